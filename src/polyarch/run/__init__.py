@@ -1,0 +1,1 @@
+"""One module per process of the operator: reads its settings, wires ``kube``, ``oci`` and the features, runs."""
