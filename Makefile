@@ -1,0 +1,54 @@
+# Every target sets up what it needs; `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= $(firstword $(shell command -v python3 python3.13 python3.12 python3.11 2>/dev/null))
+VENV := .venv
+RUN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: help demo test check unit cluster generate lock docs changelog clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements.lock pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "polyarch needs Python 3.11 or newer: install it (Debian, Ubuntu: apt install python3 python3-venv)"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "polyarch needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V): give another with make PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "setting up $(VENV) with $$($(PYTHON) -V) …"
+	@$(PYTHON) -m venv $(VENV) || { echo "the venv module does not work here: install it (Debian, Ubuntu: apt install python3-venv)"; exit 2; }
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+demo: $(READY) ## set everything up, bring up the sandbox, show the main job
+	@$(RUN)/polyarch up --demo
+
+test: check cluster ## set everything up, run every test
+
+check: $(READY) ## format, lint, types, imports, generated files, unit and property tests
+	@echo "== format and lint"; $(RUN)/ruff format --check src tests && $(RUN)/ruff check src tests
+	@echo "== types"; $(RUN)/mypy
+	@echo "== imports"; $(RUN)/lint-imports --no-cache
+	@echo "== generated files"; $(RUN)/python -m polyarch.cli.generate --check
+	@echo "== unit and property tests"; $(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
+
+unit: $(READY) ## unit and property tests only
+	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
+
+cluster: $(READY) ## tests against a real control plane and a real registry
+	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
+	@echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(WORKERS)
+
+generate: $(READY) ## write the CRDs again from the types
+	@$(RUN)/python -m polyarch.cli.generate
+
+lock: $(READY) ## resolve requirements.lock again
+	@$(RUN)/python -m pip install --quiet uv
+	@$(RUN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --all-extras --group dev --upgrade pyproject.toml -o requirements.lock
+
+changelog: $(READY) ## collect changelog.d into CHANGELOG.md for a release
+	@$(RUN)/towncrier build --yes
+
+clean: ## remove the virtual environment and caches of tools (not the sandbox's binaries)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
