@@ -1,0 +1,226 @@
+"""JSON Patch (RFC 6902) and JSON Pointer (RFC 6901) as values.
+
+Decisions become operations here, and nowhere else: what a webhook answers, what a controller sends and what ``explain``
+prints are the same tuple of :class:`Operation`. :func:`apply_patch` is the reference reading of such a tuple, for dry
+runs, ``explain`` and tests; the API server does the real one. Two dialects meet in practice: the RFC, and the library
+inside the API server, which also takes negative indices and lets ``test`` find null where nothing is. We write only
+what both read alike, so this module follows the RFC.
+
+Pure: imports msgspec and nothing of polyarch.
+"""
+# ruff: noqa: N818  (TestFailed and the two private signals say what happened)
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Op = Literal["add", "remove", "replace", "move", "copy", "test"]
+
+_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False, rename={"from_": "from"}):
+    """One step of a patch. An explicit null value is a value: only ``UNSET`` is left out of the JSON."""
+
+    op: Op
+    path: str
+    value: Any | UnsetType = UNSET
+    from_: str | UnsetType = UNSET
+
+
+class PatchError(ValueError):
+    """A patch does not fit its document: which operation (by index), and why."""
+
+    def __init__(self, index: int, operation: Operation, problem: str) -> None:
+        super().__init__(f"operation {index} ({operation.op} {operation.path or '(whole document)'}): {problem}")
+        self.index = index
+        self.operation = operation
+        self.problem = problem
+
+
+class TestFailed(PatchError):
+    """A ``test`` found another value: the object is not the one that the patch was made for."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+
+def pointer(*segments: str | int) -> str:
+    """A JSON pointer to a member: ``pointer("metadata", "labels", "a/b")`` is ``/metadata/labels/a~1b``."""
+    return "".join("/" + str(segment).replace("~", "~0").replace("/", "~1") for segment in segments)
+
+
+def add(path: str, value: Any) -> Operation:
+    """Set a member, or insert into a list before an index (``-`` appends). The parent has to exist."""
+    return Operation("add", path, value)
+
+
+def remove(path: str) -> Operation:
+    """Remove what has to be there."""
+    return Operation("remove", path)
+
+
+def replace(path: str, value: Any) -> Operation:
+    """Change what has to be there."""
+    return Operation("replace", path, value)
+
+
+def test(path: str, value: Any) -> Operation:
+    """Let the whole patch fail unless this value is there (HTTP 422 from the API server)."""
+    return Operation("test", path, value)
+
+
+test.__test__ = False  # type: ignore[attr-defined]
+
+
+def apply_patch(document: Any, operations: Iterable[Operation]) -> Any:
+    """The document after all operations; the one given is not changed, unchanged parts are shared with it.
+
+    Raises :class:`PatchError`, or :class:`TestFailed` for a ``test`` that found another value; all or nothing.
+    """
+    for index, operation in enumerate(operations):
+        try:
+            document = _apply(document, operation)
+        except _Failed as failed:
+            raise TestFailed(index, operation, str(failed)) from None
+        except _Misfit as misfit:
+            raise PatchError(index, operation, str(misfit)) from None
+    return document
+
+
+class _Misfit(Exception):
+    """The path does not lead anywhere."""
+
+
+class _Failed(Exception):
+    """A test found another value."""
+
+
+def _apply(document: Any, operation: Operation) -> Any:
+    path = _segments(operation.path)
+    match operation.op:
+        case "add":
+            return _insert(document, path, _value(operation))
+        case "replace":
+            value = _value(operation)
+            return _edit(document, path, lambda _: value)
+        case "remove":
+            return _remove(document, path)
+        case "move":
+            source = _source(operation)
+            if path[: len(source)] == source and path != source:
+                raise _Misfit("a value cannot be moved into itself")
+            return _insert(_remove(document, source), path, _read(document, source))
+        case "copy":
+            return _insert(document, path, _read(document, _source(operation)))
+        case "test":
+            expected = _value(operation)
+            found = _read(document, path)
+            if not _same(found, expected):
+                raise _Failed(f"expected {_short(expected)}, found {_short(found)}")
+            return document
+
+
+def _segments(path: str) -> tuple[str, ...]:
+    if not path:
+        return ()
+    if not path.startswith("/"):
+        raise _Misfit("a JSON pointer starts with / (or is empty)")
+    return tuple(segment.replace("~1", "/").replace("~0", "~") for segment in path[1:].split("/"))
+
+
+def _value(operation: Operation) -> Any:
+    if operation.value is UNSET:
+        raise _Misfit("the operation has no value")
+    return operation.value
+
+
+def _source(operation: Operation) -> tuple[str, ...]:
+    if isinstance(operation.from_, UnsetType):
+        raise _Misfit("the operation has no from")
+    return _segments(operation.from_)
+
+
+def _read(node: Any, path: tuple[str, ...]) -> Any:
+    for segment in path:
+        node = node[_place(node, segment)]
+    return node
+
+
+def _place(node: Any, segment: str) -> Any:
+    """The key or index of an existing member."""
+    if isinstance(node, dict):
+        if segment not in node:
+            raise _Misfit(f"there is no member {segment!r}")
+        return segment
+    if isinstance(node, list):
+        index = _index(segment)
+        if index >= len(node):
+            raise _Misfit(f"there is no element {segment} in a list of {len(node)}")
+        return index
+    raise _Misfit(f"{segment!r} is looked for in a plain value")
+
+
+def _index(segment: str) -> int:
+    if not _INDEX.fullmatch(segment):
+        raise _Misfit(f"{segment!r} is not the index of a list")
+    return int(segment)
+
+
+def _edit(node: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Copies along the path only: a pod with forty containers is not copied to change one label."""
+    if not path:
+        return change(node)
+    place = _place(node, path[0])
+    fresh = node.copy()
+    fresh[place] = _edit(node[place], path[1:], change)
+    return fresh
+
+
+def _insert(document: Any, path: tuple[str, ...], value: Any) -> Any:
+    if not path:
+        return value
+
+    def into(parent: Any) -> Any:
+        segment = path[-1]
+        if isinstance(parent, dict):
+            return {**parent, segment: value}
+        if isinstance(parent, list):
+            index = len(parent) if segment == "-" else _index(segment)
+            if index > len(parent):
+                raise _Misfit(f"cannot insert at {segment} in a list of {len(parent)}")
+            return [*parent[:index], value, *parent[index:]]
+        raise _Misfit(f"{segment!r} is added to a plain value")
+
+    return _edit(document, path[:-1], into)
+
+
+def _remove(document: Any, path: tuple[str, ...]) -> Any:
+    if not path:
+        raise _Misfit("the whole document cannot be removed")
+
+    def without(parent: Any) -> Any:
+        place = _place(parent, path[-1])
+        fresh = parent.copy()
+        del fresh[place]
+        return fresh
+
+    return _edit(document, path[:-1], without)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equality of JSON values: 1 and 1.0 are the same number, true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return bool(left == right)
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else text[:77] + "..."

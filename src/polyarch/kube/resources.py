@@ -1,0 +1,164 @@
+"""The resources of an API server as values: where an object lives, and nothing about what is in it.
+
+A :class:`Resource` is the whole knowledge the client needs of a kind. Features declare theirs next to their types;
+the ones of Kubernetes itself stand here. Pure.
+"""
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """A kind as the API server serves it, in one version. ``group`` is empty for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``apiVersion`` of its objects: ``v1``, ``apps/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def list_kind(self) -> str:
+        return self.kind + "List"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path, quoted. Without a namespace, a namespaced resource is meant across all namespaces.
+
+        Raises ValueError for what can only be a mistake of the caller: a namespace for a cluster-scoped kind, a name
+        without its namespace, a subresource without a name.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self} is cluster-scoped; it was asked for in namespace {namespace!r}")
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self} is namespaced; {name!r} was asked for without its namespace")
+        if subresource and not name:
+            raise ValueError(f"subresource {subresource!r} of {self} needs the name of an object")
+        parts = ["/apis/" + self.group if self.group else "/api", self.version]
+        if namespace:
+            parts += ["namespaces", _segment(namespace)]
+        parts.append(self.plural)
+        if name:
+            parts.append(_segment(name))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        """As RBAC and kubectl name it: ``pods``, ``deployments.apps``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def _segment(text: str) -> str:
+    """Quoted as one path segment. RBAC names hold colons, and nothing may climb out of its place."""
+    if text in (".", "..") or "/" in text:
+        raise ValueError(f"{text!r} cannot be the name of an object")
+    return quote(text, safe=":")
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod")
+NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+CONFIGMAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICES: Final = Resource("", "v1", "services", "Service")
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
+STATEFULSETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
+REPLICASETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
+JOBS: Final = Resource("batch", "v1", "jobs", "Job")
+CRONJOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
+POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS: Final = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+CRDS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+
+KNOWN: Final[tuple[Resource, ...]] = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    SECRETS,
+    CONFIGMAPS,
+    SERVICES,
+    SERVICE_ACCOUNTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    EVENTS,
+    CORE_EVENTS,
+    LEASES,
+    DEPLOYMENTS,
+    DAEMONSETS,
+    STATEFULSETS,
+    REPLICASETS,
+    JOBS,
+    CRONJOBS,
+    POD_DISRUPTION_BUDGETS,
+    NETWORK_POLICIES,
+    PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    ROLES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    CRDS,
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    TOKEN_REVIEWS,
+    SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+)
+
+_BY_KIND: Final = {(resource.api_version, resource.kind): resource for resource in KNOWN}
+
+
+def by_kind(api_version: str, kind: str) -> Resource:
+    """The resource of a document's ``apiVersion`` and ``kind``, among those Kubernetes itself has.
+
+    Raises LookupError for others: a custom resource is declared by who uses it, or found with ``Client.resources``.
+    """
+    try:
+        return _BY_KIND[api_version, kind]
+    except KeyError:
+        raise LookupError(
+            f"no known resource serves apiVersion {api_version!r}, kind {kind!r}; ask the API server (Client.resources)"
+        ) from None
