@@ -1,0 +1,274 @@
+"""Platforms: what an image is built for, and what a node can be asked for.
+
+Registries, manifests and kubelets spell the same machine in many ways (``x86_64``, ``aarch64``, ``arm/v7``). Everything
+in polyarch compares platforms after the one normalisation written here (RG-020), so that no feature has its own idea of
+what equals what. A *node platform* is the part that a node's labels can express: system and architecture.
+
+Pure: no I/O, no clock, imports nothing of polyarch.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+KNOWN_ARCHITECTURES = frozenset(
+    {
+        "386",
+        "amd64",
+        "arm",
+        "arm64",
+        "loong64",
+        "mips",
+        "mipsle",
+        "mips64",
+        "mips64le",
+        "ppc64",
+        "ppc64le",
+        "riscv64",
+        "s390x",
+        "wasm",
+    }
+)
+KNOWN_SYSTEMS = frozenset(
+    {
+        "aix",
+        "android",
+        "darwin",
+        "dragonfly",
+        "freebsd",
+        "illumos",
+        "ios",
+        "js",
+        "linux",
+        "netbsd",
+        "openbsd",
+        "plan9",
+        "solaris",
+        "wasip1",
+        "windows",
+    }
+)
+NODE_SYSTEMS = frozenset({"linux", "windows"})
+"""Systems a Kubernetes node can run (label ``kubernetes.io/os``)."""
+
+# Other spellings of an architecture, with the variant they imply where none is stated.
+_ALIASES: dict[str, tuple[str, str]] = {
+    "x86_64": ("amd64", ""),
+    "x86-64": ("amd64", ""),
+    "aarch64": ("arm64", ""),
+    "i386": ("386", ""),
+    "i686": ("386", ""),
+    "x86": ("386", ""),
+    "ppc64el": ("ppc64le", ""),
+    "loongarch64": ("loong64", ""),
+    "armhf": ("arm", "v7"),
+    "armv7": ("arm", "v7"),
+    "armv7l": ("arm", "v7"),
+    "armel": ("arm", "v6"),
+    "armv6": ("arm", "v6"),
+    "armv6l": ("arm", "v6"),
+}
+_SYSTEM_ALIASES = {"macos": "darwin"}
+# The variant that an architecture means by itself is not written; bare `arm` on the other hand means v7.
+_VARIANTS: dict[tuple[str, str], str] = {
+    ("amd64", "1"): "",
+    ("amd64", "v1"): "",
+    ("arm64", "8"): "",
+    ("arm64", "v8"): "",
+    ("arm", ""): "v7",
+    ("arm", "5"): "v5",
+    ("arm", "6"): "v6",
+    ("arm", "7"): "v7",
+    ("arm", "8"): "v8",
+}
+_PART = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_SYSTEM_WITH_VERSION = re.compile(r"([A-Za-z0-9_.-]+)\(([A-Za-z0-9_.-]+)\)", re.ASCII)
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+class InvalidPlatform(ValueError):
+    """A text that is no platform; the message names the part that is wrong and what to write."""
+
+    def __init__(self, text: str, problem: str) -> None:
+        super().__init__(
+            f"invalid platform {_shown(text)}: {problem}; write OS/ARCH[/VARIANT], for example linux/arm64"
+        )
+        self.text = text
+        self.problem = problem
+
+
+class NodePlatform(NamedTuple):
+    """System and architecture alone: the labels ``kubernetes.io/os`` and ``kubernetes.io/arch`` of a node."""
+
+    os: str
+    architecture: str
+
+    def __str__(self) -> str:
+        return f"{self.os}/{self.architecture}"
+
+
+class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
+    """What one image manifest runs on; made with :meth:`of` or :meth:`parse`, two are the same iff they are equal."""
+
+    os: str
+    architecture: str
+    variant: str = ""
+    os_version: str = ""
+    os_features: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, os: str, architecture: str, variant: str = "", os_version: str = "", os_features: Iterable[str] = ()
+    ) -> "Platform":
+        """The normalised platform (RG-020); unknown systems, architectures and variants are kept as they are."""
+        architecture, variant = _architecture(architecture, variant)
+        return cls(
+            os=normal_system(os),
+            architecture=architecture,
+            variant=variant,
+            os_version=os_version.strip().lower() if os_version else "",
+            os_features=tuple(sorted({feature.strip().lower() for feature in os_features})) if os_features else (),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "Platform":
+        """``os/arch[/variant]``, ``os(version)/arch[/variant]``, or one word that is an architecture (RG-021).
+
+        Raises :class:`InvalidPlatform` for anything else.
+        """
+        parts = [part.strip() for part in text.split("/")]
+        if len(parts) == 1:
+            return cls._of_word(text, parts[0])
+        if len(parts) > 3:
+            raise InvalidPlatform(
+                text, f"{len(parts)} parts where at most three are possible, too many from {_shown(parts[3])}"
+            )
+        system, version = parts[0], ""
+        if match := _SYSTEM_WITH_VERSION.fullmatch(system):
+            system, version = match[1], match[2]
+        for name, part in zip(("system", "architecture", "variant"), (system, *parts[1:]), strict=False):
+            if not part:
+                raise InvalidPlatform(text, f"the {name} is empty")
+            if not _PART.fullmatch(part):
+                raise InvalidPlatform(text, f"the {name} {_shown(part)} has a character that no {name} has")
+        if is_architecture(system):
+            raise InvalidPlatform(text, f"{_shown(system)} is an architecture and stands where the system should")
+        return cls.of(system, parts[1], parts[2] if len(parts) == 3 else "", version)
+
+    @classmethod
+    def _of_word(cls, text: str, word: str) -> "Platform":
+        if is_architecture(word):
+            return cls.of("linux", word)
+        if not word:
+            raise InvalidPlatform(text, "it is empty")
+        if normal_system(word) in KNOWN_SYSTEMS:
+            raise InvalidPlatform(text, f"{_shown(word)} is a system without an architecture")
+        raise InvalidPlatform(text, f"{_shown(word)} is not a known architecture")
+
+    @property
+    def node(self) -> NodePlatform:
+        """System and architecture, also of systems that cannot be nodes."""
+        return NodePlatform(self.os, self.architecture)
+
+    @property
+    def known_system(self) -> bool:
+        return self.os in KNOWN_SYSTEMS
+
+    @property
+    def known_architecture(self) -> bool:
+        return self.architecture in KNOWN_ARCHITECTURES
+
+    def __str__(self) -> str:
+        system = f"{self.os}({self.os_version})" if self.os_version else self.os
+        return f"{system}/{self.architecture}/{self.variant}" if self.variant else f"{system}/{self.architecture}"
+
+
+class PlatformSet(msgspec.Struct, frozen=True, gc=False):
+    """A set of node platforms, or *everything*: what images without a platform of their own leave open (RG-005).
+
+    Everything cannot be listed: ask ``is_everything`` before iterating.
+    """
+
+    EVERYTHING: ClassVar["PlatformSet"]
+    members: frozenset[NodePlatform] | None
+
+    @classmethod
+    def of(cls, platforms: Iterable[NodePlatform]) -> "PlatformSet":
+        return cls(frozenset(platforms))
+
+    @property
+    def is_everything(self) -> bool:
+        return self.members is None
+
+    def architectures(self, os: str | None = None) -> tuple[str, ...]:
+        """The architectures in byte order, of one system or of all."""
+        return tuple(sorted({pair.architecture for pair in self._listed() if os is None or pair.os == os}))
+
+    def systems(self) -> tuple[str, ...]:
+        return tuple(sorted({pair.os for pair in self._listed()}))
+
+    def _listed(self) -> frozenset[NodePlatform]:
+        if self.members is None:
+            raise TypeError("the set of all platforms cannot be listed; ask is_everything first")
+        return self.members
+
+    def __and__(self, other: "PlatformSet") -> "PlatformSet":
+        if self.members is None:
+            return other
+        if other.members is None:
+            return self
+        return PlatformSet(self.members & other.members)
+
+    def __iter__(self) -> Iterator[NodePlatform]:
+        return iter(sorted(self._listed()))
+
+    def __bool__(self) -> bool:
+        return self.members is None or bool(self.members)
+
+    def __contains__(self, platform: object) -> bool:
+        return self.members is None or platform in self.members
+
+    def __str__(self) -> str:
+        return "everything" if self.members is None else ", ".join(map(str, self)) or "nothing"
+
+
+PlatformSet.EVERYTHING = PlatformSet(None)
+
+
+def node_platforms(platforms: Iterable[Platform]) -> tuple[NodePlatform, ...]:
+    """The platforms that nodes can have, unique and sorted (RG-022).
+
+    An architecture that cannot be the value of a label (empty, too long, odd characters) cannot be a node's either.
+    """
+    pairs = {platform.node for platform in platforms if platform.os in NODE_SYSTEMS}
+    return tuple(sorted(pair for pair in pairs if _LABEL_VALUE.fullmatch(pair.architecture)))
+
+
+def is_architecture(word: str) -> bool:
+    """Whether the word is a known architecture or another spelling of one."""
+    word = word.strip().lower()
+    return word in KNOWN_ARCHITECTURES or word in _ALIASES
+
+
+def normal_system(os: str) -> str:
+    os = os.strip().lower()
+    return _SYSTEM_ALIASES.get(os, os)
+
+
+def normal_architecture(architecture: str) -> str:
+    """The architecture as node labels spell it: ``x86_64`` is ``amd64``; the variant is left out."""
+    return _architecture(architecture, "")[0]
+
+
+def _architecture(architecture: str, variant: str) -> tuple[str, str]:
+    architecture, variant = architecture.strip().lower(), variant.strip().lower()
+    alias = _ALIASES.get(architecture)
+    if alias is not None:
+        architecture, variant = alias[0], variant or alias[1]
+    return architecture, _VARIANTS.get((architecture, variant), variant)
+
+
+def _shown(text: str, limit: int = 80) -> str:
+    return repr(text if len(text) <= limit else text[:limit] + "…")
