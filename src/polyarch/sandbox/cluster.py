@@ -1,0 +1,220 @@
+"""A sandbox as one value: start it, look at it, stop it (SB-003, SB-008).
+
+    async with polyarch.sandbox.cluster.opened("trial") as sandbox:
+        sandbox.kubeconfig, sandbox.registry.address, sandbox.audit_log
+
+``up`` may be called on a sandbox that runs: what is missing is started. One lock per sandbox keeps two ``up`` or
+``down`` of the same name apart; one lock for all keeps their ports apart.
+"""
+
+import datetime as dt
+import os
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from polyarch.sandbox import binaries, controlplane, processes
+from polyarch.sandbox.certificates import Pki
+from polyarch.sandbox.components import Layout
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.health import Health, ask
+from polyarch.sandbox.kubeconfigs import context_name
+from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running
+from polyarch.sandbox.progress import Progress, Silent
+from polyarch.sandbox.state import (
+    Folder,
+    Ports,
+    Settings,
+    State,
+    choose_ports,
+    is_free,
+    recorded_ports,
+    state_home,
+)
+from polyarch.sandbox.versions import KUBERNETES
+
+OWNER_WATCH = "owner-watch"
+STOP_ORDER = (
+    (OWNER_WATCH,),
+    ("polyarch-placement-webhook", "polyarch-placement-controller", "nodes"),
+    ("kube-controller-manager", "kube-scheduler", "registry-front"),
+    ("kube-apiserver", "registry"),
+    ("etcd",),
+)
+"""Clients before servers: nobody then waits for a connection to drain."""
+
+
+class Sandbox:
+    """A sandbox that was started, now or earlier. Everything is a path, an address or a question to its processes."""
+
+    def __init__(self, folder: Folder, state: State, *, programs: Mapping[str, Path]) -> None:
+        self.folder = folder
+        self.state = state
+        self._programs = programs
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.folder.kubeconfig
+
+    @property
+    def context(self) -> str:
+        return context_name(self.name)
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON audit event per line (level Metadata); events are at most a second late."""
+        return self.folder.audit_log
+
+    @property
+    def registry_log(self) -> Path:
+        """One JSON line per request to the registry."""
+        return self.folder.registry_log
+
+    @property
+    def pki(self) -> Pki:
+        return Pki(self.folder.pki)
+
+    @property
+    def ca(self) -> Path:
+        """The authority that signed the API server's certificate."""
+        return Path(self.pki.ca)
+
+    @property
+    def api_server(self) -> str:
+        return self.layout.api_server
+
+    @property
+    def version(self) -> str:
+        return f"v{KUBERNETES}"
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.folder, self.state.ports, self._programs, inherited_environment(os.environ))
+
+    def records(self) -> dict[str, Record]:
+        """The processes as recorded, running or not."""
+        return processes.load(self.folder.records)
+
+    @classmethod
+    def attach(cls, name: str, *, home: Path | None = None) -> "Sandbox":
+        """The sandbox of this name as it is; raises SandboxError if there is none."""
+        folder = Folder.of(name, home)
+        state = folder.load()
+        if state is None:
+            raise SandboxError(f"there is no sandbox {name!r}; bring one up with `polyarch up --name {name}`")
+        return cls(folder, state, programs={})
+
+    @classmethod
+    async def start(
+        cls,
+        settings: Settings | None = None,
+        *,
+        assets: str = "",
+        fresh: bool = False,
+        owner: int | None = None,
+        home: Path | None = None,
+        progress: Progress | None = None,
+        sources: Sequence[binaries.Source] = (),
+    ) -> "Sandbox":
+        """Bring a sandbox up, or what of it does not run, and wait until it is healthy.
+
+        Without ``settings`` those of the last time are used. ``fresh`` forgets an earlier one of this name first.
+        ``owner`` is the pid of a process with which the sandbox ends and is forgotten.
+        """
+        progress = progress or Silent()
+        programs = await binaries.find(sources, assets=assets, progress=progress)
+        home = home or state_home()
+        folder = Folder.of(settings.name if settings else Settings().name, home)
+        async with file_lock(
+            folder.lock, waiting=lambda: progress.step(f"waiting for another process at {folder.name}")
+        ):
+            if fresh:
+                await cls._stop(folder)
+                folder.delete()
+            state = await _prepare(folder, settings, owner)
+            sandbox = cls(folder, state, programs=programs)
+            before = set(sandbox.records())
+            try:
+                await sandbox._bring_up(progress)
+            except BaseException:
+                # Nothing half-started stays behind; logs and state do, for whoever looks for the reason.
+                await cls._stop(folder, besides=before)
+                raise
+        return sandbox
+
+    async def _bring_up(self, progress: Progress) -> None:
+        layout = self.layout
+        if self.state.owner is not None:
+            arguments = (sys.executable, "-m", "polyarch.sandbox.owner", str(self.folder.root))
+            log = str(self.folder.log(OWNER_WATCH))
+            watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
+            controlplane.ensure(layout, watch)
+        controlplane.write_files(layout, dt.datetime.now(dt.UTC))
+        await controlplane.start(layout, progress)
+
+    async def stop(self) -> None:
+        """End its processes; the state stays."""
+        async with file_lock(self.folder.lock):
+            await self._stop(self.folder)
+
+    async def delete(self) -> None:
+        """End its processes and forget it."""
+        async with file_lock(self.folder.lock):
+            await self._stop(self.folder)
+            self.folder.delete()
+
+    @staticmethod
+    async def _stop(folder: Folder, *, besides: Collection[str] = ()) -> None:
+        running = {name: record for name, record in processes.load(folder.records).items() if name not in besides}
+        for stage in STOP_ORDER:
+            await processes.stop([running[name] for name in stage if name in running], records=folder.records)
+
+    async def health(self) -> list[Health]:
+        """Each component's state, asked now."""
+        probes = controlplane.probes(self.layout)
+        found = []
+        for name, record in self.records().items():
+            if not is_running(record):
+                found.append(Health(name, running=False, detail=f"ended; see {record.log}"))
+                continue
+            found.append(Health(name, running=True, detail=await ask(probes[name]) if name in probes else ""))
+        return found
+
+
+async def _prepare(folder: Folder, settings: Settings | None, owner: int | None) -> State:
+    """The recorded state brought up to date with what is asked now; new ports if somebody took ours meanwhile."""
+    async with file_lock(folder.root.parent / ".ports.lock"):
+        known = folder.load()
+        wanted = settings or (known.settings if known else Settings(name=folder.name))
+        running = any(is_running(record) for record in processes.load(folder.records).values())
+        owned_by = processes.identify("owner", owner) if owner is not None else None
+        if known is not None and (running or _all_free(known.ports)):
+            state = msgspec.structs.replace(known, settings=wanted, owner=owned_by or known.owner)
+        else:
+            ports = choose_ports(recorded_ports(folder.root.parent, besides=folder.name))
+            state = State(settings=wanted, ports=ports, owner=owned_by)
+        folder.save(state)
+    return state
+
+
+def _all_free(ports: Ports) -> bool:
+    return all(is_free(port) for port in msgspec.structs.astuple(ports))
+
+
+@asynccontextmanager
+async def opened(name: str, *, keep: bool = False, **options: object) -> AsyncIterator[Sandbox]:
+    """A sandbox for the block: brought up before, forgotten after (``keep``: only ended)."""
+    sandbox = await Sandbox.start(Settings(name=name), **options)  # type: ignore[arg-type]
+    try:
+        yield sandbox
+    finally:
+        await (sandbox.stop() if keep else sandbox.delete())

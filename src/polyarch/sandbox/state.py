@@ -1,0 +1,221 @@
+"""One folder per sandbox: where everything is, which ports it has, and what it was asked to be.
+
+``$XDG_STATE_HOME/polyarch/sandbox/<name>/`` holds all of it, so ``down`` and ``up`` find the same cluster again and
+several sandboxes stand side by side (SB-003). Ports are chosen below the range the kernel gives to outgoing
+connections, under a lock, and never one that another sandbox has recorded, running or not.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.processes import Record
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+DEFAULT_NAME = "default"
+DEFAULT_NODES = {"amd64": 2, "arm64": 2, "ppc64le": 1, "s390x": 1}
+MAXIMUM_NODES = 5_000
+PORT_RANGE = (20_000, 32_000)
+LOOPBACK = "127.0.0.1"
+NAMESPACE = "polyarch-system"
+"""Where polyarch's own objects live in the sandbox (its ServiceAccounts, Leases, Secrets)."""
+
+
+class Numa(msgspec.Struct, frozen=True):
+    """``--numa ZONESxCPUS``: the layout every node has."""
+
+    zones: int
+    cpus: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Numa":
+        match = re.fullmatch(r"([1-9][0-9]?)x([1-9][0-9]{0,2})", text)
+        if match is None:
+            raise SandboxError(f"--numa {text!r}: expected ZONESxCPUS, for example 2x8 (two zones of eight CPUs)")
+        return cls(int(match[1]), int(match[2]))
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a sandbox is asked to be; recorded, so that a later ``up`` without options brings up the same."""
+
+    name: str = DEFAULT_NAME
+    nodes: dict[str, int] = msgspec.field(default_factory=DEFAULT_NODES.copy)
+    numa: Numa | None = None
+    polyarch: bool = True
+    """False for ``--only control-plane``: everything but polyarch's own processes."""
+    registries_conf: str = ""
+    ca: str = ""
+    seed_images: bool = True
+
+    def __post_init__(self) -> None:
+        if NAME.fullmatch(self.name) is None:
+            raise SandboxError(
+                f"sandbox name {self.name!r}: use up to 40 of a-z, 0-9 and '-', beginning and ending with a-z or 0-9"
+            )
+        for architecture, count in self.nodes.items():
+            if not re.fullmatch(r"[a-z0-9]([-a-z0-9_.]{0,30}[a-z0-9])?", architecture):
+                raise SandboxError(
+                    f"--nodes: {architecture!r} is not an architecture; expected for example amd64=3,arm64=2"
+                )
+            if count < 0:
+                raise SandboxError(f"--nodes {architecture}={count}: the number of nodes cannot be negative")
+        if sum(self.nodes.values()) > MAXIMUM_NODES:
+            raise SandboxError(f"--nodes: {sum(self.nodes.values())} nodes; at most {MAXIMUM_NODES} are simulated")
+
+
+def parse_nodes(text: str) -> dict[str, int]:
+    """``amd64=3,arm64=2`` → counts by architecture; a word without ``=`` means one node."""
+    counts: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        architecture, separator, count = part.partition("=")
+        if architecture in counts:
+            raise SandboxError(f"--nodes {text!r}: {architecture} is given twice")
+        if separator and not (count.isascii() and count.isdigit()):
+            raise SandboxError(f"--nodes {text!r}: {part!r} is not ARCHITECTURE=NUMBER, for example amd64=3,arm64=2")
+        counts[architecture] = int(count) if separator else 1
+    return counts
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One free port on 127.0.0.1 for each listener."""
+
+    etcd: int
+    etcd_peer: int
+    apiserver: int
+    controller_manager: int
+    scheduler: int
+    registry: int
+    registry_storage: int
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What ``sandbox.json`` holds."""
+
+    settings: Settings
+    ports: Ports
+    owner: Record | None = None
+    """The program this sandbox ends with (a test session); None for one that stays until ``polyarch down``."""
+    merged_kubeconfig: str = ""
+
+
+def state_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of all sandboxes."""
+    base = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
+    return Path(base) / "polyarch" / "sandbox"
+
+
+class Folder:
+    """The paths of one sandbox."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "sandbox.json"
+        self.lock = root.parent / f".{root.name}.lock"
+        self.pki = root / "pki"
+        self.logs = root / "logs"
+        self.records = root / "processes"
+        self.configuration = root / "configuration"
+        self.etcd = root / "etcd"
+        self.registry = root / "registry"
+        self.kubeconfig = root / "kubeconfig"
+        self.audit_log = root / "logs" / "audit.log"
+        self.registry_log = root / "logs" / "registry-access.log"
+        self.registries_conf = root / "registries.conf"
+
+    @classmethod
+    def of(cls, name: str, home: Path | None = None) -> "Folder":
+        return cls((home or state_home()) / name)
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """The kubeconfig of a component or a polyarch role."""
+        return self.configuration / f"{user}.kubeconfig"
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def load(self) -> State | None:
+        """The recorded state; None if there is no sandbox of this name."""
+        try:
+            content = self.state.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(content, type=State)
+        except msgspec.MsgspecError as error:
+            raise SandboxError(f"{self.state}: {error}; run `polyarch up --name {self.name} --fresh`") from error
+
+    def save(self, state: State) -> None:
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self.state, msgspec.json.format(msgspec.json.encode(state), indent=2))
+
+    def delete(self) -> None:
+        """Everything but the lock."""
+        if self.root.exists():
+            shutil.rmtree(self.root)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file only its owner can read, at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    partial.replace(path)
+
+
+def sandboxes(home: Path | None = None) -> list[Folder]:
+    """Every sandbox that has a recorded state, by name."""
+    home = home or state_home()
+    if not home.is_dir():
+        return []
+    return [Folder(path) for path in sorted(home.iterdir()) if (path / "sandbox.json").is_file()]
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback address now."""
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are in TIME_WAIT can be used.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def choose_ports(others: Sequence[Ports] = ()) -> Ports:
+    """Free ports that no other sandbox has; call it under a lock that all sandboxes share."""
+    taken = {port for ports in others for port in msgspec.structs.astuple(ports)}
+    order = random.SystemRandom().sample(range(*PORT_RANGE), PORT_RANGE[1] - PORT_RANGE[0])
+    names = [field.name for field in msgspec.structs.fields(Ports)]
+    chosen = list(itertools.islice((port for port in order if port not in taken and is_free(port)), len(names)))
+    if len(chosen) < len(names):
+        raise SandboxError(f"no {len(names)} free ports on {LOOPBACK} in {PORT_RANGE[0]}-{PORT_RANGE[1]}")
+    return Ports(**dict(zip(names, chosen, strict=True)))
+
+
+def recorded_ports(home: Path, *, besides: str) -> list[Ports]:
+    """The ports of every other sandbox; one whose state cannot be read does not stop this one."""
+    found = []
+    for folder in sandboxes(home):
+        if folder.name == besides:
+            continue
+        with contextlib.suppress(SandboxError):
+            state = folder.load()
+            if state is not None:
+                found.append(state.ports)
+    return found

