@@ -140,7 +140,7 @@ class Inspection(msgspec.Struct, frozen=True, gc=False):
     cached: bool = False
     requests: int = 0
     checked_at: float | None = None
-    """Monotonic time at which a registry last confirmed the tag; None if the answer does not age (by digest, offline)."""
+    """Monotonic time at which a registry last confirmed the tag; None if it does not age (by digest, offline)."""
     stale: bool = False
     """The last good reading, used although the check of its tag failed (PL-407)."""
     last_good: "Inspection | None" = None

@@ -146,6 +146,8 @@ def check_digest(digest: str) -> str | None:
 
 def parse_host(host: str) -> str:
     """The lower-case ``host[:port]``; raises ValueError with what is wrong with it (RG-011)."""
+    if not host.isascii():
+        raise ValueError(f"{_shown(host)} is not a host name: write an international name in its xn-- form")
     host = host.lower()
     if host.startswith("["):
         address, bracket, rest = host[1:].partition("]")
@@ -226,6 +228,8 @@ def _split_tag(text: str, named: str, offset: int) -> tuple[str, str | None]:
     colon = named.rfind(":", last)
     if colon < 0:
         return named, None
+    if colon == last:
+        raise InvalidReference(text, "there is no name before ':'", "write NAME:TAG", offset + colon + 1)
     tag = named[colon + 1 :]
     if not tag:
         raise InvalidReference(text, "the tag after ':' is empty", "write :TAG or leave ':' out", offset + colon + 1)
@@ -248,22 +252,41 @@ def _is_host(component: str) -> bool:
     return "." in component or ":" in component or component == "localhost" or component.startswith("[")
 
 
+def parse_located(text: str) -> Reference:
+    """As :func:`parse` for a text whose first component is a host in any case, as in files that configure registries.
+
+    No tag and no digest stays so: such a text names a place, not an image.
+    """
+    _check_characters(text)
+    named, digest = _split_digest(text, text, 0)
+    _check_slashes(text, named, 0)
+    host, slash, _ = named.partition("/")
+    if not slash:
+        raise InvalidReference(text, "there is no repository after the host", "write HOST[:PORT]/NAME")
+    name, tag = _split_tag(text, named, 0)
+    registry, repository = _located(text, host, name[len(host) + 1 :], 0)
+    return Reference("docker", registry, repository, tag, digest)
+
+
 def _split_name(text: str, name: str, offset: int) -> tuple[str, str]:
     first, slash, rest = name.partition("/")
     if slash and _is_host(first):
-        try:
-            registry = parse_host(first)
-        except ValueError as error:
-            raise InvalidReference(text, str(error), "write HOST[:PORT]/NAME", offset + 1) from None
-        repository, begin = rest, offset + len(first) + 1
-        if registry in DOCKER_HUB_NAMES:
-            registry = DOCKER_HUB
-    else:
-        registry, repository, begin = DOCKER_HUB, name, offset
-        if _IMAGE_ID.fullmatch(name):
-            raise InvalidReference(
-                text, "64 hexadecimal digits are an image id, not a name", "write NAME@sha256:DIGEST"
-            )
+        return _located(text, first, rest, offset)
+    if _IMAGE_ID.fullmatch(name):
+        raise InvalidReference(text, "64 hexadecimal digits are an image id, not a name", "write NAME@sha256:DIGEST")
+    return _checked(text, DOCKER_HUB, name, offset)
+
+
+def _located(text: str, host: str, repository: str, offset: int) -> tuple[str, str]:
+    try:
+        registry = parse_host(host)
+    except ValueError as error:
+        raise InvalidReference(text, str(error), "write HOST[:PORT]/NAME", offset + 1) from None
+    registry = DOCKER_HUB if registry in DOCKER_HUB_NAMES else registry
+    return _checked(text, registry, repository, offset + len(host) + 1)
+
+
+def _checked(text: str, registry: str, repository: str, begin: int) -> tuple[str, str]:
     _check_repository(text, repository, begin)
     if registry == DOCKER_HUB and "/" not in repository:
         repository = f"library/{repository}"

@@ -1,0 +1,83 @@
+"""Reading the TOML files that other tools configure registries with, and refusing what they would misread.
+
+A mirror that is silently ignored sends a request to the wrong place, so every member we know is checked for its type
+and every complaint names the file, the entry and what to write. Members we do not know are left to other tools.
+
+Pure after the file is read: imports neither asyncio nor aiohttp.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class InvalidConfiguration(ValueError):
+    """A file or object that configures registries and cannot be used: a usage error."""
+
+    def __init__(self, origin: str, entry: str, problem: str) -> None:
+        super().__init__(f"{origin}: {entry}: {problem}" if entry else f"{origin}: {problem}")
+        self.origin = origin
+        self.entry = entry
+        self.problem = problem
+
+
+class Table:
+    """One table of a file, with members read by type; ``entry`` names it in complaints."""
+
+    def __init__(self, origin: str, entry: str, members: Mapping[str, Any]) -> None:
+        self.origin = origin
+        self.entry = entry
+        self.members = members
+
+    def invalid(self, problem: str) -> InvalidConfiguration:
+        return InvalidConfiguration(self.origin, self.entry, problem)
+
+    def text(self, name: str) -> str:
+        """The text, or "" if there is none."""
+        return self._typed(name, str, "a text") or ""
+
+    def boolean(self, name: str) -> bool:
+        return bool(self._typed(name, bool, "true or false"))
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        """The list of texts; None if there is none, which may differ from an empty one."""
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.invalid(f"{name} must be a list of texts")
+        return tuple(value)
+
+    def table(self, name: str) -> "Table":
+        """The table within; an empty one if there is none."""
+        value = self.members.get(name, {})
+        if not isinstance(value, dict):
+            raise self.invalid(f"{name} must be a table")
+        return Table(self.origin, f"{self.entry}.{name}" if self.entry else name, value)
+
+    def tables(self, name: str) -> "list[Table]":
+        """The array of tables ``[[name]]``; counted from 1 in complaints."""
+        value = self.members.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise self.invalid(f"{name} must be an array of tables, written [[{name}]]")
+        prefix = f"{self.entry}, " if self.entry else ""
+        return [Table(self.origin, f"{prefix}{name} {count}", each) for count, each in enumerate(value, start=1)]
+
+    def _typed(self, name: str, kind: type, expected: str) -> Any:
+        value = self.members.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise self.invalid(f"{name} must be {expected}, not {value!r}")
+        return value
+
+
+def read_table(path: Path, origin: str) -> Table:
+    """The file's top table; :class:`InvalidConfiguration` with the position if it is not TOML."""
+    try:
+        return Table(origin, "", tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InvalidConfiguration(origin, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration(origin, "", f"is not UTF-8 at byte {error.start}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidConfiguration(origin, "", f"is not TOML: {error}") from error
