@@ -1,0 +1,130 @@
+"""What the placement roles measure: the predecessor's names with their meaning (PL-700), and ours (PL-702).
+
+Every family exists from the first scrape on, so that a dashboard shows zero and not a gap (PL-701). Children of labels
+are bound once; nothing here is looked up by name on the path of a pod. Namespaces as labels are bounded: pod owners
+choose how many there are.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import Counter
+
+from polyarch.kube.metrics import Metrics
+
+BUCKETS: Final = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 4.0),
+    *(8.0, 16.0, 32.0, 64.0),
+)
+"""The predecessor's buckets, and four more: its slow pods all fell beyond the last one (PL-700)."""
+
+OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error")
+"""What became of an admission (``polyarch_webhook_admissions_total``)."""
+
+ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "configuration", "unknown")
+NAMESPACE_LABELS: Final = 100
+
+
+class BoundedLabel:
+    """Values of a label up to a number; what comes later counts as ``other``."""
+
+    def __init__(self, limit: int = NAMESPACE_LABELS) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return "other"
+        self._known.add(value)
+        return value
+
+
+class PlacementMetrics:
+    """The families that every placement role exports, whichever of them it moves."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        histogram, counter, gauge = metrics.histogram, metrics.counter, metrics.gauge
+        self.process_pod = histogram(
+            "mto_ppo_ctrl_time_to_process_pod_seconds", "Time of one pass of the controller over a pod", buckets=BUCKETS
+        )
+        self.process_gated_pod = histogram(
+            "mto_ppo_ctrl_time_to_process_gated_pod_seconds",
+            "Time from seeing a gated pod until it was finished with, inspection included",
+            buckets=BUCKETS,
+        )
+        self.inspect_image = histogram(
+            "mto_ppo_ctrl_time_to_inspect_image_seconds", "Time of one attempt to inspect an image", buckets=BUCKETS
+        )
+        self.inspect_pod_images = histogram(
+            "mto_ppo_ctrl_time_to_inspect_pod_images_seconds",
+            "Time from a pod's first look-up until all its images were known",
+            buckets=BUCKETS,
+        )
+        self.processed_pods = counter("mto_ppo_ctrl_processed_pods_total", "Pods the controller finished with")
+        self.failed_inspections = counter(
+            "mto_ppo_ctrl_failed_image_inspection_total", "Attempts to inspect an image that failed"
+        )
+        self.admissions = counter("mto_ppo_wh_pods_processed_total", "Pods the webhook answered for")
+        self.gated = counter("mto_ppo_wh_pods_gated_total", "Pods the webhook gated")
+        self.response_time = histogram(
+            "mto_ppo_wh_response_time_seconds", "Time the webhook took to answer", buckets=BUCKETS
+        )
+        self.pods_gated = gauge("mto_ppo_pods_gated", "Pods that carry our gate now; the leader alone counts them")
+        self.cache_size = gauge("mto_inspection_cache_size", "Readings of images in memory")
+        self.cache_hit = histogram(
+            "mto_cache_hit_processing_duration_seconds", "Time to answer for an image from memory", buckets=BUCKETS
+        )
+        self.cache_miss = histogram(
+            "mto_cache_miss_processing_duration_seconds",
+            "Time to answer for an image from its registry",
+            buckets=BUCKETS,
+        )
+        counter("mto_enoexecevents_total", "Reports of executables of a foreign format")
+        counter("mto_enoexecevents_invalid_total", "Such reports that named no pod we know")
+
+        self._decisions = counter(
+            "polyarch_placement_decisions_total", "Decisions by their reason", ("reason", "by", "mode")
+        )
+        self._bound_decisions: dict[tuple[str, str, str], Counter] = {}
+        self.gate_seconds = histogram(
+            "polyarch_placement_gate_seconds", "Time from seeing a pod gated until its gate was lifted", buckets=BUCKETS
+        )
+        self.held_pods = gauge("polyarch_placement_held_pods", "Pods held because the policy says so")
+        self.unplaced_pods = gauge(
+            "polyarch_placement_unplaced_pods", "Pending pods that the webhook missed", ("namespace",)
+        )
+        attempts = counter(
+            "polyarch_placement_attempts_total", "Attempts to inspect an image, by class of failure", ("class",)
+        )
+        self.attempts = {name: attempts.labels(name) for name in ("success", *ERROR_CLASSES)}
+        self.stray_gates = counter(
+            "polyarch_placement_stray_gates_total", "Pods with our gate that did not carry the label we watch"
+        )
+        self.patch_conflicts = counter(
+            "polyarch_placement_patch_conflicts_total", "Patches refused because the pod had changed"
+        )
+        self.no_matching_node = counter(
+            "polyarch_placement_no_matching_node_total", "Pods whose architectures no node has"
+        )
+        admissions = counter("polyarch_webhook_admissions_total", "Admissions by outcome", ("outcome",))
+        seconds = histogram(
+            "polyarch_webhook_seconds", "Time of an admission by outcome", ("outcome",), buckets=BUCKETS
+        )
+        self.admission_outcomes = {name: (admissions.labels(name), seconds.labels(name)) for name in OUTCOMES}
+        self.internal_errors = counter(
+            "polyarch_internal_errors_total", "Exceptions of our own, each handled as a passing failure of its pod"
+        )
+
+    def decided(self, reason: str, by: str, mode: str) -> None:
+        """Counts a decision that was written (or, in audit mode, would have been)."""
+        key = (reason, by, mode)
+        bound = self._bound_decisions.get(key)
+        if bound is None:
+            bound = self._bound_decisions[key] = self._decisions.labels(*key)
+        bound.inc()
+
+    def count_readings(self, size: Callable[[], float]) -> None:
+        """Lets the cache of readings be measured when it is scraped."""
+        self.cache_size.set_function(size)

@@ -1,0 +1,184 @@
+"""The Kubernetes objects that the placement roles need, as documents (PL-002, PL-100, PL-550).
+
+Everything that installs polyarch takes them from here: the sandbox, and by a test that compares them the manifests in
+``deploy/``. Rules of RBAC are the smallest that work; each optional part is named for what it is needed by.
+
+Pure: documents in, documents out; nothing here talks to an API server.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.placement import names
+
+DEFAULT_NAMESPACE: Final = "polyarch-system"
+Document = dict[str, Any]
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rights depend on."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    node_aware: bool = False
+    """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
+    global_pull_secret: tuple[str, str] | None = None
+    """Namespace and name of the global pull secret."""
+    openshift: bool = False
+    """Image mirrors from ``config.openshift.io``, and pods bound to a security context constraint (PL-551)."""
+
+
+def namespace(name: str = DEFAULT_NAMESPACE) -> Document:
+    """The operator's namespace, restricted in what may run there (PL-552)."""
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
+    """One identity per role."""
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(role, role, namespace)}
+        for role in (names.WEBHOOK, names.CONTROLLER)
+    ]
+
+
+def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen value
+    """Roles and bindings of webhook and controller (PL-550), for exactly the given parts."""
+    home = parts.namespace
+    documents: list[Document] = []
+    for role, cluster_rules, own_rules in (
+        (names.WEBHOOK, _READS, [_lease("get", "list", "watch")]),
+        (names.CONTROLLER, [*_READS, *_WRITES], [_lease("get", "list", "watch", "update", "patch"), _CREATE_LEASE]),
+    ):
+        documents += _granted("ClusterRole", role, cluster_rules, [role], home)
+        documents += _granted("Role", role, own_rules, [role], home, home)
+    both = [names.WEBHOOK, names.CONTROLLER]
+    if parts.node_aware:
+        documents += _granted("ClusterRole", "pod-placement-nodes", [_rule("", ["nodes"], "list", "watch")], both, home)
+    if parts.openshift:
+        documents += _granted("ClusterRole", "pod-placement-registries", _OPENSHIFT_READS, both, home)
+        documents += _granted("ClusterRole", "pod-placement-constraints", [_USE_CONSTRAINTS], [names.CONTROLLER], home)
+    if parts.global_pull_secret is not None:
+        place, name = parts.global_pull_secret
+        rule = _rule("", ["secrets"], "get", "list", "watch", names=[name])
+        documents += _granted("Role", "pod-placement-pull-secret", [rule], both, home, place)
+    return documents
+
+
+def webhook_configuration(
+    namespace: str = DEFAULT_NAMESPACE,
+    *,
+    url: str = "",
+    ca_bundle: bytes = b"",
+    namespace_selector: Mapping[str, Any] | None = None,
+    excluded_namespaces: Sequence[str] = (),
+) -> Document:
+    """The registration of the pod webhook (PL-100). ``url`` is where it listens outside the cluster, if it does.
+
+    ``namespace_selector`` is the ClusterPodPlacementConfig's, copied as it is; ``excluded_namespaces`` the policy's.
+    """
+    client: Document = (
+        {"url": url.rstrip("/") + names.POD_WEBHOOK_PATH}
+        if url
+        else {"service": {"name": names.WEBHOOK, "namespace": namespace, "path": names.POD_WEBHOOK_PATH, "port": 443}}
+    )
+    if ca_bundle:
+        client["caBundle"] = _base64(ca_bundle)
+    webhook: Document = {
+        "name": names.POD_WEBHOOK,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "namespaceSelector": dict(namespace_selector or {}),
+        "objectSelector": {},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+    }
+    if excluded_namespaces:
+        webhook["matchConditions"] = [
+            {"name": "excluded-namespaces", "expression": match_expression(excluded_namespaces)}
+        ]
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": _metadata(names.WEBHOOK_CONFIGURATION, names.WEBHOOK),
+        "webhooks": [webhook],
+    }
+
+
+def match_expression(excluded_namespaces: Sequence[str]) -> str:
+    """CEL that is true for the namespaces that are not excluded (PL-201 row 3): exact names, or ``prefix*``."""
+    exact = sorted({name for name in excluded_namespaces if not name.endswith("*")})
+    prefixes = sorted({name[:-1] for name in excluded_namespaces if name.endswith("*")})
+    parts = [f"request.namespace in [{', '.join(map(json.dumps, exact))}]"] if exact else []
+    parts += [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in prefixes]
+    return f"!({' || '.join(parts)})"
+
+
+def _rule(group: str, resources: list[str], *verbs: str, names: Sequence[str] = ()) -> Document:
+    rule: Document = {"apiGroups": [group], "resources": resources}
+    if names:
+        rule["resourceNames"] = list(names)
+    return rule | {"verbs": list(verbs)}
+
+
+def _lease(*verbs: str) -> Document:
+    return _rule("coordination.k8s.io", ["leases"], *verbs, names=[names.CONTROLLER_LEASE])
+
+
+_READS: Final = (
+    _rule(names.GROUP, ["clusterpodplacementconfigs", "podplacementconfigs"], "get", "list", "watch"),
+    _rule(names.OWN_GROUP, ["placementpolicies"], "get", "list", "watch"),
+    _rule("", ["namespaces"], "get", "list", "watch"),  # only while a PlacementPolicy has overrides
+    _rule("", ["secrets"], "get"),
+)
+_WRITES: Final = (
+    _rule("", ["pods"], "get", "list", "watch", "patch"),
+    _rule("events.k8s.io", ["events"], "create", "patch"),
+)
+_CREATE_LEASE: Final = _rule("coordination.k8s.io", ["leases"], "create")  # RBAC cannot narrow create by name
+_OPENSHIFT_READS: Final = (
+    _rule("config.openshift.io", ["imagedigestmirrorsets", "imagetagmirrorsets", "images"], "list", "watch"),
+    _rule("operator.openshift.io", ["imagecontentsourcepolicies"], "list", "watch"),
+)
+_USE_CONSTRAINTS: Final = _rule("security.openshift.io", ["securitycontextconstraints"], "use")
+
+
+def _granted(
+    kind: str, name: str, rules: Sequence[Document], accounts: Sequence[str], home: str, namespace: str = ""
+) -> list[Document]:
+    """A (Cluster)Role and the binding of the same name."""
+    version, controller = "rbac.authorization.k8s.io/v1", accounts[0] if len(accounts) == 1 else ""
+    metadata = _metadata(name, controller, namespace)
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": metadata, "rules": list(rules)},
+        {
+            "apiVersion": version,
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home} for account in accounts],
+        },
+    ]
+
+
+def _metadata(name: str, controller: str, namespace: str = "") -> Document:
+    labels = {names.OPERAND_LABEL: names.OPERAND} | ({names.CONTROLLER_LABEL: controller} if controller else {})
+    return {"name": name} | ({"namespace": namespace} if namespace else {}) | {"labels": labels}
+
+
+def _base64(data: bytes) -> str:
+    return str(msgspec.to_builtins(data))
