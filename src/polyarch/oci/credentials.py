@@ -4,10 +4,12 @@ A store answers for the *source* that is going to be asked, not for the registry
 credential is looked up for the mirror, so nothing is ever forwarded from one host to another. Anonymous is always last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from polyarch.oci.entries import ANONYMOUS, Credential, CredentialWarning
+from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
+from polyarch.oci.entries import ANONYMOUS, Credential, CredentialWarning, in_turn
+from polyarch.oci.keyring import Document, Keyring
 from polyarch.oci.reference import Reference
 
 if TYPE_CHECKING:
@@ -15,11 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANONYMOUS",
+    "ChainedCredentials",
     "Credential",
     "CredentialStore",
     "CredentialWarning",
+    "Document",
+    "FileCredentials",
+    "InvalidCredentialFile",
+    "KeyringCredentials",
     "NoCredentials",
 ]
+
+MAX_REMEMBERED = 4096
 
 
 class CredentialStore(Protocol):
@@ -44,6 +53,8 @@ class CredentialStore(Protocol):
 class NoCredentials:
     """Everything is asked anonymously."""
 
+    __slots__ = ()
+
     async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
         return [ANONYMOUS]
 
@@ -52,3 +63,63 @@ class NoCredentials:
 
     def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
         return ()
+
+
+class KeyringCredentials:
+    """The pull secrets of a pod or a cluster, as a kubelet would use them (RG-085).
+
+    Frozen: a changed secret makes a new store. ``problems`` name documents and entries that could not be used; they are
+    sentences without any content of those (PL-422).
+    """
+
+    __slots__ = ("_keyring", "_remembered")
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._keyring = Keyring(documents)
+        self._remembered: dict[tuple[str, str], list[Credential]] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._keyring.problems
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        return self.cached_candidates(reference, source)
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        place = (source.host, source.repository)
+        found = self._remembered.get(place)
+        if found is None:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[place] = in_turn(self._keyring.lookup(*place))
+        return list(found)
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return tuple(CredentialWarning("credential-document", problem) for problem in self.problems)
+
+
+class ChainedCredentials:
+    """The credentials of several stores, in their order, each secret once and anonymous last (PL-420)."""
+
+    __slots__ = ("_stores",)
+
+    def __init__(self, stores: Iterable[CredentialStore]) -> None:
+        self._stores = tuple(stores)
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        found: list[Credential] = []
+        for store in self._stores:
+            found += await store.candidates(reference, source)
+        return in_turn(found)
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        found: list[Credential] = []
+        for store in self._stores:
+            part = store.cached_candidates(reference, source)
+            if part is None:
+                return None
+            found += part
+        return in_turn(found)
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return tuple(warning for store in self._stores for warning in store.warnings(source))

@@ -8,10 +8,16 @@ Pure: imports neither asyncio nor aiohttp.
 """
 
 import base64
+import binascii
 import hashlib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+
+from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +88,144 @@ class CredentialWarning(msgspec.Struct, frozen=True):
 
     code: str
     message: str
+
+
+def in_turn(credentials: Iterable[Credential]) -> list[Credential]:
+    """Each secret once, at its first place, and anonymous last: a refusal would be the same the second time."""
+    unique: dict[tuple[str, str, str, str], Credential] = {}
+    for credential in credentials:
+        if not credential.is_anonymous:
+            unique.setdefault(credential.secret, credential)
+    return [*unique.values(), ANONYMOUS]
+
+
+class MalformedDocument(ValueError):  # noqa: N818 - it says what the document is
+    """A credential document that cannot be read. The message says where and what, never any content."""
+
+    def __init__(self, problem: str, *, line: int | None = None, column: int | None = None) -> None:
+        where = f" at line {line}, column {column}" if line is not None else ""
+        super().__init__(f"{problem}{where}")
+        self.problem = problem
+        self.line = line
+        self.column = column
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in ``body``; :class:`MalformedDocument` with line and column if it is none."""
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return _as_object(msgspec.json.decode(body))
+    except RecursionError:
+        raise MalformedDocument("the JSON is nested too deeply") from None
+    except msgspec.ValidationError:
+        raise MalformedDocument("a number in the JSON is out of range") from None
+    except UnicodeDecodeError:
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise _malformed("it is not UTF-8", body, error.start) from None
+        raise
+    except msgspec.DecodeError as error:
+        # Only the position is taken over from the error's text, so that no content can be in ours.
+        found = re.search(r"\(byte (\d+)\)", str(error))
+        raise _malformed("it is not JSON", body, int(found[1]) if found else len(body)) from None
+
+
+def _malformed(problem: str, body: bytes, offset: int) -> MalformedDocument:
+    before = body[:offset]
+    return MalformedDocument(problem, line=before.count(b"\n") + 1, column=offset - before.rfind(b"\n"))
+
+
+def _as_object(document: object) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise MalformedDocument("it is not a JSON object")
+    return document
+
+
+def member(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object under ``name``, empty if absent or null; :class:`MalformedDocument` if it is something else."""
+    value = document.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise MalformedDocument(f"{name!r} is not an object")
+    return value
+
+
+def read_entry(entry: object, *, source: str, key: str) -> Credential | CredentialWarning | None:
+    """What one entry holds (RG-082): a credential, a warning why it is ignored, or ``None`` for no entry.
+
+    ``registrytoken``, else ``identitytoken``, else ``auth``, else ``username`` with ``password``. User and password
+    are kept beside an identity token, for token endpoints that do not exchange those (RG-072).
+    """
+    where = printable_key(key)
+    if not isinstance(entry, Mapping):
+        return _ignored(source, where, "the entry is not an object") if entry is not None else None
+    values: dict[str, str] = {}
+    for name in ("registrytoken", "identitytoken", "auth", "username", "password"):
+        value = entry.get(name)
+        if value is not None and not isinstance(value, str):
+            return _ignored(source, where, f"{name!r} is not a string")
+        values[name] = value or ""
+    for name in ("registrytoken", "identitytoken"):
+        if token := values[name].strip():
+            if not (token.isascii() and token.isprintable() and " " not in token):
+                return _ignored(source, where, f"{name!r} has characters that a token cannot have")
+            values[name] = token
+    if values["registrytoken"]:
+        return Credential(registry_token=values["registrytoken"], source=source, key=where)
+    username, password = values["username"], values["password"]
+    if values["auth"]:
+        pair = _decode_auth(values["auth"])
+        if pair is not None:
+            username, password = pair
+        elif not values["identitytoken"]:
+            return _ignored(source, where, "'auth' is not the base64 of user:password")
+    found = Credential(username, password, values["identitytoken"], source=source, key=where)
+    return None if found.is_anonymous else found
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Host and path of an entry's key: scheme, user info and a leading ``/v1/`` or ``/v2/`` dropped, the host in lower
+    case, Docker Hub's names as one. The path is ``""`` or begins with ``/`` (RG-081, RG-085)."""
+    rest = key.strip()
+    for scheme in ("https://", "http://"):
+        if rest[: len(scheme)].lower() == scheme:
+            rest = rest[len(scheme) :]
+            break
+    host, slash, path = rest.partition("/")
+    host = host.rpartition("@")[2].lower()
+    path = slash + path
+    if path.startswith(("/v1/", "/v2/")):
+        path = path[3:]
+    return hub(host), "" if path == "/" else path
+
+
+def hub(host: str) -> str:
+    """``docker.io`` for every name of Docker Hub, other hosts as they are."""
+    return DOCKER_HUB if host in DOCKER_HUB_NAMES else host
+
+
+def printable_key(key: str) -> str:
+    """A key fit for messages: without user info, control characters, and at most 200 characters long."""
+    scheme, separator, rest = key.rpartition("://")
+    host, slash, path = rest.partition("/")
+    text = f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+    text = "".join(character if character.isprintable() else "�" for character in text)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _decode_auth(text: str) -> tuple[str, str] | None:
+    digits = "".join(text.split()).rstrip("=")
+    try:
+        pair = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    username, colon, password = pair.decode("utf-8", "surrogateescape").partition(":")
+    if not colon:
+        return None
+    return username, password.rstrip("\0")
+
+
+def _ignored(source: str, key: str, problem: str) -> CredentialWarning:
+    return CredentialWarning("credential-entry", f"{source}: the entry {key!r} is ignored: {problem}")

@@ -13,9 +13,12 @@ from typing import Literal, Protocol
 import msgspec
 
 from polyarch.oci.addresses import NAMED, AddressClass, Reach
+from polyarch.oci.hosts_toml import Tls
 
 FailureKind = Literal["connect", "tls", "timeout", "truncated", "refused-address"]
 Phase = Literal["connect", "first byte", "body"]
+
+NO_TLS = Tls()
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -123,18 +126,6 @@ class Response(Protocol):
         ...
 
 
-class HostTls(Protocol):
-    """What ``mirrors`` knows about TLS to one host beyond the trust that holds for all (RG-094). Read-only."""
-
-    @property
-    def ca_files(self) -> tuple[str, ...]: ...
-
-    @property
-    def client_certificates(self) -> tuple[tuple[str, str], ...]:
-        """(certificate, key); an empty key means that the certificate's file holds it too."""
-        ...
-
-
 class Transport(Protocol):
     """The seam of RG-003."""
 
@@ -147,11 +138,12 @@ class Transport(Protocol):
         body: bytes | None = None,
         reach: Reach = NAMED,
         verified: bool = True,
-        tls: HostTls | None = None,
+        tls: Tls = NO_TLS,
     ) -> AbstractAsyncContextManager[Response]:
         """Send one request. ``url`` is absolute, ``http`` or ``https``, and is sent exactly as it is given.
 
-        ``verified=False`` accepts any certificate: for a source configured insecure only (RG-101). ``User-Agent`` and
+        ``verified=False`` accepts any certificate: for a source configured insecure only (RG-101). ``tls`` is what the
+        source's file says of this host, and is given for requests to that host only. ``User-Agent`` and
         ``Accept-Encoding: identity`` are added unless given. Raises :class:`TransportError`.
         """
         ...
