@@ -1,0 +1,56 @@
+"""The time that the requests for one image may take (RG-051).
+
+The budget runs while a request is on its way or a retry is being waited for. It stands still while a request waits in
+line for its host or for the end of a rate limit's pause: a thousand images of one registry would otherwise time out in
+the queue, and a pause has its own limit (RG-062). Requests of one image may run together; that time counts once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from polyarch.oci.clock import Clock
+
+
+class Budget:
+    """``seconds`` of work and ``max_wait`` seconds of pauses."""
+
+    __slots__ = ("_clock", "_pauses", "_running", "_since", "_used", "max_wait", "seconds")
+
+    def __init__(self, clock: Clock, *, seconds: float, max_wait: float) -> None:
+        self.seconds = seconds
+        self.max_wait = max_wait
+        self._clock = clock
+        self._used = 0.0
+        self._running = 0
+        self._since = 0.0
+        self._pauses = 0.0
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of work left; never negative."""
+        used = self._used
+        if self._running:
+            used += self._clock.monotonic() - self._since
+        return max(0.0, self.seconds - used)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The time within counts, once for all who are within at the same time."""
+        if not self._running:
+            self._since = self._clock.monotonic()
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._used += self._clock.monotonic() - self._since
+
+    def may_wait(self, seconds: float) -> bool:
+        """Whether a pause of that length still fits; a longer one is not begun (RG-062)."""
+        return self._pauses + seconds <= self.max_wait
+
+    async def wait(self, seconds: float) -> None:
+        """Waits out a pause. Requests of one image that wait together are charged each: a pause is never too long."""
+        self._pauses += seconds
+        await self._clock.sleep(seconds)

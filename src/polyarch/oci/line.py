@@ -1,0 +1,90 @@
+"""Waiting for one of a fixed number of slots: the more urgent first, tenants in turn, nobody lost (RG-052, PL-851).
+
+A plain semaphore serves in order of arrival: a tenant that asks for five hundred images would put everybody else behind
+them, and the configurations of the first images would wait behind the manifests of all others. Within an urgency the
+tenants take turns here, so a tenant waits for at most one request of each other tenant per request of its own.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from enum import IntEnum
+
+
+class Urgency(IntEnum):
+    """Manifests go before blobs: they answer most images alone."""
+
+    MANIFEST = 0
+    BLOB = 1
+
+
+class LineFull(Exception):  # noqa: N818 - the name says what is the matter
+    """This tenant already has as many requests waiting as it may have."""
+
+
+class Line:
+    """``slots`` at a time; a tenant may have ``waiting`` requests in line (``None``: any number)."""
+
+    __slots__ = ("_free", "_queues", "_waiting", "slots")
+
+    def __init__(self, slots: int, *, waiting: int | None = None) -> None:
+        self.slots = slots
+        self._free = slots
+        self._waiting = waiting
+        self._queues: dict[Urgency, OrderedDict[str, deque[asyncio.Future[None]]]] = {
+            urgency: OrderedDict() for urgency in Urgency
+        }
+
+    @property
+    def in_use(self) -> int:
+        return self.slots - self._free
+
+    @property
+    def length(self) -> int:
+        """How many wait now."""
+        return sum(len(waiting) for tenants in self._queues.values() for waiting in tenants.values())
+
+    @property
+    def idle(self) -> bool:
+        return self._free == self.slots
+
+    async def enter(self, urgency: Urgency, tenant: str = "") -> None:
+        """Returns with a slot that ``leave`` gives back; raises ``LineFull`` instead of waiting beyond the limit."""
+        if self._free:
+            self._free -= 1
+            return
+        if self._waiting is not None and self._waits(tenant) >= self._waiting:
+            raise LineFull
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues[urgency].setdefault(tenant, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave()  # the slot was handed over in the same turn of the loop in which the waiter was cancelled
+            else:
+                self._withdraw(urgency, tenant, turn)
+            raise
+
+    def leave(self) -> None:
+        """Hands the slot to whoever is next; it is free if nobody is."""
+        for tenants in self._queues.values():
+            while tenants:
+                tenant, waiting = tenants.popitem(last=False)
+                turn = waiting.popleft()
+                if waiting:
+                    tenants[tenant] = waiting
+                if not turn.done():  # a waiter that was cancelled in this turn of the loop is still in line
+                    turn.set_result(None)
+                    return
+        self._free += 1
+
+    def _waits(self, tenant: str) -> int:
+        return sum(len(tenants.get(tenant, ())) for tenants in self._queues.values())
+
+    def _withdraw(self, urgency: Urgency, tenant: str, turn: asyncio.Future[None]) -> None:
+        tenants = self._queues[urgency]
+        waiting = tenants.get(tenant)
+        if waiting is not None and turn in waiting:
+            waiting.remove(turn)
+            if not waiting:
+                del tenants[tenant]
