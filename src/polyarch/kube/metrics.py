@@ -1,0 +1,81 @@
+"""The metrics of one process: a registry of its own, and what the runtime itself exports into it.
+
+There is no global registry: two roles in one process (``polyarch run all``) and two tests share nothing by accident.
+Label children are looked up once, where a queue or a route is made, not on the path of a pod. Families are made on
+first use and found by name afterwards, so that several queues or routes share one family with different labels.
+
+Names: what controller-runtime calls ``workqueue_*`` keeps that name and meaning, because dashboards exist; the rest
+begins with ``polyarch_``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics import MetricWrapperBase
+
+SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Buckets for durations from a cached look-up to a slow registry."""
+
+ADMISSION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+class Metrics:
+    """The families of one process by name; asking twice for a name gives the same family."""
+
+    def __init__(self, registry: CollectorRegistry | None = None, *, process: bool = False) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry(auto_describe=False)
+        self._families: dict[str, MetricWrapperBase] = {}
+        if process:
+            ProcessCollector(registry=self.registry)
+
+    def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
+        return self._family(Counter, name, lambda: Counter(name, documentation, labels, registry=self.registry))
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Gauge:
+        return self._family(Gauge, name, lambda: Gauge(name, documentation, labels, registry=self.registry))
+
+    def histogram(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, buckets: Sequence[float] = SECONDS
+    ) -> Histogram:
+        def make() -> Histogram:
+            return Histogram(name, documentation, labels, registry=self.registry, buckets=buckets)
+
+        return self._family(Histogram, name, make)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition in the format the scraper asks for, and its content type."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type
+
+    def _family(self, kind: type[M], name: str, make: Callable[[], M]) -> M:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = make()
+        if not isinstance(family, kind):
+            raise TypeError(f"metric {name} is a {type(family).__name__} already and cannot be a {kind.__name__}")
+        return family
+
+
+class QueueMetrics:
+    """What one work queue exports (KR-020), bound to its name once."""
+
+    def __init__(
+        self, metrics: Metrics, name: str, *, depth: Callable[[], float], oldest_age: Callable[[], float]
+    ) -> None:
+        label = ("name",)
+        self.adds = metrics.counter("workqueue_adds_total", "Keys added to the queue", label).labels(name)
+        self.retries = metrics.counter("workqueue_retries_total", "Keys put back after a failure", label).labels(name)
+        self.latency = metrics.histogram(
+            "workqueue_queue_duration_seconds", "How long a key waited before a worker took it", label
+        ).labels(name)
+        self.work = metrics.histogram(
+            "workqueue_work_duration_seconds", "How long a worker was busy with a key", label
+        ).labels(name)
+        metrics.gauge("workqueue_depth", "Keys ready to be taken", label).labels(name).set_function(depth)
+        metrics.gauge(
+            "workqueue_oldest_age_seconds", "How long the oldest ready key has waited; 0 without workers", label
+        ).labels(name).set_function(oldest_age)

@@ -1,0 +1,254 @@
+"""A queue of keys: "look at this object again", never what happened to it (KR-020).
+
+A key is in the queue at most once and with at most one worker; if it is added while a worker has it, it comes back
+exactly once when that worker is done. So a burst of events costs one pass, and no two passes contradict each other.
+
+::
+
+    add ──────────────► ready ──get──► processing ──done──► (gone)
+    add_after ─► delayed ─┘                 │ added meanwhile
+                  ▲                         └──────► again ──done──► ready
+                  └── retry (backoff per key, until ``forget``)
+
+Among delays of one key the earliest wins. An ``add`` does not take a delay away: whoever asked for a look in five
+minutes gets it, at the price of one pass more. ``LOW`` is for the initial list, ``NORMAL`` for what happens now; after
+``LOW_SHARE - 1`` normal keys one low one is served, so neither starves. The number of keys is bounded by the number of
+objects; nothing is dropped before ``shut_down``.
+"""
+
+import asyncio
+import heapq
+import itertools
+import random as _random
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+from polyarch.kube.clock import Alarm, Clock
+from polyarch.kube.metrics import Metrics, QueueMetrics
+
+K = TypeVar("K", bound=Hashable)
+
+BACKOFF_FIRST = 0.005
+BACKOFF_LAST = 300.0
+LOW_SHARE = 5
+
+
+class Priority(IntEnum):
+    LOW = 0
+    NORMAL = 1
+
+
+class ShutDown(Exception):  # noqa: N818 - a state that a worker loop ends on, not an error
+    """``get`` has nothing more to give, now or ever."""
+
+
+class WorkQueue(Generic[K]):
+    """Everything but ``get`` and ``drained`` returns at once; all of it belongs to one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        *,
+        random: Callable[[], float] = _random.random,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self._random = random
+        self._ready: dict[Priority, OrderedDict[K, float]] = {priority: OrderedDict() for priority in Priority}
+        self._processing: dict[K, float] = {}
+        self._again: dict[K, tuple[Priority, float]] = {}
+        self._delayed: dict[K, tuple[float, Priority]] = {}
+        self._delays: list[tuple[float, int, K]] = []
+        self._order = itertools.count()
+        self._failures: dict[K, int] = {}
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._normal_in_a_row = 0
+        self._shut_down = False
+        self._alarm = Alarm(clock, self._promote)
+        self._metrics = (
+            QueueMetrics(metrics, name, depth=self.__len__, oldest_age=self._reported_age) if metrics else None
+        )
+
+    def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
+        """The key gets a pass that starts after this call. A higher priority than before moves it up."""
+        if self._shut_down:
+            return
+        if self._metrics:
+            self._metrics.adds.inc()
+        self._admit(key, priority, self._clock.monotonic())
+
+    def add_after(self, key: K, seconds: float, priority: Priority = Priority.NORMAL) -> None:
+        """As ``add``, in ``seconds``; if the key is delayed already, the earlier of both times counts."""
+        if seconds <= 0:
+            self.add(key, priority)
+            return
+        if self._shut_down:
+            return
+        due = self._clock.monotonic() + seconds
+        if (known := self._delayed.get(key)) is not None:
+            priority = max(priority, known[1])
+            if known[0] <= due:
+                self._delayed[key] = (known[0], priority)
+                return
+        self._delayed[key] = (due, priority)
+        heapq.heappush(self._delays, (due, next(self._order), key))
+        self._set_alarm()
+
+    async def get(self) -> K:
+        """The next key, which is this worker's alone until ``done``. Raises ``ShutDown`` when nothing will come."""
+        while True:
+            self._promote()
+            if self._ready[Priority.NORMAL] or self._ready[Priority.LOW]:
+                return self._take()
+            if self._shut_down:
+                raise ShutDown(self.name)
+            getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._getters.append(getter)
+            self._set_alarm()
+            try:
+                await getter
+            except asyncio.CancelledError:
+                if not getter.cancelled():
+                    self._wake(1)  # woken and cancelled at once: the key is another getter's
+                elif getter in self._getters:
+                    self._getters.remove(getter)
+                self._set_alarm()
+                raise
+
+    def done(self, key: K) -> None:
+        """The worker has finished its pass; if the key was added meanwhile it is ready again."""
+        started = self._processing.pop(key)
+        if self._metrics:
+            self._metrics.work.observe(self._clock.monotonic() - started)
+        if (again := self._again.pop(key, None)) is not None:
+            self._admit(key, *again)
+        self._settle()
+
+    def retry(self, key: K, *, at_least: float = 0.0) -> float:
+        """Puts the key back with its backoff (5 ms doubling to 5 min, the upper half of each step at random).
+
+        Returns the delay in seconds. ``at_least`` is what a server asked for (``Retry-After``).
+        """
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        step = min(BACKOFF_LAST, BACKOFF_FIRST * 2.0 ** min(failures, 32))
+        delay = max(step / 2 * (1 + self._random()), at_least)
+        if self._metrics:
+            self._metrics.retries.inc()
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: its next failure starts with the shortest delay again."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        """How often the key has failed in a row."""
+        return self._failures.get(key, 0)
+
+    def shut_down(self, *, drain: bool) -> None:
+        """Takes nothing new from here on. ``drain`` still gives out what is ready; delays are dropped in any case.
+
+        What is dropped is not lost: whoever takes over lists every object and enqueues it.
+        """
+        self._shut_down = True
+        self._delayed.clear()
+        self._delays.clear()
+        self._alarm.stop()
+        if not drain:
+            self._again.clear()
+            for keys in self._ready.values():
+                keys.clear()
+        self._wake(len(self._getters))
+        self._settle()
+
+    async def drained(self) -> None:
+        """Returns when no key is ready or with a worker. Delayed ones do not count."""
+        while self._processing or len(self):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def __len__(self) -> int:
+        """Keys that a worker could take now."""
+        self._promote()
+        return sum(len(keys) for keys in self._ready.values())
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds since the key that waits longest became ready; 0.0 if none waits."""
+        self._promote()
+        ready_since = [since for keys in self._ready.values() for since in keys.values()]
+        return self._clock.monotonic() - min(ready_since) if ready_since else 0.0
+
+    def _reported_age(self) -> float:
+        """A standby collects keys without working on them, which nobody should be woken for."""
+        return self.oldest_age if self._getters or self._processing else 0.0
+
+    def _admit(self, key: K, priority: Priority, since: float) -> None:
+        if key in self._processing:
+            known = self._again.get(key, (priority, since))
+            self._again[key] = (max(known[0], priority), known[1])
+            return
+        if key in self._ready[Priority.NORMAL]:
+            return
+        if key in self._ready[Priority.LOW]:
+            if priority == Priority.LOW:
+                return
+            since = self._ready[Priority.LOW].pop(key)
+        self._ready[priority][key] = since
+        self._wake(1)
+
+    def _take(self) -> K:
+        low, normal = self._ready[Priority.LOW], self._ready[Priority.NORMAL]
+        if low and (not normal or self._normal_in_a_row >= LOW_SHARE - 1):
+            key, since = low.popitem(last=False)
+            self._normal_in_a_row = 0
+        else:
+            key, since = normal.popitem(last=False)
+            self._normal_in_a_row = self._normal_in_a_row + 1 if low else 0
+        now = self._processing[key] = self._clock.monotonic()
+        if self._metrics:
+            self._metrics.latency.observe(now - since)
+        return key
+
+    def _promote(self) -> None:
+        """Moves the delayed keys whose time has come to where ``add`` would have put them."""
+        now = self._clock.monotonic()
+        while self._delays and self._delays[0][0] <= now:
+            due, _, key = heapq.heappop(self._delays)
+            if (known := self._delayed.get(key)) is not None and known[0] == due:
+                del self._delayed[key]
+                self._admit(key, known[1], due)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """The alarm is only needed while somebody waits; busy workers look at the delays when they come back."""
+        while self._delays and self._is_void(self._delays[0]):
+            heapq.heappop(self._delays)
+        if self._delays and self._getters:
+            self._alarm.set(self._delays[0][0])
+        else:
+            self._alarm.stop()
+
+    def _is_void(self, delay: tuple[float, int, K]) -> bool:
+        known = self._delayed.get(delay[2])
+        return known is None or known[0] != delay[0]
+
+    def _wake(self, count: int) -> None:
+        while count and self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                count -= 1
+
+    def _settle(self) -> None:
+        if self._idle and not self._processing and not len(self):
+            waiters, self._idle = self._idle, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
