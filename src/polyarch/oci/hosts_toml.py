@@ -7,6 +7,7 @@ is pure. Imports neither asyncio nor aiohttp.
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +27,16 @@ class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
     key: str = ""
 
 
+class Header(NamedTuple):
+    """A request header; shown without its value, which may be a secret (RG-087)."""
+
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Header({self.name})"
+
+
 class Tls(msgspec.Struct, frozen=True, gc=False):
     """What a file says of TLS for one host; paths are absolute or relative to the working directory."""
 
@@ -42,15 +53,11 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
     path_prefix: str = "/v2"
     capabilities: frozenset[str] = CAPABILITIES
     tls: Tls = Tls()
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[Header, ...] = ()
 
     def serves(self, reference: Reference) -> bool:
         """A digest is pulled, a tag has to be resolved."""
         return ("pull" if reference.digest is not None else "resolve") in self.capabilities
-
-    def __repr__(self) -> str:
-        # The values of headers may be secrets (RG-087).
-        return f"Endpoint({self.scheme}://{self.host}{self.path_prefix}, headers={[name for name, _ in self.headers]})"
 
 
 class HostsFile(msgspec.Struct, frozen=True, gc=False):
@@ -157,13 +164,13 @@ def _clients(table: Table, directory: Path) -> tuple[ClientCertificate, ...]:
     return tuple(clients)
 
 
-def _headers(table: Table) -> tuple[tuple[str, str], ...]:
+def _headers(table: Table) -> tuple[Header, ...]:
     headers = []
     for name in table.members:
         for value in _text_or_texts(table, name):
             if not name.isascii() or not (name + value).isprintable() or ":" in name or " " in name:
                 raise table.invalid(f"{name!r} is not a header with a printable value")
-            headers.append((name, value))
+            headers.append(Header(name, value))
     return tuple(headers)
 
 

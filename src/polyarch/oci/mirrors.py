@@ -16,7 +16,7 @@ import msgspec
 
 from polyarch.oci import hosts_toml, mirror_objects
 from polyarch.oci import registries_conf as conf_files
-from polyarch.oci.hosts_toml import ClientCertificate, HostsFile, Tls
+from polyarch.oci.hosts_toml import ClientCertificate, Header, HostsFile, Tls
 from polyarch.oci.reference import Reference
 from polyarch.oci.registries_conf import Registry
 from polyarch.oci.toml_files import InvalidConfiguration
@@ -25,6 +25,7 @@ __all__ = [
     "Blocked",
     "ClientCertificate",
     "Configuration",
+    "Header",
     "InvalidConfiguration",
     "Source",
     "Tls",
@@ -58,7 +59,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
     path_prefix: str = "/v2"
     query: str = ""
     tls: Tls = Tls()
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[Header, ...] = ()
     origin: str = ""
     """The file and entry that name this place; empty for a registry that is asked directly."""
 
@@ -67,15 +68,6 @@ class Source(msgspec.Struct, frozen=True, gc=False):
         """The image as this place knows it: what credentials are looked up for (RG-084)."""
         registry = "docker.io" if self.host == "registry-1.docker.io" else self.host
         return Reference("docker", registry, self.repository, self.tag, self.digest)
-
-    def __repr__(self) -> str:
-        # The values of headers may be secrets (RG-087).
-        headers = [name for name, _ in self.headers]
-        place = f"{self.base_url}{self.path_prefix}/{self.repository}"
-        return (
-            f"Source({place}, tag={self.tag!r}, digest={self.digest!r}, mirror={self.mirror}, "
-            f"insecure={self.insecure}, query={self.query!r}, headers={headers}, origin={self.origin!r})"
-        )
 
 
 class Configuration(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,195 @@
+"""Documents of a registry as bytes: their limits, their types, their digests (RG-033, RG-034, RG-050).
+
+What a registry says about a document counts less than the document itself: the bytes decide the digest, and the body
+decides the type. Everything that cannot be read is a :class:`ContentError` with a code of RG-060, never another
+exception, whatever the bytes are.
+
+Pure: imports neither asyncio nor aiohttp.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from polyarch.oci.inspection import InspectionError, InspectionWarning
+from polyarch.oci.reference import DIGEST_DIGITS, check_digest
+
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+DOCKER_SCHEMA2 = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_SCHEMA1_SIGNED = "application/vnd.docker.distribution.manifest.v1+prettyjws"
+DOCKER_SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+json"
+
+ACCEPT = (OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_SCHEMA2, DOCKER_SCHEMA1_SIGNED, DOCKER_SCHEMA1)
+"""The six types that every manifest request accepts (RG-030)."""
+
+DocumentType = Literal["index", "image", "schema1"]
+DOCUMENT_TYPES: dict[str, DocumentType] = {
+    OCI_INDEX: "index",
+    DOCKER_LIST: "index",
+    OCI_MANIFEST: "image",
+    DOCKER_SCHEMA2: "image",
+    DOCKER_SCHEMA1_SIGNED: "schema1",
+    DOCKER_SCHEMA1: "schema1",
+}
+IMAGE_CONFIGS = frozenset(
+    {"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"}
+)
+
+MIB = 1024 * 1024
+MANIFEST_LIMIT = 4 * MIB
+CONFIG_LIMIT = 4 * MIB
+TOKEN_LIMIT = 128 * 1024
+ERROR_BODY_LIMIT = 16 * 1024
+INLINE_DATA_LIMIT = 64 * 1024
+ENTRY_LIMIT = 1000
+INDEX_LIMIT = 16
+LOOKUP_LIMIT = 64
+LEVEL_LIMIT = 3
+
+T = TypeVar("T")
+
+
+class ContentError(ValueError):
+    """A document that cannot be used; ``code`` is one of class content (RG-060)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    def error(self, host: str = "") -> InspectionError:
+        """The same as part of an answer."""
+        return InspectionError.of(self.code, self.message, host=host)
+
+
+class Document(msgspec.Struct, frozen=True, gc=False):
+    """A manifest whose type is settled. ``warnings`` are those of settling it."""
+
+    type: DocumentType
+    media_type: str
+    body: bytes
+    warnings: tuple[InspectionWarning, ...] = ()
+
+
+def classify(body: bytes, content_type: str = "") -> Document:
+    """The document's type: its own ``mediaType``, else ``Content-Type``, else its shape (RG-034).
+
+    Raises :class:`ContentError`: ``too-large``, ``malformed``, ``ambiguous-manifest`` or ``unsupported-media-type``.
+    """
+    check_size("manifest", len(body), MANIFEST_LIMIT)
+    shape = decode(body, _Shape, "the manifest")
+    if _present(shape.manifests) and (_present(shape.layers) or _present(shape.config)):
+        other = "layers" if _present(shape.layers) else "config"
+        raise ContentError(
+            "ambiguous-manifest", f"the manifest has both 'manifests' and {other!r}; tools would disagree on what it is"
+        )
+    stated = (shape.media_type or "").strip().lower()
+    header = content_type.partition(";")[0].strip().lower()
+    for media_type in (stated, header):
+        if media_type in DOCUMENT_TYPES:
+            break
+    else:
+        media_type = _by_shape(shape, stated or header)
+    type_ = DOCUMENT_TYPES[media_type]
+    warnings: tuple[InspectionWarning, ...] = ()
+    if header in DOCUMENT_TYPES and DOCUMENT_TYPES[header] != type_:
+        message = f"the registry says {header}, the document is {media_type}; the document counts"
+        warnings = (InspectionWarning("content-type-mismatch", message),)
+    return Document(type_, media_type, body, warnings)
+
+
+def digest_of(body: bytes, algorithm: str = "sha256") -> str:
+    """``algorithm:hex`` of exactly these bytes."""
+    return f"{algorithm}:{hashlib.new(algorithm, body).hexdigest()}"
+
+
+def check_body(body: bytes, digest: str) -> None:
+    """``digest-mismatch`` unless the bytes have the digest (RG-033)."""
+    algorithm = digest.partition(":")[0]
+    if problem := check_digest(digest):
+        raise ContentError("digest-mismatch", f"{digest!r} cannot be checked: {problem}")
+    actual = digest_of(body, algorithm)
+    if actual != digest:
+        raise ContentError(
+            "digest-mismatch",
+            f"asked for {digest}, the bytes received are {actual}; the registry or a proxy is at fault",
+        )
+
+
+def check_size(what: str, size: int, limit: int) -> None:
+    """``too-large``, naming limit and size (RG-050)."""
+    if size > limit:
+        raise ContentError("too-large", f"the {what} has {size} bytes where at most {limit} are read")
+
+
+def inline_data(data: object, digest: str) -> bytes | None:
+    """A descriptor's ``data`` if it is small and matches the digest, which saves a request (RG-041); else None."""
+    if not isinstance(data, str) or len(data) > INLINE_DATA_LIMIT * 4 // 3 + 4:
+        return None
+    algorithm = digest.partition(":")[0]
+    try:
+        body = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if len(body) > INLINE_DATA_LIMIT or algorithm not in DIGEST_DIGITS or digest_of(body, algorithm) != digest:
+        return None
+    return body
+
+
+def decode(body: bytes, type: type[T], what: str) -> T:
+    """The JSON as the type; ``malformed`` with the path of the first bad member (RG-050)."""
+    try:
+        return msgspec.json.decode(body, type=type)
+    except msgspec.ValidationError as error:
+        problem, path = _located(str(error))
+        raise ContentError("malformed", f"{what} is malformed at {path}: {problem}") from None
+    except UnicodeDecodeError as error:
+        raise ContentError("malformed", f"{what} is malformed at $: not UTF-8 ({error.reason})") from None
+    except msgspec.DecodeError as error:
+        raise ContentError("malformed", f"{what} is malformed at $: {error}") from None
+    except RecursionError:
+        raise ContentError("malformed", f"{what} is malformed at $: nested too deeply") from None
+
+
+class _Shape(msgspec.Struct):
+    schema_version: Any = msgspec.field(name="schemaVersion", default=None)
+    media_type: str | None = msgspec.field(name="mediaType", default=None)
+    manifests: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    layers: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    config: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+
+
+def _present(member: msgspec.Raw) -> bool:
+    return bytes(member) not in (b"", b"null")
+
+
+def _by_shape(shape: _Shape, stated: str) -> str:
+    if bytes(shape.manifests).startswith(b"["):
+        return OCI_INDEX
+    if _present(shape.config) and _present(shape.layers):
+        return OCI_MANIFEST
+    if shape.schema_version == 1 and shape.schema_version is not True:
+        return DOCKER_SCHEMA1
+    shown = f"of type {stated[:100]!r}" if stated else "of no stated type"
+    raise ContentError(
+        "unsupported-media-type", f"the document is {shown}; only OCI and Docker images and indexes can be read"
+    )
+
+
+_AT = re.compile(r"(?s)(.*) - at `(.*?)`$")
+_MISSING = re.compile(r"Object missing required field `(.*)`$")
+
+
+def _located(message: str) -> tuple[str, str]:
+    # msgspec says "PROBLEM - at `$.path`", without the second part at the top and for a missing member its parent.
+    found = _AT.fullmatch(message)
+    problem, path = (found[1], found[2]) if found else (message, "$")
+    if missing := _MISSING.fullmatch(problem):
+        return "it is missing", f"{path}.{missing[1]}"
+    return problem, path
