@@ -17,6 +17,7 @@ from polyarch.oci.hosts_toml import Tls
 
 FailureKind = Literal["connect", "tls", "timeout", "truncated", "refused-address"]
 Phase = Literal["connect", "first byte", "body"]
+Cause = Literal["", "refused", "handshake"]
 
 NO_TLS = Tls()
 
@@ -33,18 +34,24 @@ class Timeouts(msgspec.Struct, frozen=True):
 class TransportError(Exception):
     """There is no answer, or not all of it. ``detail`` is a clause for people and holds no secret.
 
-    ``connect``: the host cannot be reached (``refused`` tells a closed port from other causes); ``tls``: it can, but
-    the handshake failed or a certificate file is unusable; ``timeout``: ``phase`` took too long; ``truncated``: the
-    answer broke off or was no HTTP; ``refused-address``: nothing was sent, RG-103 forbids it.
+    ``connect``: the host cannot be reached; ``tls``: it can, but the handshake failed or a certificate file is
+    unusable; ``timeout``: ``phase`` took too long; ``truncated``: the answer broke off or was no HTTP;
+    ``refused-address``: nothing was sent, RG-103 forbids it. ``cause`` singles out what an insecure source may
+    answer to with its next channel (RG-101).
     """
 
-    def __init__(self, kind: FailureKind, *, phase: Phase, host: str, detail: str, refused: bool = False) -> None:
+    def __init__(self, kind: FailureKind, *, phase: Phase, host: str, detail: str, cause: Cause = "") -> None:
         super().__init__(f"{host}: {detail}")
         self.kind: FailureKind = kind
         self.phase: Phase = phase
         self.host = host
         self.detail = detail
-        self.refused = refused
+        self.cause: Cause = cause
+
+    @property
+    def refused(self) -> bool:
+        """Nobody listens there."""
+        return self.cause == "refused"
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - the name says what is the matter
