@@ -25,6 +25,8 @@ from polyarch.sandbox.kubeconfigs import context_name
 from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running
 from polyarch.sandbox.progress import Progress, Silent
+from polyarch.sandbox.registry import catalogue, service
+from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import (
     Folder,
     Ports,
@@ -35,6 +37,7 @@ from polyarch.sandbox.state import (
     recorded_ports,
     state_home,
 )
+from polyarch.sandbox.tasks import together
 from polyarch.sandbox.versions import KUBERNETES
 
 OWNER_WATCH = "owner-watch"
@@ -78,6 +81,16 @@ class Sandbox:
     def registry_log(self) -> Path:
         """One JSON line per request to the registry."""
         return self.folder.registry_log
+
+    @property
+    def registry(self) -> Registry:
+        """Its address, and pushing to it."""
+        return Registry(service.address(self.layout), self.folder)
+
+    @property
+    def registries_conf(self) -> Path:
+        """Maps public names to the sandbox's registry; what polyarch and the nodes use."""
+        return self.folder.registries_conf
 
     @property
     def pki(self) -> Pki:
@@ -158,7 +171,13 @@ class Sandbox:
             watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
             controlplane.ensure(layout, watch)
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
-        await controlplane.start(layout, progress)
+        service.write_files(layout, self.state.settings.registries_conf)
+        await together([controlplane.start(layout, progress), self._registry(layout)])
+
+    async def _registry(self, layout: Layout) -> None:
+        registry = await service.start(layout)
+        if self.state.settings.seed_images:
+            await registry.seed(catalogue.FAMILIAR)
 
     async def stop(self) -> None:
         """End its processes; the state stays."""
@@ -179,7 +198,7 @@ class Sandbox:
 
     async def health(self) -> list[Health]:
         """Each component's state, asked now."""
-        probes = controlplane.probes(self.layout)
+        probes = controlplane.probes(self.layout) | service.probes(self.layout)
         found = []
         for name, record in self.records().items():
             if not is_running(record):

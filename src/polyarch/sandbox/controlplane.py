@@ -4,7 +4,6 @@ etcd, then the API server, then controller manager and scheduler together; done 
 there, which is when pods can be created.
 """
 
-import asyncio
 import datetime as dt
 from collections.abc import Callable
 
@@ -16,6 +15,7 @@ from polyarch.sandbox.health import Probe, until_healthy
 from polyarch.sandbox.processes import Command, Record, is_running
 from polyarch.sandbox.progress import Progress
 from polyarch.sandbox.state import write_private
+from polyarch.sandbox.tasks import together
 
 START_SECONDS = 90.0
 """A machine that is busy with other things may take this long; a sandbox of its own needs a tenth."""
@@ -68,10 +68,10 @@ async def start(layout: Layout, progress: Progress) -> None:
     await bring_up(components.etcd)
     await bring_up(components.kube_apiserver)
     progress.step("starting kube-controller-manager and kube-scheduler")
-    async with asyncio.TaskGroup() as tasks:
-        manager = tasks.create_task(bring_up(components.kube_controller_manager))
-        tasks.create_task(bring_up(components.kube_scheduler))
-    await until_healthy(manager.result(), default_account(layout), seconds=START_SECONDS)
+    manager, _ = await together(
+        bring_up(make) for make in (components.kube_controller_manager, components.kube_scheduler)
+    )
+    await until_healthy(manager, default_account(layout), seconds=START_SECONDS)
 
 
 def ensure(layout: Layout, command: Command) -> Record:

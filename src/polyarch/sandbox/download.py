@@ -128,7 +128,7 @@ def parse_checksum(text: str, file_name: str, origin: str) -> str:
 
 
 async def _download(session: aiohttp.ClientSession, url: str, partial: Path, progress: Progress) -> None:
-    present = partial.stat().st_size if partial.exists() else 0
+    present = await asyncio.to_thread(_size, partial)
     headers = {"Range": f"bytes={present}-"} if present else {}
     async with session.get(url, headers=headers) as answer:
         if answer.status == 416:  # all of it is here already; the checksum tells whether it is right
@@ -143,6 +143,10 @@ async def _download(session: aiohttp.ClientSession, url: str, partial: Path, pro
                 file.write(chunk)
                 done += len(chunk)
                 progress.advance(done, total, "bytes")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _install(partial: Path, wanted: Release, expected: str, target: Path) -> None:

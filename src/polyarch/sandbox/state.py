@@ -126,6 +126,7 @@ class Folder:
         self.configuration = root / "configuration"
         self.etcd = root / "etcd"
         self.registry = root / "registry"
+        self.access = root / "configuration" / "registry-access.json"
         self.kubeconfig = root / "kubeconfig"
         self.audit_log = root / "logs" / "audit.log"
         self.registry_log = root / "logs" / "registry-access.log"

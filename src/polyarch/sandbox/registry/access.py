@@ -1,0 +1,97 @@
+"""Who may read and write which repository: a pure decision over a list that seeding adds to.
+
+A repository not in the list is open. The administrator (the sandbox's own seeding) may do everything.
+"""
+
+import base64
+import binascii
+import hmac
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from polyarch.sandbox.state import write_private
+
+ADMINISTRATOR = "sandbox"
+SERVICE = "polyarch-sandbox"
+
+Scheme = Literal["bearer", "basic"]
+
+
+class Repository(msgspec.Struct, frozen=True, rename="camel"):
+    """A private repository: its users with their passwords, and how they prove themselves."""
+
+    users: dict[str, str] = msgspec.field(default_factory=dict)
+    scheme: Scheme = "bearer"
+    identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
+    """Identity token → user: what a login helper stores instead of a password (RG-072)."""
+
+
+class AccessList(msgspec.Struct, frozen=True, rename="camel"):
+    """What the file ``access.json`` holds."""
+
+    administrator_password: str = ""
+    private: dict[str, Repository] = msgspec.field(default_factory=dict)
+
+    def user_of_password(self, user: str, password: str) -> bool:
+        """Whether this is the administrator's password, or that of a user of any private repository."""
+        if user == ADMINISTRATOR:
+            return bool(self.administrator_password) and _same(password, self.administrator_password)
+        return any(_same(password, known.users[user]) for known in self.private.values() if user in known.users)
+
+    def user_of_identity_token(self, token: str) -> str | None:
+        for repository in self.private.values():
+            for known, user in repository.identity_tokens.items():
+                if _same(token, known):
+                    return user
+        return None
+
+    def allows(self, user: str | None, repository: str) -> bool:
+        """Whether ``user`` (None: nobody in particular) may read and write this repository."""
+        private = self.private.get(repository)
+        return private is None or user == ADMINISTRATOR or (user is not None and user in private.users)
+
+    def with_private(self, repository: str, access: Repository) -> "AccessList":
+        """The list with one more private repository; a later description of it replaces an earlier one."""
+        return msgspec.structs.replace(self, private={**self.private, repository: access})
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode(), known.encode())
+
+
+def parse_basic(header: str) -> tuple[str, str] | None:
+    """User and password of an ``Authorization: Basic`` header; None if it is something else."""
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return (user, password) if colon else None
+
+
+class AccessFile:
+    """The list on disk: read again when it changed, replaced at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int] | None = None
+        self._list = AccessList()
+
+    def current(self) -> AccessList:
+        """The list as it is now; an absent file is an empty list."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return AccessList()
+        mark = (status.st_mtime_ns, status.st_ino)
+        if mark != self._seen:
+            self._list = msgspec.json.decode(self.path.read_bytes(), type=AccessList)
+            self._seen = mark
+        return self._list
+
+    def write(self, content: AccessList) -> None:
+        write_private(self.path, msgspec.json.format(msgspec.json.encode(content), indent=2))

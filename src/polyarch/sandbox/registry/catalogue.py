@@ -1,0 +1,176 @@
+"""Descriptions of images to push: the same forms as a platforms file (RG-130), with what a registry needs besides.
+
+    docker.io/library/nginx:1.27: [linux/amd64, linux/arm64]
+    quay.io/acme/reports:2: {platforms: [linux/amd64], kind: image}
+    ghcr.io/acme/secret:1: {platforms: [linux/arm64], private: true, users: {alice: wonderland}}
+
+Pure: a mapping in, images out; who reads the file knows YAML.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.platforms import InvalidPlatform, Platform
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.registry import images
+from polyarch.sandbox.registry.access import Repository, Scheme
+from polyarch.sandbox.registry.images import IndexEntry, Manifest
+
+BUNDLE_LABELS = {
+    "operators.operatorframework.io.bundle.mediatype.v1": "registry+v1",
+    "operators.operatorframework.io.bundle.manifests.v1": "manifests/",
+    "operators.operatorframework.io.bundle.metadata.v1": "metadata/",
+    "operators.operatorframework.io.bundle.package.v1": "sandbox",
+    "operators.operatorframework.io.bundle.channels.v1": "stable",
+}
+
+Kind = Literal["index", "image", "artifact", "bundle"]
+
+
+class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One image. A list of platforms is short for ``{platforms: …}``."""
+
+    platforms: list[str] = msgspec.field(default_factory=list)
+    kind: Kind = "index"
+    format: images.Format = "oci"
+    """``docker`` for schema-2 manifests and lists."""
+    attestations: bool = False
+    nested: bool = False
+    """Each platform in an index of its own."""
+    without_platform: list[str] = msgspec.field(default_factory=list)
+    """Of ``platforms``, those whose index entry does not state a platform."""
+    missing: list[str] = msgspec.field(default_factory=list)
+    """Of ``platforms``, those whose manifest is named by the index and not in the registry."""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    neutral: bool = False
+    """An operator bundle, whatever the kind: plain data for every platform."""
+    unknown: bool = False
+    """Configurations without an architecture."""
+    private: bool = False
+    users: dict[str, str] = msgspec.field(default_factory=dict)
+    identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
+    scheme: Scheme = "bearer"
+
+    @property
+    def access(self) -> Repository | None:
+        """How a private one is reached; users without ``private`` make it private too."""
+        if not (self.private or self.users):
+            return None
+        return Repository(users=self.users, scheme=self.scheme, identity_tokens=self.identity_tokens)
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A description that was understood, and the image it gives."""
+
+    reference: Reference
+    description: ImageDescription
+    manifest: Manifest
+    children: dict[str, str]
+    """Platform → digest of its manifest."""
+
+
+def read(data: Mapping[str, Any], origin: str = "images") -> list[Described]:
+    """Every image that is described; SandboxError names the file, the reference and the reason (RG-132)."""
+    listed = data.get("images", data) if isinstance(data, Mapping) else data
+    if not isinstance(listed, Mapping):
+        raise SandboxError(f"{origin}: expected a mapping from image reference to platforms, or one under `images`")
+    return [_read_one(str(key), value, origin) for key, value in listed.items()]
+
+
+def _read_one(key: str, value: object, origin: str) -> Described:
+    try:
+        reference = parse(key)
+        if reference.digest is not None or reference.transport != "docker":
+            raise SandboxError("write NAME:TAG; a digest follows from the content, a layout is not pushed")
+        description = _description(value)
+        manifest, children = build(reference.canonical, description)
+    except (InvalidReference, InvalidPlatform, SandboxError) as error:
+        raise SandboxError(f"{origin}: {key}: {error}") from error
+    return Described(reference, description, manifest, children)
+
+
+def _description(value: object) -> ImageDescription:
+    document = {"platforms": value} if isinstance(value, list) else value
+    try:
+        return msgspec.convert(document, ImageDescription)
+    except msgspec.ValidationError as error:
+        known = ", ".join(field.encode_name for field in msgspec.structs.fields(ImageDescription))
+        raise SandboxError(f"{error}; expected a list of platforms, or a mapping with any of {known}") from error
+
+
+def build(name: str, description: ImageDescription) -> tuple[Manifest, dict[str, str]]:
+    """The image, and the digest of each platform's manifest."""
+    platforms = [Platform.parse(text) for text in description.platforms]
+    marked = [("withoutPlatform", description.without_platform), ("missing", description.missing)]
+    for member, texts in marked:
+        for text in texts:
+            if Platform.parse(text) not in platforms:
+                raise SandboxError(f"{member} names {text}, which is not in platforms")
+    if description.kind == "artifact":
+        manifest = images.artifact(name)
+        return manifest, {}
+    labels = dict(description.labels)
+    if description.kind == "bundle" or description.neutral:
+        labels = BUNDLE_LABELS | labels
+    if description.kind in {"image", "bundle"}:
+        if len(platforms) > 1:
+            raise SandboxError(
+                f"kind {description.kind} has one platform, {len(platforms)} are given; kind index has several"
+            )
+        platform = platforms[0] if platforms else Platform.of("linux", "amd64")
+        manifest = images.image(name, platform, format=description.format, labels=labels, unknown=description.unknown)
+        return manifest, {str(platform): manifest.digest}
+    return _build_index(name, description, platforms, labels)
+
+
+def _build_index(
+    name: str, description: ImageDescription, platforms: list[Platform], labels: Mapping[str, str]
+) -> tuple[Manifest, dict[str, str]]:
+    bare = {Platform.parse(text) for text in description.without_platform}
+    missing = {Platform.parse(text) for text in description.missing}
+    entries: list[IndexEntry] = []
+    proofs: list[IndexEntry] = []
+    children: dict[str, str] = {}
+    for platform in platforms:
+        child = images.image(name, platform, format=description.format, labels=labels, unknown=description.unknown)
+        children[str(platform)] = child.digest
+        stated = None if platform in bare else images.platform_document(platform)
+        entry = IndexEntry(child, stated, missing=platform in missing)
+        if description.nested:
+            entry = IndexEntry(images.index([entry], format=description.format))
+        entries.append(entry)
+        if description.attestations:
+            proofs.append(images.attestation_entry(child))
+    return images.index([*entries, *proofs], format=description.format), children
+
+
+FAMILIAR: Mapping[str, Any] = {
+    "docker.io/library/nginx:1.27": {
+        "platforms": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
+        "attestations": True,
+    },
+    "docker.io/library/redis:7": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
+    "docker.io/library/postgres:16": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
+    "docker.io/library/busybox:1.36": [
+        "linux/amd64",
+        "linux/arm/v6",
+        "linux/arm/v7",
+        "linux/arm64",
+        "linux/ppc64le",
+        "linux/s390x",
+    ],
+    "registry.k8s.io/pause:3.10": {
+        "platforms": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
+        "format": "docker",
+    },
+    "quay.io/prometheus/node-exporter:v1.8.2": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
+    "docker.io/library/mysql:8.4": ["linux/amd64", "linux/arm64"],
+    "quay.io/acme/billing:2.3": {"platforms": ["linux/amd64"], "kind": "image"},
+    "quay.io/acme/edge-agent:1.0": ["linux/arm64"],
+    "quay.io/acme/mainframe-bridge:4.1": ["linux/s390x"],
+    "quay.io/acme/operator-bundle:0.9": {"kind": "bundle"},
+}
+"""What ``polyarch up`` seeds: names everybody knows, with the platforms one expects of them, and some of one's own."""

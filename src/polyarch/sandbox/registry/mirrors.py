@@ -1,0 +1,80 @@
+"""The registries.conf that maps public names to the sandbox's registry.
+
+``location``, not ``[[registry.mirror]]``: a mirror that lacks an image would send its reader on to the real registry,
+and nothing here leaves the machine. A host that is not listed is left as it is.
+"""
+
+import shutil
+import tomllib
+from pathlib import Path
+
+from polyarch.sandbox.errors import SandboxError
+
+PUBLIC_HOSTS = (
+    "docker.io",
+    "quay.io",
+    "ghcr.io",
+    "gcr.io",
+    "registry.k8s.io",
+    "mcr.microsoft.com",
+    "public.ecr.aws",
+    "registry.access.redhat.com",
+    "registry.redhat.io",
+    "registry.gitlab.com",
+    "registry.example.com",
+)
+"""What exists under these names in the sandbox is what was seeded, and nothing else."""
+
+
+def repository_here(registry: str, repository: str, address: str) -> str:
+    """The repository in the sandbox's registry that a public name means; SandboxError if it means none."""
+    if registry == address:
+        return repository
+    if registry not in PUBLIC_HOSTS:
+        raise SandboxError(
+            f"{registry}/{repository}: the sandbox's registry does not stand for {registry}; "
+            f"use {address}/{repository}, or one of {', '.join(PUBLIC_HOSTS)}"
+        )
+    return f"{registry}/{repository}"
+
+
+def registries_conf(address: str, own: str = "", origin: str = "") -> str:
+    """The file's text: ``own`` (what the user gave) first, then our entries for every prefix it does not have."""
+    taken = _prefixes(own, origin) if own else set()
+    parts = [own.rstrip("\n") + "\n"] if own else []
+    if address not in taken:
+        parts.append(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    parts += [
+        f'[[registry]]\nprefix = "{host}"\nlocation = "{address}/{host}"\ninsecure = true\n'
+        for host in PUBLIC_HOSTS
+        if host not in taken
+    ]
+    return "\n".join(parts)
+
+
+def _prefixes(text: str, origin: str) -> set[str]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SandboxError(f"{origin}: not TOML: {error}") from error
+    entries = document.get("registry", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SandboxError(f"{origin}: `registry` is not a list of tables; write each as [[registry]] (version 2)")
+    return {str(entry.get("prefix") or entry.get("location")) for entry in entries}
+
+
+def write(path: Path, address: str, own_file: str) -> None:
+    """Write the sandbox's registries.conf, and beside it copies of the drop-ins beside the user's own (RG-090)."""
+    own = ""
+    drop_ins = path.with_name("registries.conf.d")
+    if drop_ins.exists():
+        shutil.rmtree(drop_ins)
+    if own_file:
+        try:
+            own = Path(own_file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SandboxError(f"--registries-conf {own_file}: {error.strerror}") from error
+        beside = Path(own_file).with_name("registries.conf.d")
+        if beside.is_dir():
+            shutil.copytree(beside, drop_ins)
+    path.write_text(registries_conf(address, own, own_file), encoding="utf-8")
