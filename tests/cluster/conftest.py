@@ -1,30 +1,37 @@
 """One sandbox for the whole session, shared by all xdist workers; a namespace of its own for each test (SB-008).
 
-The first worker that needs the sandbox brings it up while the others wait at a file lock. It is owned by the pytest
+The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
 process (the controller, under xdist) and ends with it, however that ends. ``POLYARCH_TEST_SANDBOX=NAME`` uses a running
 sandbox instead and leaves it running: quick while one writes tests.
 """
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from polyarch.kube import config
 from polyarch.kube.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import Settings
 
 T = TypeVar("T")
 TEST_NODES = {"amd64": 2, "arm64": 2, "ppc64le": 1, "s390x": 1}
+HERE = Path(__file__).parent
+ACCOUNT_SECONDS = 30
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "cluster" in item.path.parts:
+        if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
 
 
@@ -34,25 +41,19 @@ def _run(coroutine: Coroutine[object, object, T]) -> T:
         return thread.submit(asyncio.run, coroutine).result()
 
 
-def _shared(request: pytest.FixtureRequest, settings: Settings) -> Sandbox:
-    if named := os.environ.get("POLYARCH_TEST_SANDBOX"):
-        return Sandbox.attach(named)
-    # Under xdist all workers are children of the controller: its pid is the owner for each of them.
-    under_xdist = hasattr(request.config, "workerinput")
-    owner = os.getppid() if under_xdist else os.getpid()
-    assets = os.environ.get("POLYARCH_SANDBOX_ASSETS", "")
-    return _run(Sandbox.start(settings, assets=assets, owner=owner))
-
-
-def _name(request: pytest.FixtureRequest, kind: str) -> str:
-    under_xdist = hasattr(request.config, "workerinput")
-    return f"{kind}-{os.getppid() if under_xdist else os.getpid()}"
+def _session_process(request: pytest.FixtureRequest) -> int:
+    """The pid of this test run: under xdist all workers are children of one controller."""
+    return os.getppid() if hasattr(request.config, "workerinput") else os.getpid()
 
 
 @pytest.fixture(scope="session")
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Control plane, registry and nodes, without polyarch."""
-    return _shared(request, Settings(name=_name(request, "tests"), nodes=TEST_NODES, polyarch=False))
+    if named := os.environ.get("POLYARCH_TEST_SANDBOX"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"tests-{owner}", nodes=TEST_NODES, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner))
 
 
 @pytest.fixture
@@ -60,3 +61,25 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""
     async with Client(config.load(str(sandbox.kubeconfig)), role="tests") as client:
         yield client
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    """A namespace of the test's own in which pods can be created; its deletion is not waited for."""
+    name = f"test-{secrets.token_hex(4)}"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    async with asyncio.timeout(ACCOUNT_SECONDS):
+        while True:
+            try:
+                await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
+                break
+            except NotFound:
+                await asyncio.sleep(0.02)
+    yield name
+    await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+def registry(sandbox: Sandbox) -> Registry:
+    """``await registry.seed({"quay.io/mine/app:1": ["linux/amd64"]})``; use names no other test has."""
+    return sandbox.registry
