@@ -1,0 +1,200 @@
+"""The custom resources of placement as we read them: ClusterPodPlacementConfig, PodPlacementConfig, ENoExecEvent of the
+predecessor's group and our PlacementPolicy (section 2 of the placement specification).
+
+Slim and tolerant: what the schema of an older version let through decodes here and is judged by ``settings`` and
+``scoring``, which name it. The schemas themselves are in ``crds``.
+"""
+
+from typing import Final
+
+import msgspec
+
+from polyarch.kube.resources import Resource
+from polyarch.model.meta import ObjectMeta
+from polyarch.model.selector import LabelSelector
+from polyarch.placement.names import GROUP, OWN_GROUP
+
+CPPCS: Final = Resource(GROUP, "v1beta1", "clusterpodplacementconfigs", "ClusterPodPlacementConfig", namespaced=False)
+PPCS: Final = Resource(GROUP, "v1beta1", "podplacementconfigs", "PodPlacementConfig")
+ENOEXECEVENTS: Final = Resource(GROUP, "v1beta1", "enoexecevents", "ENoExecEvent")
+POLICIES: Final = Resource(OWN_GROUP, "v1alpha1", "placementpolicies", "PlacementPolicy", namespaced=False)
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """meta/v1 Condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class ScoringPlatform(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One soft preference: an architecture and its weight."""
+
+    architecture: str = ""
+    weight: int = 0
+
+
+class NodeAffinityScoring(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``plugins.nodeAffinityScoring``."""
+
+    enabled: bool = False
+    platforms: list[ScoringPlatform] | None = None
+
+
+class ExecFormatErrorMonitor(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``plugins.execFormatErrorMonitor``."""
+
+    enabled: bool = False
+
+
+class Plugins(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``plugins`` of a CPPC; that of a PPC has ``nodeAffinityScoring`` alone."""
+
+    node_affinity_scoring: NodeAffinityScoring | None = None
+    exec_format_error_monitor: ExecFormatErrorMonitor | None = None
+
+
+class ClusterPodPlacementConfigSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """PL-010."""
+
+    log_verbosity: str = "Normal"
+    namespace_selector: LabelSelector | None = None
+    plugins: Plugins | None = None
+    fallback_architecture: str = ""
+
+
+class ConditionsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A status that consists of conditions."""
+
+    conditions: list[Condition] | None = None
+
+
+class ClusterPodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The cluster-wide switch; the only one is named ``cluster`` (PL-010)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClusterPodPlacementConfigSpec = ClusterPodPlacementConfigSpec()
+    status: ConditionsStatus | None = None
+
+
+class PodPlacementConfigSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """PL-030."""
+
+    label_selector: LabelSelector | None = None
+    plugins: Plugins | None = None
+    priority: int = 0
+
+
+class PodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Soft preferences for some pods of one namespace (PL-030)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodPlacementConfigSpec = PodPlacementConfigSpec()
+    status: ConditionsStatus | None = None
+
+
+class ENoExecEventStatus(msgspec.Struct, frozen=True, gc=False, rename={"container_id": "containerID"}):
+    """PL-036."""
+
+    node_name: str = msgspec.field(default="", name="nodeName")
+    pod_name: str = msgspec.field(default="", name="podName")
+    pod_namespace: str = msgspec.field(default="", name="podNamespace")
+    container_id: str = ""
+
+
+class ENoExecEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What the exec-format-error monitor's two sides tell each other (PL-036)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: ENoExecEventStatus | None = None
+
+
+class OnUnresolved(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What happens to pods whose images cannot be resolved. Absent members mean the level below (PL-042)."""
+
+    action: str | None = None
+    retry_window: str | None = None
+    fallback_architectures: list[str] | None = None
+    hold_limit: str | None = None
+
+
+class Inline(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Placement at admission (PL-110)."""
+
+    enabled: bool | None = None
+    budget: str | None = None
+
+
+class NodeAware(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Whether the nodes that exist count (PL-218)."""
+
+    mode: str | None = None
+    assume_architectures: list[str] | None = None
+
+
+class Sweep(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The search for pods that the webhook missed (PL-370); an override has ``action`` alone."""
+
+    action: str | None = None
+    scope: str | None = None
+    interval: str | None = None
+    min_age: str | None = None
+    max_evictions_per_minute: int | None = None
+
+
+class WarmUp(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Reading the images of templates before their pods come (PL-380)."""
+
+    enabled: bool | None = None
+    kinds: list[str] | None = None
+    images_per_minute: int | None = None
+
+
+class Images(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """How images are read (PL-407, PL-410, PL-421)."""
+
+    stale_for: str | None = None
+    secret_access: str | None = None
+    share_readings: bool | None = None
+
+
+class Override(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Settings of the namespaces a selector matches (PL-042)."""
+
+    name: str = ""
+    namespace_selector: LabelSelector | None = None
+    mode: str | None = None
+    on_unresolved: OnUnresolved | None = None
+    inline: Inline | None = None
+    os_constraint: str | None = None
+    pod_opt_out: str | None = None
+    events: str | None = None
+    sweep: Sweep | None = None
+
+
+class PlacementPolicySpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """PL-040."""
+
+    mode: str | None = None
+    on_unresolved: OnUnresolved | None = None
+    inline: Inline | None = None
+    os_constraint: str | None = None
+    node_aware: NodeAware | None = None
+    excluded_namespaces: list[str] | None = None
+    pod_opt_out: str | None = None
+    events: str | None = None
+    sweep: Sweep | None = None
+    warm_up: WarmUp | None = None
+    images: Images | None = None
+    overrides: list[Override] | None = None
+
+
+class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What the predecessor does not have: modes, windows, exclusions, overrides. Optional, named ``cluster``."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PlacementPolicySpec = PlacementPolicySpec()

@@ -1,0 +1,219 @@
+"""The images of a pod, and what an answer says of one to the decision (PL-210 to PL-212, PL-407).
+
+Pure: the answers come from ``polyarch.oci`` and are only read here.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from polyarch.model.pod import Pod
+from polyarch.oci.inspection import Inspection, Status
+from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.placement.decision import Finding, Verdict
+from polyarch.platforms import NODE_SYSTEMS
+
+_AGING: Final = ("transient", "limit")
+"""Classes of failure in which the last good reading may stand in (PL-407)."""
+
+
+class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One distinct reference of a pod and how it is used there. ``text`` is the key of its answer."""
+
+    text: str
+    reference: Reference | None
+    problem: str = ""
+    """What is wrong with the text, if it names no image (RG-015)."""
+    always: bool = False
+    """Some use has pull policy Always: its tag has to be fresh (PL-210, PL-404)."""
+    never: bool = False
+    """Every use has pull policy Never: it may exist on nodes only (PL-212)."""
+    volume_only: bool = False
+    """Used as files only (PL-211)."""
+
+
+class _Role(Enum):
+    CONTAINER = "container"
+    VOLUME = "volume"
+
+
+def images_of(pod: Pod) -> tuple[ImageUse, ...]:
+    """Each distinct reference once, in the order of the spec: containers, init containers, image volumes (PL-210)."""
+    uses: dict[str, list[tuple[_Role, str]]] = {}
+    for text, role, policy in _uses(pod):
+        uses.setdefault(text, []).append((role, policy))
+    return tuple(_use(text, roles) for text, roles in uses.items())
+
+
+def _uses(pod: Pod) -> Iterator[tuple[str, _Role, str]]:
+    for containers in (pod.spec.containers, pod.spec.init_containers):
+        for container in containers or ():
+            yield container.image, _Role.CONTAINER, container.image_pull_policy
+    for volume in pod.spec.volumes or ():
+        if volume.image is not None and volume.image.reference:
+            yield volume.image.reference, _Role.VOLUME, volume.image.pull_policy
+
+
+def _use(text: str, uses: list[tuple[_Role, str]]) -> ImageUse:
+    reference: Reference | None
+    try:
+        reference, problem = parse(text), ""
+        if reference.transport != "docker":
+            reference, problem = None, "a container image is named by a registry's reference, not by a directory"
+    except InvalidReference as error:
+        reference, problem = None, error.problem if not error.hint else f"{error.problem}; {error.hint}"
+    policies = {policy or _default_policy(reference) for _, policy in uses}
+    return ImageUse(
+        text=text,
+        reference=reference,
+        problem=problem,
+        always="Always" in policies,
+        never=policies == {"Never"},
+        volume_only=all(role is _Role.VOLUME for role, _ in uses),
+    )
+
+
+def _default_policy(reference: Reference | None) -> str:
+    """What the API server fills in; manifests that never met one do not have it."""
+    if reference is not None and reference.tag == "latest" and reference.digest is None:
+        return "Always"
+    return "IfNotPresent"
+
+
+def usable_now(
+    use: ImageUse,
+    answer: Inspection,
+    *,
+    arrived_at: float,
+    now: float,
+    tag_ttl: float = 600.0,
+    stale_for: float = 0.0,
+) -> bool:
+    """Whether an admission may decide by this answer without asking anybody (PL-112); times are ``Clock.monotonic()``.
+
+    An error is usable only where the rules read something into it: an image that may exist on nodes only (PL-212), or
+    the last good reading of a tag whose registry fails (PL-407).
+    """
+    if answer.status is Status.ERROR:
+        return use.never or _standing_in(answer, use, final=False, stale_for=stale_for) is not answer
+    if answer.status is Status.UNKNOWN:
+        return False
+    if answer.checked_at is None or (use.reference is not None and use.reference.digest is not None):
+        return True
+    if use.always:
+        return answer.checked_at >= arrived_at and not answer.stale
+    age = now - answer.checked_at
+    return age <= (max(tag_ttl, stale_for) if answer.stale else tag_ttl)
+
+
+def findings(
+    uses: tuple[ImageUse, ...], answers: Mapping[str, Inspection], *, final: bool, stale_for: float
+) -> tuple[Finding, ...]:
+    """What every image says. ``final``: the retry window is over, so a stale reading serves ``Always`` too (PL-407)."""
+    return tuple(_finding(use, answers.get(use.text), final=final, stale_for=stale_for) for use in uses)
+
+
+def _finding(use: ImageUse, answer: Inspection | None, *, final: bool, stale_for: float) -> Finding:
+    if use.reference is None:
+        return Finding(
+            text=use.text,
+            verdict=Verdict.UNRESOLVED,
+            note="invalid-reference",
+            error_class="content",
+            problem=use.problem,
+            always=use.always,
+        )
+    if answer is None:
+        return Finding(text=use.text, verdict=Verdict.UNRESOLVED, note="pending", always=use.always)
+    if answer.status is Status.ERROR:
+        answer = _standing_in(answer, use, final=final, stale_for=stale_for)
+    if answer.stale and use.always and not final:
+        return Finding(
+            text=use.text,
+            verdict=Verdict.UNRESOLVED,
+            note="stale",
+            error_class="transient",
+            host=_host(use, answer),
+            always=True,
+        )
+    match answer.status:
+        case Status.RESOLVED if use.volume_only and (answer.kind != "index" or not answer.entries):
+            return _neutral(use, answer)
+        case Status.RESOLVED:
+            return _resolved(use, answer)
+        case Status.NEUTRAL:
+            return _neutral(use, answer)
+        case Status.UNKNOWN if use.volume_only:
+            return _neutral(use, answer)
+        case _:
+            return _unresolved(use, answer)
+
+
+def _standing_in(answer: Inspection, use: ImageUse, *, final: bool, stale_for: float) -> Inspection:
+    """The last good reading in place of a passing failure, as far as the policy lets it (PL-407)."""
+    good, age, error = answer.last_good, answer.last_good_age, answer.error
+    if good is None or age is None or age > stale_for or error is None or error.error_class not in _AGING:
+        return answer
+    if use.always and not final:
+        return answer
+    return msgspec.structs.replace(good, stale=True)
+
+
+def _resolved(use: ImageUse, answer: Inspection) -> Finding:
+    platforms = answer.node_platforms
+    known = {pair.architecture for pair in platforms}
+    dropped = {
+        entry.platform.architecture
+        for entry in answer.entries
+        if entry.platform.os in NODE_SYSTEMS and entry.platform.architecture not in known
+    }
+    return Finding(
+        text=use.text,
+        verdict=Verdict.CONSTRAINS,
+        note=_digest_note(answer),
+        platforms=platforms,
+        stale=answer.stale,
+        always=use.always,
+        dropped=tuple(sorted(dropped)),
+    )
+
+
+def _neutral(use: ImageUse, answer: Inspection) -> Finding:
+    return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
+
+
+def _unresolved(use: ImageUse, answer: Inspection) -> Finding:
+    error = answer.error
+    if error is None:  # unknown: reachable, and its content does not say
+        return Finding(
+            text=use.text,
+            verdict=Verdict.UNRESOLVED,
+            note="unknown",
+            error_class="content",
+            host=_host(use, answer),
+            always=use.always,
+        )
+    if use.never:
+        return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="local")
+    return Finding(
+        text=use.text,
+        verdict=Verdict.UNRESOLVED,
+        note=error.code,
+        error_class=error.error_class,
+        host=error.host or _host(use, answer),
+        status=error.status,
+        always=use.always,
+    )
+
+
+def _host(use: ImageUse, answer: Inspection) -> str:
+    if answer.source is not None:
+        return answer.source.host
+    return use.reference.registry if use.reference is not None else ""
+
+
+def _digest_note(answer: Inspection) -> str:
+    """The first 12 hex digits; an answer from a file may have no digest."""
+    return answer.digest.partition(":")[2][:12] or "resolved"

@@ -1,0 +1,110 @@
+"""The names of placement that others rely on: labels, annotations, gates, finalizers, objects (PL-001 to PL-004).
+
+Manifests, dashboards, alerts and scripts written for the predecessor know these names. They are never changed and never
+reused with another meaning; additions are allowed. Everything else takes them from here, and a test compares them with
+the CRDs and manifests.
+"""
+
+from typing import Final
+
+GROUP: Final = "multiarch.openshift.io"
+OWN_GROUP: Final = "polyarch.dev"
+
+# Gate and finalizers (PL-003).
+GATE: Final = f"{GROUP}/scheduling-gate"
+POD_PLACEMENT_FINALIZER: Final = f"finalizers.{GROUP}/pod-placement"
+NO_POD_PLACEMENT_CONFIG_FINALIZER: Final = f"finalizers.{GROUP}/no-pod-placement-config"
+ENOEXEC_EVENTS_FINALIZER: Final = f"finalizers.{GROUP}/enoexec-events"
+
+# State labels: always the truth of the last pass (PL-004).
+SCHEDULING_GATE_LABEL: Final = f"{GROUP}/scheduling-gate"
+NODE_AFFINITY_LABEL: Final = f"{GROUP}/node-affinity"
+PREFERRED_NODE_AFFINITY_LABEL: Final = f"{GROUP}/preferred-node-affinity"
+NOT_SET: Final = "not-set"
+SET: Final = "set"
+GATED: Final = "gated"
+REMOVED: Final = "removed"
+
+# Result labels: present only with the outcome they name (PL-004).
+SINGLE_ARCH_LABEL: Final = f"{GROUP}/single-arch"
+MULTI_ARCH_LABEL: Final = f"{GROUP}/multi-arch"
+ARCHITECTURE_LABELS: Final = {name: f"{GROUP}/{name}" for name in ("amd64", "arm64", "ppc64le", "s390x")}
+NO_SUPPORTED_ARCH_LABEL: Final = f"{GROUP}/no-supported-arch"
+FALLBACK_ARCH_LABEL: Final = f"{GROUP}/fallback-arch"
+IMAGE_INSPECT_ERROR_LABEL: Final = f"{GROUP}/image-inspect-error"
+IMAGE_INSPECT_ERROR_COUNT_LABEL: Final = f"{GROUP}/image-inspect-error-count"
+EXEC_FORMAT_ERROR_LABEL: Final = f"{GROUP}/exec-format-error"
+RETRYING_COUNT: Final = "1"
+GIVEN_UP_COUNT: Final = "5"
+"""What existing tooling waits for."""
+
+# Annotations (PL-004).
+IMAGE_INSPECT_ERROR_ANNOTATION: Final = f"{GROUP}/image-inspect-error"
+PREFERRED_AFFINITY_SOURCES_ANNOTATION: Final = f"{GROUP}/preferred-affinity-sources"
+DECISION_ANNOTATION: Final = f"{OWN_GROUP}/placement-decision"
+SKIP_ANNOTATION: Final = f"{OWN_GROUP}/skip-placement"
+"""Written by users; the only key of ours that is an input."""
+
+STATE_LABELS: Final = (SCHEDULING_GATE_LABEL, NODE_AFFINITY_LABEL, PREFERRED_NODE_AFFINITY_LABEL)
+INSPECT_ERROR_LABELS: Final = frozenset({IMAGE_INSPECT_ERROR_LABEL, IMAGE_INSPECT_ERROR_COUNT_LABEL})
+RESULT_LABELS: Final = (
+    SINGLE_ARCH_LABEL,
+    MULTI_ARCH_LABEL,
+    *ARCHITECTURE_LABELS.values(),
+    NO_SUPPORTED_ARCH_LABEL,
+    FALLBACK_ARCH_LABEL,
+    IMAGE_INSPECT_ERROR_LABEL,
+    IMAGE_INSPECT_ERROR_COUNT_LABEL,
+    EXEC_FORMAT_ERROR_LABEL,
+)
+OWN_LABELS: Final = frozenset((*STATE_LABELS, *RESULT_LABELS))
+OWN_ANNOTATIONS: Final = frozenset(
+    {IMAGE_INSPECT_ERROR_ANNOTATION, PREFERRED_AFFINITY_SOURCES_ANNOTATION, DECISION_ANNOTATION}
+)
+
+# Keys of nodes and of the requirements that placement writes (PL-202, PL-220).
+ARCH_KEY: Final = "kubernetes.io/arch"
+OS_KEY: Final = "kubernetes.io/os"
+BETA_OS_KEY: Final = "beta.kubernetes.io/os"
+OS_KEYS: Final = (OS_KEY, BETA_OS_KEY)
+NO_SUPPORTED_ARCH_KEY: Final = NO_SUPPORTED_ARCH_LABEL
+CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane")
+
+# On ENoExecEvents (PL-004).
+ENOEXEC_EVENT_ERROR_LABEL: Final = f"{GROUP}/enoexec-event-error"
+ENOEXEC_EVENT_ERRORS: Final = (
+    "wrong-namespace",
+    "pod-not-found",
+    "node-not-found",
+    "container-not-found",
+    "reconciliation-error",
+)
+
+# Objects (PL-002).
+SINGLETON: Final = "cluster"
+CONTROLLER: Final = "pod-placement-controller"
+WEBHOOK: Final = "pod-placement-web-hook"
+ENOEXEC_HANDLER: Final = "enoexec-event-handler-controller"
+ENOEXEC_DAEMON: Final = "enoexec-event-daemon"
+WEBHOOK_CONFIGURATION: Final = "pod-placement-mutating-webhook-configuration"
+POD_WEBHOOK: Final = f"pod-placement-scheduling-gate.{GROUP}"
+POD_WEBHOOK_PATH: Final = "/add-pod-scheduling-gate"
+CPPC_WEBHOOK: Final = f"validate-clusterpodplacementconfig.{GROUP}"
+CPPC_WEBHOOK_PATH: Final = "/validate-multiarch-openshift-io-v1beta1-clusterpodplacementconfig"
+PPC_WEBHOOK: Final = f"validate-podplacementconfig.{GROUP}"
+PPC_WEBHOOK_PATH: Final = "/validate-multiarch-openshift-io-v1beta1-podplacementconfig"
+CONVERSION_PATH: Final = "/convert"
+PROMETHEUS_RULES: Final = ("multiarch-tuning-operator", "execformaterrormonitor", "execformaterrorsdetected")
+_LEASE_SUFFIX: Final = f"208d7abd.{GROUP}"
+OPERATOR_LEASE: Final = f"operator-{_LEASE_SUFFIX}"
+CONTROLLER_LEASE: Final = f"ppc-controllers-{_LEASE_SUFFIX}"
+ENOEXEC_LEASE: Final = f"enoexecevent-controllers-{_LEASE_SUFFIX}"
+CERTIFICATES_SECRET: Final = "polyarch-certificates"
+READINGS_SECRET: Final = "polyarch-image-readings"
+OPERAND_LABEL: Final = f"{GROUP}/operand"
+OPERAND: Final = CONTROLLER
+CONTROLLER_LABEL: Final = "controller"
+
+# Where a preference came from (PL-242).
+CLUSTER_SOURCE: Final = "ClusterPodPlacementConfig"
+NAMESPACED_SOURCE_PREFIX: Final = "PodPlacementConfig-"
