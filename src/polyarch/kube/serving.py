@@ -1,0 +1,144 @@
+"""An HTTP/1.1 listener, plain or TLS, for the three things a role serves: admission, health and metrics.
+
+It is aiohttp's low-level server, without application, router and middlewares, which cost more than an admission does.
+The TLS context is only used for new connections, so whoever holds it may load another certificate into it at any time.
+Bodies are read here with a limit; compressed ones are not unpacked (an API server does not send them).
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, Self
+
+import structlog
+from aiohttp import web
+
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+
+KEEP_ALIVE: Final = 120.0
+"""Above the 90 s after which an API server closes its idle connections: the client closes first, so none is cut off."""
+
+_CUT_OFF: Final = 0.1
+"""Seconds aiohttp gives a connection at the very end; zero would mean for ever to it."""
+
+JSON_HEADERS: Final = {"Content-Type": "application/json", "Server": "polyarch"}
+_TEXT_HEADERS: Final = {"Content-Type": "text/plain; charset=utf-8", "Server": "polyarch"}
+
+
+class ServingCertificate(Protocol):
+    """Whoever keeps a certificate loaded in a context that servers use."""
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
+
+
+class BodyTooLarge(Exception):  # noqa: N818 - what happened
+    """The request's body is larger than what this place reads."""
+
+
+class HttpServer:
+    """``port`` 0 takes a free one, which ``port`` then tells. Use as an async context manager, or start and stop."""
+
+    def __init__(
+        self, handler: Handler, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._retired = False
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._runner: web.ServerRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on; before ``start`` the one asked for."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
+
+    async def start(self) -> None:
+        """Listens. Raises OSError if the address cannot be had."""
+        server = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            keepalive_timeout=KEEP_ALIVE,
+            access_log=None,
+            auto_decompress=False,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=_CUT_OFF)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls).start()
+        except BaseException:
+            await runner.cleanup()
+            raise
+        self._port = runner.addresses[0][1]
+        self._runner = runner
+
+    def retire(self) -> None:
+        """From now on every answer ends its connection, so that clients go to another replica before this one stops."""
+        self._retired = True
+
+    async def stop(self, seconds: float = 0.0) -> None:
+        """Accepts nothing new, lets requests under way finish for ``seconds``, then cuts them off."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        self.retire()
+        try:
+            for site in runner.sites:
+                await site.stop()
+            if self._busy and seconds > 0:
+                self._idle.clear()
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+        except TimeoutError:
+            log.warning("requests cut off at the end of the process", requests=self._busy, waited=seconds)
+        finally:
+            await runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        self._busy += 1
+        try:
+            response = await self._handler(request)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+        if self._retired:
+            response.force_close()
+        return response
+
+
+async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+    """The whole body; :class:`BodyTooLarge` as soon as it is known to be longer than ``limit`` bytes."""
+    if (request.content_length or 0) > limit:
+        raise BodyTooLarge
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        parts.append(await request.content.readany())
+        size += len(parts[-1])
+        if size > limit:
+            raise BodyTooLarge
+        if request.content.at_eof():
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def text(status: int, sentence: str, **headers: str) -> web.Response:
+    """A plain sentence for whoever called a wrong place or in a wrong way."""
+    return web.Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})
