@@ -1,19 +1,21 @@
 """The images of a pod, and what an answer says of one to the decision (PL-210 to PL-212, PL-407).
 
-Pure: the answers come from ``polyarch.oci`` and are only read here.
+Pure: the answers come from ``polyarch.oci`` and are only read here. Two pure functions remember their last results, as
+pods come in series with the same images, and reading them anew would be half of the time of an admission (PL-801).
 """
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from polyarch.model.pod import Pod
-from polyarch.oci.inspection import Inspection, Status
+from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.placement.decision import Finding, Verdict
-from polyarch.platforms import NODE_SYSTEMS
+from polyarch.platforms import NODE_SYSTEMS, NodePlatform, node_platforms
 
 _AGING: Final = ("transient", "limit")
 """Classes of failure in which the last good reading may stand in (PL-407)."""
@@ -57,13 +59,7 @@ def _uses(pod: Pod) -> Iterator[tuple[str, _Role, str]]:
 
 
 def _use(text: str, uses: list[tuple[_Role, str]]) -> ImageUse:
-    reference: Reference | None
-    try:
-        reference, problem = parse(text), ""
-        if reference.transport != "docker":
-            reference, problem = None, "a container image is named by a registry's reference, not by a directory"
-    except InvalidReference as error:
-        reference, problem = None, error.problem if not error.hint else f"{error.problem}; {error.hint}"
+    reference, problem = _parsed(text)
     policies = {policy or _default_policy(reference) for _, policy in uses}
     return ImageUse(
         text=text,
@@ -73,6 +69,18 @@ def _use(text: str, uses: list[tuple[_Role, str]]) -> ImageUse:
         never=policies == {"Never"},
         volume_only=all(role is _Role.VOLUME for role, _ in uses),
     )
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> tuple[Reference | None, str]:
+    """The reference, or what is wrong with the text (RG-015)."""
+    try:
+        reference = parse(text)
+    except InvalidReference as error:
+        return None, f"{error.problem}; {error.hint}" if error.hint else error.problem
+    if reference.transport != "docker":
+        return None, "a directory cannot be pulled; write an image name such as quay.io/team/app:1.0"
+    return reference, ""
 
 
 def _default_policy(reference: Reference | None) -> str:
@@ -162,13 +170,7 @@ def _standing_in(answer: Inspection, use: ImageUse, *, final: bool, stale_for: f
 
 
 def _resolved(use: ImageUse, answer: Inspection) -> Finding:
-    platforms = answer.node_platforms
-    known = {pair.architecture for pair in platforms}
-    dropped = {
-        entry.platform.architecture
-        for entry in answer.entries
-        if entry.platform.os in NODE_SYSTEMS and entry.platform.architecture not in known
-    }
+    platforms, dropped = _platforms(answer.entries)
     return Finding(
         text=use.text,
         verdict=Verdict.CONSTRAINS,
@@ -176,8 +178,17 @@ def _resolved(use: ImageUse, answer: Inspection) -> Finding:
         platforms=platforms,
         stale=answer.stale,
         always=use.always,
-        dropped=tuple(sorted(dropped)),
+        dropped=dropped,
     )
+
+
+@lru_cache(maxsize=4096)
+def _platforms(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
+    """What nodes can have of these, and architecture names that cannot be the value of a node's label (PL-233)."""
+    platforms = node_platforms(entry.platform for entry in entries)
+    known = {pair.architecture for pair in platforms}
+    named = {entry.platform.architecture for entry in entries if entry.platform.os in NODE_SYSTEMS}
+    return platforms, tuple(sorted(named - known))
 
 
 def _neutral(use: ImageUse, answer: Inspection) -> Finding:

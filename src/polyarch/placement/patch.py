@@ -24,6 +24,12 @@ TERMS: Final = f"{REQUIRED}/nodeSelectorTerms"
 PREFERRED: Final = f"{NODE_AFFINITY}/preferredDuringSchedulingIgnoredDuringExecution"
 GATES: Final = "/spec/schedulingGates"
 
+_POINTERS: Final = {
+    (member, key): pointer("metadata", member, key)
+    for member, keys in (("labels", names.OWN_LABELS), ("annotations", names.OWN_ANNOTATIONS))
+    for key in keys
+}
+
 Json = dict[str, Any]
 
 
@@ -89,10 +95,10 @@ def _members(
         return
     for key, value in wanted.items():
         if current.get(key) != value:
-            yield add(pointer("metadata", member, key), value)
+            yield add(_POINTERS[member, key], value)
     for key in owned:
         if key in current and key not in wanted:
-            yield remove(pointer("metadata", member, key))
+            yield remove(_POINTERS[member, key])
 
 
 def _affinity(view: View, decision: Decision | None) -> Iterable[Operation]:
