@@ -9,16 +9,19 @@ blob of an image is asked for as its manifest was.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from polyarch.oci.addresses import NAMED, AddressClass, Reach
+from polyarch.oci.addresses import NAMED, Reach
 from polyarch.oci.auth import parse_challenges
 from polyarch.oci.cache import Recent
 from polyarch.oci.clock import Clock
+from polyarch.oci.documents import TOKEN_LIMIT
 from polyarch.oci.entries import ANONYMOUS, Credential
-from polyarch.oci.exchange import Exchange, Redirects, Reply, Request, Visit, origin_host, same_host
-from polyarch.oci.failures import NO_CREDENTIALS, Failure, Said, read_errors
+from polyarch.oci.exchange import Exchange, Reply, Request, Visit, channels_of, origin_host
+from polyarch.oci.failures import NO_CREDENTIALS, Failure, Said, clean, read_errors
 from polyarch.oci.flights import Flights
 from polyarch.oci.mirrors import Source
 from polyarch.oci.pacing import HOSTS_KEPT
+from polyarch.oci.redirects import Refusal, RegistryServer, check_realm
+from polyarch.oci.tls import channels
 from polyarch.oci.tokens import (
     NoToken,
     Token,
@@ -29,21 +32,18 @@ from polyarch.oci.tokens import (
     pull_scope,
     read_token,
     token_requests,
-    usable_realm,
 )
 from polyarch.oci.transport import NO_TLS
-
-TOKEN_ANSWER = 128 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How a host wants to be asked, as its last challenge said. ``registry`` is the class of the host's address."""
+    """How a host wants to be asked, as its last challenge said. ``reach``: who named the realm (RG-103)."""
 
     realm: str = ""
     service: str = ""
     basic: bool = False
-    registry: AddressClass | None = None
+    reach: Reach = NAMED
     unusable_realm: bool = False
 
     @property
@@ -57,10 +57,13 @@ class Door:
 class Access:
     """One source, as those may use it who hold these credentials; ``scopes`` is pull unless stated (RG-075)."""
 
-    __slots__ = ("_pull_only", "accepted", "credentials", "refused", "scopes", "source")
+    __slots__ = ("_pull_only", "accepted", "channels", "credentials", "refused", "scopes", "source")
 
-    def __init__(self, source: Source, credentials: Sequence[Credential], *, scopes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, source: Source, credentials: Sequence[Credential], *, scopes: Sequence[str] = (), loopback: bool = False
+    ) -> None:
         self.source = source
+        self.channels = channels(source, loopback=loopback)
         self.scopes = tuple(scopes) or (pull_scope(source.repository),)
         self._pull_only = not scopes
         unique = {credential.secret: credential for credential in reversed(credentials)}
@@ -227,17 +230,25 @@ class Authorization:
     def _learn(self, access: Access, reply: Reply) -> Door:
         """The door that the challenges of a 401 describe; remembered if it can be used (RG-071)."""
         challenges = parse_challenges(reply.headers.get_all("www-authenticate"))
-        plain_http = reply.url.startswith("http:")
         bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
-        usable = [each for each in bearers if usable_realm(each.get("realm", ""), plain_http=plain_http)]
-        parameters = usable[0] if usable else {}
+        parameters: Mapping[str, str] = {}
+        reach = NAMED
+        for each in bearers:
+            judged = check_realm(each.get("realm", ""), RegistryServer(reply.url, reply.peer), self._exchange.policy)
+            if not isinstance(judged, Refusal):
+                parameters, reach = each, judged
+                break
+            if judged.code == "refused-address":
+                raise Failure.of(
+                    "refused-address", access.source.host, clean(judged.message, access.secrets, limit=400)
+                )
         access.adopt(named_scopes(parameters.get("scope", ""), access.source.repository))
         door = Door(
             realm=parameters.get("realm", ""),
             service=parameters.get("service", ""),
             basic=any(each.scheme == "basic" for each in challenges),
-            registry=reply.peer,
-            unusable_realm=bool(bearers) and not usable,
+            reach=reach,
+            unusable_realm=bool(bearers) and not parameters,
         )
         if door.bearer or door.basic:
             self._doors.put(access.name, door)
@@ -264,19 +275,18 @@ def _authorized(request: Request, shown: str | None, token: Token | None) -> Req
 def _token_request(token_request: TokenRequest, door: Door, access: Access) -> Request:
     """The realm as a request; only on the source's own host and port is it trusted like the source (RG-101, RG-103)."""
     source = access.source
-    at_home = same_host(token_request.url, source.base_url)
+    at_home = door.reach.named
     return Request(
         method=token_request.method,
         url=token_request.url,
         operation="token",
         what="a token",
-        limit=TOKEN_ANSWER,
+        limit=TOKEN_LIMIT,
         own_headers=token_request.headers,
         body=token_request.body,
-        redirects=Redirects.SAME_ORIGIN,
-        reach=NAMED if at_home else Reach(named=False, registry=door.registry),
-        verified=not (at_home and source.tls.skip_verify),
-        insecure=at_home and source.insecure,
+        token=True,
+        reach=door.reach,
+        channels=channels_of(token_request.url, access.channels) if at_home else channels_of(token_request.url),
         tls=source.tls if at_home else NO_TLS,
         secrets=access.secrets,
     )

@@ -12,13 +12,13 @@ when memory does not know, and given what is new by ``flush``. ``peek`` paths ne
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from polyarch.oci.clock import Clock
+from polyarch.oci.image_reading import Reading
 from polyarch.oci.inspection import InspectionError
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.readings import Reading
 
 MAX_READINGS = 10_000
 MAX_BYTES = 36 * 2**20
@@ -283,6 +283,15 @@ class Cache:
         self._places.put(place, record)
         if self._backing is not None:
             self._new_proofs[place, fingerprint] = at
+
+    def put_proof_if_newer(self, place: Place, fingerprint: str, at: float) -> None:
+        if at > self.proofs_of(place).get(fingerprint, float("-inf")):
+            self.put_proof(place, fingerprint, at=at)
+
+    def proofs_of(self, place: Place) -> Mapping[str, float]:
+        """Fingerprint → time, of what memory knows."""
+        record = self._places.get(place)
+        return record.proofs if record is not None else {}
 
     def drop_proof(self, place: Place, fingerprint: str) -> None:
         """The registry refused what this credential, or anonymous for ``""``, could do before."""

@@ -6,35 +6,27 @@ taking credentials along. What it means to be answered 401 or 404 is for the lay
 """
 
 import asyncio
-import ipaddress
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import urlsplit
 
-from polyarch.oci.addresses import NAMED, AddressClass, Reach
+from polyarch.oci.addresses import NAMED, AddressClass, AddressPolicy, Reach
 from polyarch.oci.budget import Budget
 from polyarch.oci.clock import Clock
+from polyarch.oci.documents import ERROR_BODY_LIMIT
 from polyarch.oci.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
 from polyarch.oci.inspection import InspectionWarning
 from polyarch.oci.line import LineFull, Urgency
 from polyarch.oci.metrics import Metrics
 from polyarch.oci.mirrors import Tls
 from polyarch.oci.pacing import Host, Pacing, parse_retry_after
+from polyarch.oci.redirects import Asked, Redirect, Refusal, RegistryServer, check_redirect
 from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.tls import Channel, try_next
 from polyarch.oci.transport import NO_TLS, BodyTooLarge, Headers, Response, Transport, TransportError
 
-ERROR_BODY = 16 * 2**10
-MAX_REDIRECTS = 5
 LONGEST_DELAY = 8.0
-
-
-class Redirects(Enum):
-    """Where a redirect may lead (RG-105)."""
-
-    ANYWHERE = "anywhere"
-    SAME_ORIGIN = "same origin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +45,11 @@ class Request:
     urgency: Urgency = Urgency.MANIFEST
     charged: bool = False
     """Counts against the rate limit of the host (RG-063)."""
-    redirects: Redirects = Redirects.ANYWHERE
+    token: bool = False
+    """Goes to a token endpoint: redirects stay within its origin (RG-105)."""
     reach: Reach = NAMED
-    verified: bool = True
-    insecure: bool = False
-    """Configured so: unverified TLS is tried after verified, and then plain HTTP if ``plain`` (RG-101)."""
-    plain: bool = False
+    channels: tuple[Channel, ...] = (Channel.VERIFIED,)
+    """How the host may be spoken to, in order (RG-101)."""
     tls: Tls = NO_TLS
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -106,6 +97,7 @@ class Exchange:
         *,
         clock: Clock,
         settings: InspectorSettings,
+        policy: AddressPolicy,
         metrics: Metrics,
         notice: Callable[[str], None],
         uniform: Callable[[float, float], float] = random.uniform,
@@ -114,23 +106,29 @@ class Exchange:
         self._pacing = pacing
         self._clock = clock
         self._settings = settings
+        self._policy = policy
         self._metrics = metrics
         self._notice = notice
         self._uniform = uniform
-        self._ways: dict[str, tuple[str, bool]] = {}
+        self._channels: dict[str, Channel] = {}
+
+    @property
+    def policy(self) -> AddressPolicy:
+        return self._policy
 
     async def fetch(self, request: Request, visit: Visit) -> Reply:
         """The answer at the end of at most five redirects; ``Failure`` if there is none."""
-        first = await self._send(request, visit)
-        reply = first
-        for _ in range(MAX_REDIRECTS):
-            location = reply.headers.get("location")
-            if reply.status not in REDIRECTS or not location or request.method not in ("GET", "HEAD"):
-                return replace(reply, peer=first.peer)
-            request = _redirected(request, reply.url, location, first)
+        first = reply = await self._send(request, visit)
+        registry = RegistryServer(first.url, first.peer)
+        followed = 0
+        while reply.status in REDIRECTS and (location := reply.headers.get("location")):
+            asked = Asked(reply.url, method=request.method, redirects=followed, token=request.token)
+            target = check_redirect(location, asked, registry, self._policy)
+            if isinstance(target, Refusal):
+                raise Failure.of(target.code, origin_host(first.url), clean(target.message, request.secrets, limit=400))
+            request = _redirected(request, target)
+            followed += 1
             reply = await self._send(request, visit)
-        if reply.status in REDIRECTS:
-            raise Failure.of("refused-redirect", origin_host(first.url), f"more than {MAX_REDIRECTS} redirects")
         return replace(reply, peer=first.peer)
 
     async def _send(self, request: Request, visit: Visit) -> Reply:
@@ -188,31 +186,27 @@ class Exchange:
         raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
 
     async def _attempt(self, host: Host, request: Request, visit: Visit) -> Reply:
-        """One answer, in the first way of RG-101 that works; the way is remembered for the host."""
-        known = self._ways.get(host.name) if request.insecure else None
-        ways = _ways(request)
-        for position, (scheme, verified) in enumerate(ways):
-            if known in ways and known != (scheme, verified):
-                continue
-            last = position == len(ways) - 1 or known is not None
-            url = request.url if scheme == urlsplit(request.url).scheme else f"http{request.url[len('https') :]}"
+        """One answer, over the first channel of RG-101 that works; it is remembered for the host."""
+        known = self._channels.get(host.name)
+        channels = (known,) if known in request.channels else request.channels
+        for channel in channels:
             try:
-                reply = await self._timed(host, replace(request, url=url, verified=verified), visit)
+                reply = await self._timed(host, request, channel, visit)
             except TransportError as error:
-                if not last and (error.kind == "tls" or (error.kind == "connect" and error.refused)):
+                if channel is not channels[-1] and try_next(error):
                     continue
-                self._ways.pop(host.name, None)
+                self._channels.pop(host.name, None)
                 if error.kind == "connect" or (error.kind == "timeout" and error.phase == "connect"):
                     self._pacing.unreachable(host)
                 raise
-            if request.insecure:
-                self._ways[host.name] = (scheme, verified)
+            if len(request.channels) > 1:
+                self._channels[host.name] = channel
             self._pacing.answered(host, reply.headers)
             self._show_warnings(host, reply.headers, request)
             return reply
-        raise AssertionError("a request has at least one way")
+        raise AssertionError("a request has at least one channel")
 
-    async def _timed(self, host: Host, request: Request, visit: Visit) -> Reply:
+    async def _timed(self, host: Host, request: Request, channel: Channel, visit: Visit) -> Reply:
         """One exchange in its slot, within the image's time, counted."""
         try:
             async with self._pacing.slot(host, request.urgency, visit.tenant):
@@ -222,7 +216,7 @@ class Exchange:
                 try:
                     with visit.budget.running():
                         async with asyncio.timeout(visit.budget.remaining):
-                            reply = await self._once(request)
+                            reply = await self._once(request, channel)
                     result = str(reply.status)
                     return reply
                 except TimeoutError:
@@ -241,19 +235,19 @@ class Exchange:
             what = f"{self._settings.waiting_per_tenant} requests of the same namespace are waiting for it already"
             raise Failure.of("rate-limited", host.name, what, retry_after=1.0) from None
 
-    async def _once(self, request: Request) -> Reply:
-        headers = {**request.headers, **request.own_headers}
+    async def _once(self, request: Request, channel: Channel) -> Reply:
+        url = channel.url(request.url)
         async with self._transport.request(
             request.method,
-            request.url,
-            headers=headers,
+            url,
+            headers={**request.headers, **request.own_headers},
             body=request.body,
             reach=request.reach,
-            verified=request.verified,
+            verified=channel.verified,
             tls=request.tls,
         ) as response:
             body = await _read(request, response)
-            return Reply(response.status, response.headers, body, request.url, response.peer_class)
+            return Reply(response.status, response.headers, body, url, response.peer_class)
 
     def _show_warnings(self, host: Host, headers: Headers, request: Request) -> None:
         """``Warning: 299 - "text"``, once per host and text (RG-064)."""
@@ -272,27 +266,11 @@ def origin_host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def same_host(one: str, other: str) -> bool:
-    """Whether two URLs have the same host and port, whatever their schemes (RG-103)."""
-    return _host_and_port(urlsplit(one)) == _host_and_port(urlsplit(other))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host[:port]`` names this machine by itself: ``localhost`` or a literal loopback address."""
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
 async def _read(request: Request, response: Response) -> bytes:
     if request.method == "HEAD":
         return b""
     if not 200 <= response.status < 300:
-        return await response.read_some(ERROR_BODY)
+        return await response.read_some(ERROR_BODY_LIMIT)
     host = origin_host(request.url)
     encoding = response.headers.get("content-encoding").lower()
     if encoding not in ("", "identity"):
@@ -308,60 +286,27 @@ async def _read(request: Request, response: Response) -> bytes:
         raise Failure.of("too-large", host, what, status=response.status) from None
 
 
-def _ways(request: Request) -> list[tuple[str, bool]]:
-    scheme = urlsplit(request.url).scheme
-    if scheme == "http" or not request.insecure:
-        return [(scheme, request.verified)]
-    ways = [(scheme, True), (scheme, False)] if request.verified else [(scheme, False)]
-    return [*ways, ("http", True)] if request.plain else ways
+def channels_of(url: str, allowed: tuple[Channel, ...] = (Channel.VERIFIED,)) -> tuple[Channel, ...]:
+    """The channels for a URL that a server named: its scheme is fixed, and TLS is as the host may be spoken to."""
+    if url.startswith("http:"):
+        return (Channel.PLAIN,)
+    return tuple(channel for channel in allowed if channel is not Channel.PLAIN) or (Channel.VERIFIED,)
 
 
-def _redirected(request: Request, at: str, location: str, first: Reply) -> Request:
-    """The request for the next hop; ``Failure`` if it must not be followed. ``at`` is what was really asked."""
-    host = origin_host(at)
-    try:
-        url = urljoin(at, location)
-        there = urlsplit(url)
-        origin, origin_there = _origin(urlsplit(at)), _origin(there)
-    except ValueError:
-        raise Failure.of("refused-redirect", host, "redirected to something that is not a URL") from None
-    problem = ""
-    if there.scheme not in ("http", "https") or not there.hostname:
-        problem = "which is not an HTTP address"
-    elif "@" in there.netloc:
-        problem = "with user information in the address"
-    elif at.startswith("https:") and there.scheme == "http":
-        problem = "which would leave TLS"
-    elif request.redirects is Redirects.SAME_ORIGIN and origin != origin_there:
-        problem = "where only the same origin is followed"
-    if problem:
-        what = f"redirected from {origin} to {clean(origin_there, request.secrets)}, {problem}"
-        raise Failure.of("refused-redirect", host, what)
-    if origin_there == origin:
-        return replace(request, url=url, plain=False)
-    reach = request.reach if same_host(first.url, url) else Reach(named=False, registry=first.peer)
+def _redirected(request: Request, target: Redirect) -> Request:
+    """The request for the next hop. What was configured for the source ends with its origin (RG-101, RG-105)."""
+    if target.keep_authorization:
+        channels = channels_of(target.url, request.channels)
+        return replace(request, url=target.url, reach=target.reach, channels=channels)
     return replace(
         request,
-        url=url,
+        url=target.url,
+        reach=target.reach,
         own_headers={},
-        reach=reach,
-        verified=True,
-        insecure=False,
-        plain=False,
+        channels=channels_of(target.url),
         tls=NO_TLS,
         charged=False,
     )
-
-
-def _origin(url: SplitResult) -> str:
-    host, port = _host_and_port(url)
-    standard = {"https": 443, "http": 80}.get(url.scheme)
-    shown = f"[{host}]" if ":" in host else host
-    return f"{url.scheme}://{shown}" if port == standard else f"{url.scheme}://{shown}:{port}"
-
-
-def _host_and_port(url: SplitResult) -> tuple[str, int | None]:
-    return (url.hostname or "").lower(), url.port or {"https": 443, "http": 80}.get(url.scheme)
 
 
 def _transport_failure(error: TransportError, request: Request, attempts: int) -> Failure:

@@ -193,7 +193,8 @@ class Pacing:
 
     def has_no_head(self, host: Host) -> None:
         """The host does not answer HEAD usefully: not tried again for an hour (RG-032)."""
-        host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
+        if not self.knows_no_head(host):
+            host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
 
     def _until_refilled(self, host: Host, now: float) -> float:
         rate = host.rate

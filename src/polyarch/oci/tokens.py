@@ -1,4 +1,4 @@
-"""Bearer tokens: how one is asked for, what counts as one, and how long it is used again (RG-072 to RG-075, RG-104).
+"""Bearer tokens: how one is asked for, what counts as one, and how long it is used again (RG-072 to RG-075).
 
 The requests are built and the answers read here, without sending anything; who sends is the authorization beside it.
 Tokens are kept in memory only, per source, realm, service, scope and credential, and never outlive the process.
@@ -53,20 +53,6 @@ class Token:
 
     value: str = field(repr=False)
     until: float
-
-
-def usable_realm(realm: str, *, plain_http: bool) -> bool:
-    """Whether a challenge's realm may be asked at all (RG-104); ``plain_http``: the registry itself is spoken to so."""
-    try:
-        url = urlsplit(realm)
-        url.port  # noqa: B018 - reading it is how an impossible port is found out
-    except ValueError:
-        return False
-    if not (realm.isascii() and realm.isprintable()) or " " in realm or "#" in realm:
-        return False
-    if not url.hostname or "@" in url.netloc:
-        return False
-    return url.scheme == "https" or (url.scheme == "http" and plain_http)
 
 
 def pull_scope(repository: str) -> str:

@@ -1,0 +1,350 @@
+"""On which platforms can this image run? (RG-002)
+
+``Inspector`` answers for one reference or for many, from the offline answers, from what is known, or by asking the
+image's sources in order. It never raises for an image's fault: the answer carries it. Whoever asks the same at the same
+time shares one flight (RG-113), refusals and absences are answered from memory for a while (RG-060), and an answer that
+failed for passing reasons brings along the last good one (RG-116).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from polyarch.oci import inspection, mirrors, sharing
+from polyarch.oci.addresses import AddressPolicy
+from polyarch.oci.answers import AnswerFile
+from polyarch.oci.authorization import Authorization
+from polyarch.oci.cache import Cache
+from polyarch.oci.client import RegistryClient
+from polyarch.oci.clock import Clock, SystemClock
+from polyarch.oci.credentials import CredentialStore, NoCredentials
+from polyarch.oci.entries import Credential
+from polyarch.oci.exchange import Exchange
+from polyarch.oci.flights import Flights
+from polyarch.oci.image_reading import BundleMode
+from polyarch.oci.inspection import Common, Inspection, InspectionError, Status
+from polyarch.oci.lookup import Lookup, Question, place_of
+from polyarch.oci.metrics import Metrics, NoMetrics
+from polyarch.oci.mirrors import Configuration, Source
+from polyarch.oci.pacing import Pacing, RateLimit
+from polyarch.oci.reading import read_index
+from polyarch.oci.reference import Reference, parse
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.tour import Errand, Key, Tour
+from polyarch.oci.transport import Transport
+
+__all__ = ["Inspector", "InspectorSettings", "common", "read_index"]
+
+common = inspection.common
+
+FAILURE_MEMORY = 30.0
+"""For how long a failed check lets an older reading answer by itself (PL-407)."""
+SOURCES_KEPT = 20_000
+NEVER_CHECKED = float("-inf")
+
+
+class Inspector:
+    """See the module. One per process and set of settings; ``close`` ends what is under way.
+
+    ``policy`` is the one that the transport was made with. ``notice`` is told what a user should know while it happens:
+    waits for a rate limit, warnings of registries.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        configuration: Configuration | None = None,
+        credentials: CredentialStore | None = None,
+        cache: Cache | None = None,
+        answers: AnswerFile | None = None,
+        offline: bool = False,
+        clock: Clock | None = None,
+        settings: InspectorSettings | None = None,
+        policy: AddressPolicy | None = None,
+        metrics: Metrics | None = None,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.settings = settings or InspectorSettings()
+        self._configuration = configuration or Configuration()
+        self._credentials = credentials or NoCredentials()
+        self._clock = clock or SystemClock()
+        self._metrics = metrics or NoMetrics()
+        self._cache = cache or Cache(self._clock, metrics=self._metrics)
+        self._answers = answers
+        self._offline = offline
+        self._pacing = Pacing(self._clock, self.settings, self._metrics)
+        exchange = Exchange(
+            transport,
+            self._pacing,
+            clock=self._clock,
+            settings=self.settings,
+            policy=policy or AddressPolicy(),
+            metrics=self._metrics,
+            notice=notice,
+        )
+        authorization = Authorization(exchange, clock=self._clock, key=self._cache.key)
+        self._client = RegistryClient(exchange, authorization, self._pacing)
+        self._lookup = Lookup(self._client, self._cache, clock=self._clock, settings=self.settings)
+        self._tour = Tour(self._lookup, self._cache, clock=self._clock, settings=self.settings)
+        self._flights: Flights[Key, Inspection] = Flights()
+        self._sources_of: dict[Reference, tuple[Source, ...]] = {}
+
+    # -- one image -----------------------------------------------------------------------------------------------------
+
+    async def inspect(
+        self,
+        reference: Reference | str,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        bundle: BundleMode = "auto",
+        wait: bool | None = None,
+        stale_for: float | None = None,
+        tenant: str = "",
+    ) -> Inspection:
+        """The answer for one reference; a text that is none raises ``InvalidReference``, and nothing else is raised.
+
+        ``fresh`` has the tag checked now, at most once in ``revalidate_interval``; with ``not_before`` (monotonic) a
+        check made at or after that time is good enough, and an earlier one is not (PL-112, PL-404). A digest needs no
+        check. ``wait`` and ``stale_for`` stand in for the settings of that name. ``tenant`` is who has to take turns
+        with other tenants (PL-851). ``checked_at`` of the answer is when the check of the tag was *begun*.
+        """
+        if isinstance(reference, str):
+            reference = parse(reference)
+        answer = await self._inspect(
+            reference,
+            store=credentials or self._credentials,
+            fresh=fresh or not_before is not None,
+            not_before=not_before,
+            mode=bundle,
+            wait=self.settings.wait if wait is None else wait,
+            stale_for=self.settings.stale_for if stale_for is None else stale_for,
+            tenant=tenant,
+        )
+        self._metrics.inspection(str(answer.status))
+        return answer
+
+    async def inspect_many(
+        self,
+        references: Iterable[Reference | str],
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        bundle: BundleMode = "auto",
+        on_answer: Callable[[Inspection], None] = lambda answer: None,
+    ) -> list[Inspection]:
+        """The answers in the order given; a reference that stands there twice is asked once.
+
+        ``on_answer`` is called once for each different reference, as its answer comes.
+        """
+        given = [parse(each) if isinstance(each, str) else each for each in references]
+        slots = asyncio.Semaphore(self.settings.requests)
+
+        async def one(reference: Reference) -> Inspection:
+            async with slots:
+                answer = await self.inspect(reference, credentials=credentials, fresh=fresh, bundle=bundle)
+            on_answer(answer)
+            return answer
+
+        async with asyncio.TaskGroup() as group:
+            tasks = {each: group.create_task(one(each), name="inspect") for each in dict.fromkeys(given)}
+        return [tasks[each].result() for each in given]
+
+    async def common(
+        self, references: Iterable[Reference | str], *, credentials: CredentialStore | None = None
+    ) -> Common:
+        """What the images have in common. If that would be nothing, indexes are looked at for operator bundles first,
+        which constrain nothing (RG-046)."""
+        answers = await self.inspect_many(references, credentials=credentials)
+        found = inspection.common(answers)
+        if found.platforms:
+            return found
+        indexes = [each.reference for each in answers if each.constrains and each.kind == "index"]
+        looked_at = await self.inspect_many(indexes, credentials=credentials, bundle="always")
+        again = {each.reference: each for each in looked_at}
+        return inspection.common(again.get(each.reference, each) for each in answers)
+
+    # -- without any request -------------------------------------------------------------------------------------------
+
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None:
+        """What memory knows, without I/O and in a few microseconds (RG-115); None if a request is needed.
+
+        A tag older than its TTL answers as ``stale`` while its registry fails, up to ``stale_for`` (PL-407). A refusal
+        or absence found less than a minute ago is known too: an answer with an error.
+        """
+        if self._answers is not None and (given := self._answers.get(reference)) is not None:
+            return given
+        if self._offline:
+            return None
+        sources = self._sources(reference)
+        if isinstance(sources, InspectionError):
+            return None
+        store = credentials or self._credentials
+        stale_for = self.settings.stale_for if stale_for is None else stale_for
+        all_fingerprints: list[tuple[str, ...]] = []
+        for source in sources:
+            candidates = store.cached_candidates(reference, source)
+            if candidates is None:
+                return None
+            fingerprints = self._fingerprints(candidates)
+            all_fingerprints.append(fingerprints)
+            answer = self._remembered(reference, source, fingerprints, bundle, stale_for)
+            if answer is not None:
+                return answer
+        error = self._cache.negative(Key(reference, tuple(all_fingerprints), bundle))
+        return None if error is None else Inspection(reference, Status.ERROR, error=error, cached=True)
+
+    def host_busy(self, reference: Reference) -> bool:
+        """Whether all hosts of the image are paused or have their circuit open (PL-113)."""
+        sources = self._sources(reference)
+        if isinstance(sources, InspectionError) or not sources:
+            return False
+        return all(self._pacing.busy(source.host) for source in sources)
+
+    @property
+    def rate_limits(self) -> dict[str, RateLimit]:
+        """What the hosts said of their rate limits (RG-063)."""
+        return {host.name: host.rate for host in self._pacing if host.rate is not None}
+
+    def sources(self, reference: Reference) -> Sequence[Source] | InspectionError:
+        """The places that would be asked, in order (RG-097); the error of class configuration if there are none."""
+        return self._sources(reference)
+
+    # -- what is known, as a whole -------------------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> int:
+        """Grows with what is known: the same number means that an export would say the same (PL-410)."""
+        return self._cache.changes
+
+    def export_readings(self, shared: Iterable[Credential] = (), *, limit: int = sharing.LIMIT) -> bytes:
+        """What anybody, or the holder of a ``shared`` credential, may know (RG-114, PL-410)."""
+        return sharing.export_readings(self._cache, self._clock, shared=shared, limit=limit)
+
+    def import_readings(self, body: bytes, shared: Iterable[Credential] = ()) -> int:
+        """Takes over an export and returns how many readings it had; ``DamagedExport`` if it is none."""
+        return sharing.import_readings(body, self._cache, self._clock, shared=shared)
+
+    def forget(self, credentials: Iterable[Credential]) -> None:
+        """Drops what these credentials proved; readings are kept (PL-423)."""
+        self._cache.drop_proofs(self._fingerprints(list(credentials)))
+
+    async def close(self) -> None:
+        """Ends what is under way and hands what is new to the cache on disk. The transport stays open."""
+        await self._flights.close()
+        await self._lookup.close()
+        await self._client.close()
+        self._cache.close()
+
+    # -- the inside ----------------------------------------------------------------------------------------------------
+
+    async def _inspect(
+        self,
+        reference: Reference,
+        *,
+        store: CredentialStore,
+        fresh: bool,
+        not_before: float | None,
+        mode: BundleMode,
+        wait: bool,
+        stale_for: float,
+        tenant: str,
+    ) -> Inspection:
+        if self._answers is not None and (given := self._answers.get(reference)) is not None:
+            return given
+        if self._offline:
+            error = InspectionError.of("offline-miss", f"{reference}: no answer in the platforms file; add one to it")
+            return Inspection(reference, Status.ERROR, error=error)
+        sources = self._sources(reference)
+        if isinstance(sources, InspectionError):
+            return Inspection(reference, Status.ERROR, error=sources)
+        candidates = [await store.candidates(reference, source) for source in sources]
+        key = Key(reference, tuple(self._fingerprints(each) for each in candidates), mode)
+        if reference.digest is not None:
+            not_before = NEVER_CHECKED
+        elif not fresh:
+            not_before = self._clock.monotonic() - self.settings.tag_ttl
+        elif not_before is None:
+            not_before = self._clock.monotonic() - self.settings.revalidate_interval
+        question = Question(reference, mode, not_before, fresh)
+        for source, fingerprints in zip(sources, key.fingerprints, strict=True):
+            known = self._lookup.known(source, fingerprints, not_before=not_before, memory_only=False)
+            if known is not None and known.record.reading.settles(mode):
+                return self._lookup.answer(question, source, known)
+        if not fresh and (refused := self._cache.negative(key)) is not None:
+            return Inspection(reference, Status.ERROR, error=refused, cached=True)
+        while True:
+            joined = key in self._flights
+            answer = await self._flights.join(
+                key, lambda: self._tour.go(Errand(question, key, sources, candidates, store), wait=wait, tenant=tenant)
+            )
+            recent = answer.checked_at is None or answer.checked_at >= not_before
+            if recent or not joined:
+                break
+        if answer.last_good is not None and not fresh and stale_for > 0 and (answer.last_good_age or 0.0) <= stale_for:
+            return msgspec.structs.replace(
+                answer.last_good, stale=reference.digest is None, error=answer.error, requests=answer.requests
+            )
+        return answer
+
+    def _remembered(
+        self,
+        reference: Reference,
+        source: Source,
+        fingerprints: Sequence[str],
+        mode: BundleMode,
+        stale_for: float,
+    ) -> Inspection | None:
+        now = self._clock.monotonic()
+        not_before = now - self.settings.tag_ttl
+        known = self._lookup.known(source, fingerprints, not_before=not_before, memory_only=True)
+        stale = False
+        if known is None and stale_for > 0 and self._fails(source, now):
+            stale = source.digest is None
+            known = self._lookup.known(
+                source,
+                fingerprints,
+                not_before=now - stale_for,
+                memory_only=True,
+                proof_seconds=max(stale_for, self.settings.proof_ttl),
+            )
+        if known is None or not known.record.reading.settles(mode):
+            return None
+        answer = self._lookup.answer(Question(reference, mode, not_before), source, known)
+        return msgspec.structs.replace(answer, stale=True) if stale else answer
+
+    def _fails(self, source: Source, now: float) -> bool:
+        if self._pacing.busy(source.host):
+            return True
+        tag = self._cache.tag(place_of(source), source.tag or "", memory_only=True)
+        return tag is not None and tag.failed_at is not None and now - tag.failed_at < FAILURE_MEMORY
+
+    def _sources(self, reference: Reference) -> tuple[Source, ...] | InspectionError:
+        found = self._sources_of.get(reference)
+        if found is not None:
+            return found
+        if reference.transport != "docker":
+            message = f"{reference}: layout directories are not read here; push the image to a registry"
+            return InspectionError.of("layout", message)
+        try:
+            sources = tuple(mirrors.sources(reference, self._configuration))
+        except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:
+            return InspectionError.of("blocked", str(error))
+        if len(self._sources_of) >= SOURCES_KEPT:
+            self._sources_of.clear()
+        self._sources_of[reference] = sources
+        return sources
+
+    def _fingerprints(self, credentials: Sequence[Credential]) -> tuple[str, ...]:
+        key = self._cache.key
+        return tuple([credential.fingerprint(key) for credential in credentials])
