@@ -1,0 +1,190 @@
+"""Asks registries for the images that parked pods wait for (PL-331, PL-333, PL-403).
+
+``waiting.py`` knows what is due; here it is done: one task per attempt, bounded per host and in all, so a host that
+hangs keeps only its own images waiting. A failure of class auth makes the pods' secrets be read again, and pods whose
+secret has changed are woken: they come back with other credentials, and thereby to another look-up (PL-333).
+
+An exception of ours counts as a passing failure of that image (PL-306): it is retried with delays and ends with the
+pods' windows, like any other.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol
+
+import structlog
+
+from polyarch.kube.clock import Clock
+from polyarch.kube.queue import ShutDown, WorkQueue
+from polyarch.model.meta import Key
+from polyarch.oci.credentials import CredentialStore
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.reference import Reference
+from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.secrets import PullSecrets, PullSource
+from polyarch.placement.waiting import Ask, ImageKey, Lookup, Waiting, failure_of
+
+log = structlog.get_logger(__name__)
+
+PER_HOST: Final = 32
+IN_ALL: Final = 256
+REREAD: Final = 32
+"""Places whose secrets are read again after a refusal; several share a look-up only if their secrets are equal."""
+JUST_READ: Final = 1.0
+"""A secret read so shortly before is not read again."""
+REPORT_EVERY: Final = 60.0
+"""Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
+
+
+class Inspects(Protocol):
+    """What placement needs of the registry client."""
+
+    async def inspect(
+        self,
+        reference: Reference,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        tenant: str = "",
+    ) -> Inspection: ...
+
+    def peek(self, reference: Reference, credentials: CredentialStore | None = None) -> Inspection | None: ...
+
+    def host_busy(self, reference: Reference) -> bool: ...
+
+
+class Attempts:
+    """The attempts under way. ``queue`` is what ``Waiting`` schedules into."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        queue: WorkQueue[ImageKey],
+        inspector: Inspects,
+        secrets: PullSecrets,
+        clock: Clock,
+        metrics: PlacementMetrics,
+        *,
+        per_host: int = PER_HOST,
+        in_all: int = IN_ALL,
+    ) -> None:
+        self._waiting = waiting
+        self._queue = queue
+        self._inspector = inspector
+        self._secrets = secrets
+        self._clock = clock
+        self._metrics = metrics
+        self._per_host = per_host
+        self._slots = asyncio.Semaphore(in_all)
+        self._running: dict[str, int] = {}
+        self._standing_by: dict[str, deque[ImageKey]] = {}
+
+    async def run(self) -> None:
+        """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._slots.acquire()
+                try:
+                    key = await self._queue.get()
+                except ShutDown:
+                    return
+                self._queue.done(key)
+                if not self._begin(key, tasks):
+                    self._slots.release()
+
+    def _begin(self, key: ImageKey, tasks: asyncio.TaskGroup) -> bool:
+        host = key.reference.partition("/")[0]
+        if self._running.get(host, 0) >= self._per_host:
+            self._standing_by.setdefault(host, deque()).append(key)
+            return False
+        ask = self._waiting.start(key)
+        if ask is None:
+            self._next(host)
+            return False
+        self._running[host] = self._running.get(host, 0) + 1
+        tasks.create_task(self._attempt(key, ask, host), name=f"attempt {key.reference}")
+        return True
+
+    def _end(self, host: str) -> None:
+        self._slots.release()
+        self._running[host] -= 1
+        if not self._running[host]:
+            del self._running[host]
+        self._next(host)
+
+    def _next(self, host: str) -> None:
+        standing_by = self._standing_by.get(host)
+        if standing_by:
+            self._queue.add(standing_by.popleft())
+            if not standing_by:
+                del self._standing_by[host]
+
+    async def _attempt(self, key: ImageKey, ask: Ask, host: str) -> None:
+        try:
+            if ask.failed_with == "auth" and await self._reread(key):
+                self._waiting.give_back(key, JUST_READ)
+                return
+            started = self._clock.monotonic()
+            answer = await self._ask(ask)
+            self._measure(answer, self._clock.monotonic() - started)
+            lookup = self._waiting.finish(key, answer)
+            if lookup is not None and failure_of(answer):
+                self._report(lookup, answer)
+                if failure_of(answer) == "auth" and ask.failed_with != "auth":
+                    await self._reread(key)
+        finally:
+            self._end(host)
+
+    async def _ask(self, ask: Ask) -> Inspection:
+        try:
+            return await self._inspector.inspect(
+                ask.reference,
+                credentials=ask.wants[0].credentials.store,
+                fresh=ask.fresh,
+                not_before=ask.not_before,
+                tenant=ask.wants[0].credentials.source.namespace,
+            )
+        except Exception:
+            self._metrics.internal_errors.inc()
+            log.exception("an attempt met a bug", image=ask.reference.canonical)
+            problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
+            error = InspectionError("internal-error", "transient", problem)
+            return Inspection(ask.reference, Status.ERROR, error=error)
+
+    async def _reread(self, key: ImageKey) -> bool:
+        """Reads the secrets of those who wait again and wakes the pods of which they changed; whether all did."""
+        pods: dict[PullSource, list[Key]] = {}
+        lookup = self._waiting.find(key)
+        for pod, want in lookup.waiters.items() if lookup is not None else ():
+            pods.setdefault(want.credentials.source, []).append(pod)
+        unchanged = sum(not source.names for source in pods)
+        for source in [source for source in pods if source.names][:REREAD]:
+            credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
+            if credentials.fingerprint == key.credential:
+                unchanged += 1
+            else:
+                self._waiting.wake_waiters(pods[source])
+        return not unchanged
+
+    def _measure(self, answer: Inspection, seconds: float) -> None:
+        self._metrics.inspect_image.observe(seconds)
+        (self._metrics.cache_hit if answer.cached else self._metrics.cache_miss).observe(seconds)
+        failure = failure_of(answer)
+        self._metrics.attempts.get(failure or "success", self._metrics.attempts["unknown"]).inc()
+        if failure:
+            self._metrics.failed_inspections.inc()
+
+    def _report(self, lookup: Lookup, answer: Inspection) -> None:
+        now = self._clock.monotonic()
+        if lookup.reported_at is not None and now - lookup.reported_at < REPORT_EVERY:
+            return
+        lookup.reported_at = now
+        log.warning(
+            "image cannot be resolved",
+            image=lookup.key.reference,
+            failure=failure_of(answer),
+            error=answer.error.message if answer.error is not None else "it does not say what it runs on",
+            attempts=lookup.failures,
+            pods=len(lookup.waiters),
+        )

@@ -1,0 +1,113 @@
+"""What one process remembers of a pod that carries our gate: since when, and what it was told already.
+
+Nothing of this is needed to decide; a process that starts with an empty memory only counts its waiting from its own
+first attempt (PL-330) and may tell once more what another told before. Keyed by pod, void when the uid changes.
+"""
+
+from typing import Final
+
+from polyarch.kube.jsonpatch import Operation, add, pointer, remove, test
+from polyarch.model.pod import Pod
+from polyarch.placement import names
+
+TELL_REFUSAL_EVERY: Final = 300.0
+TELL_HELD_EVERY: Final = 3600.0
+REFUSED_FIRST: Final = 1.0
+REFUSED_LAST: Final = 60.0
+
+
+class GatedPod:
+    """Times are ``Clock.monotonic()``; None: not yet."""
+
+    __slots__ = (
+        "faults",
+        "faulty_since",
+        "first_attempt",
+        "gate_told",
+        "held_since",
+        "held_told_at",
+        "refusal",
+        "refusal_told_at",
+        "refusals",
+        "refused_since",
+        "seen_at",
+        "standby_delay",
+        "told_failing",
+        "uid",
+        "unanswered",
+        "written_from",
+    )
+
+    def __init__(self, uid: str, now: float, *, standby_delay: float) -> None:
+        self.uid = uid
+        self.seen_at = now
+        self.standby_delay = standby_delay
+        """How long a standby leaves the pod to the leader (PL-530)."""
+        self.first_attempt: float | None = None
+        """The windows of PL-330 run from here."""
+        self.written_from = ""
+        """The resourceVersion that our last PATCH was made from: not to be written from again (PL-304)."""
+        self.told_failing = False
+        self.gate_told = 0
+        """How often it was decided whether to tell of the gate: at first sight, and after 2 s (PL-710)."""
+        self.held_since: float | None = None
+        self.held_told_at: float | None = None
+        self.refusal = ""
+        self.refusals = 0
+        self.refused_since: float | None = None
+        self.refusal_told_at: float | None = None
+        self.unanswered = 0
+        """Writes in a row that the API server did not answer."""
+        self.faults = 0
+        self.faulty_since: float | None = None
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since this process's first attempt for the pod."""
+        return now - self.first_attempt if self.first_attempt is not None else 0.0
+
+    def refused(self, refusal: str, now: float) -> float:
+        """Notes a refusal of the API server; the seconds until the next try (PL-305)."""
+        self.refusals += 1
+        self.refusal = refusal
+        if self.refused_since is None:
+            self.refused_since = now
+        return min(REFUSED_FIRST * 2.0 ** min(self.refusals - 1, 10), REFUSED_LAST)
+
+    def may_tell_refusal(self, now: float) -> bool:
+        """Whether a refusal is news: the first time, then every five minutes (PL-305)."""
+        if self.refusal_told_at is not None and now - self.refusal_told_at < TELL_REFUSAL_EVERY:
+            return False
+        self.refusal_told_at = now
+        return True
+
+    def may_tell_held(self, now: float) -> bool:
+        """On entering and then hourly (PL-334)."""
+        if self.held_told_at is not None and now - self.held_told_at < TELL_HELD_EVERY:
+            return False
+        self.held_told_at = now
+        return True
+
+
+def carries_gate(pod: Pod) -> bool:
+    """Whether our gate is on the pod, whatever its labels say."""
+    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def bare_release(pod: Pod) -> tuple[Operation, ...]:
+    """Takes our gate off a pod that a bug of ours keeps from being decided, and says so in the state label (PL-306)."""
+    metadata = pod.metadata
+    label = {names.SCHEDULING_GATE_LABEL: names.REMOVED}
+    gates = [at for at, gate in enumerate(pod.spec.scheduling_gates or ()) if gate.name == names.GATE]
+    path = "/spec/schedulingGates"
+    return (
+        test("/metadata/uid", metadata.uid),
+        test("/metadata/resourceVersion", metadata.resource_version),
+        add("/metadata/labels", label)
+        if metadata.labels is None
+        else add(pointer("metadata", "labels", names.SCHEDULING_GATE_LABEL), names.REMOVED),
+        *(
+            operation
+            for at in reversed(gates)
+            for operation in (test(f"{path}/{at}/name", names.GATE), remove(f"{path}/{at}"))
+        ),
+    )

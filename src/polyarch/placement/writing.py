@@ -1,0 +1,85 @@
+"""The PATCH of a pod, and what an answer of the API server to it means (PL-303 to PL-305).
+
+A failed ``test`` is HTTP 422 like a refused value, and the two must not be confused: the one says that the pod moved
+on, which is nobody's fault, the other that this pod can never be written like that.
+"""
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from polyarch.kube.errors import (
+    ApiError,
+    Conflict,
+    Invalid,
+    KubernetesError,
+    NotFound,
+    ServerTimeout,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from polyarch.kube.jsonpatch import Operation
+from polyarch.kube.patches import JsonPatch
+from polyarch.kube.resources import PODS, Resource
+from polyarch.model.meta import Key, PartialObjectMetadata
+
+
+class WritesPods(Protocol):
+    """What is needed of the client."""
+
+    async def patch(
+        self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = ""
+    ) -> PartialObjectMetadata: ...
+
+
+class Written(Enum):
+    """How a PATCH ended."""
+
+    DONE = "done"
+    MOVED_ON = "moved on"
+    """The pod is not the one that was decided about; its next event brings it back (PL-304)."""
+    REFUSED = "refused"
+    """By validation, a webhook or for want of a right: the same PATCH would be refused again."""
+    UNANSWERED = "unanswered"
+    """The client gave up repeating it; nothing is known against the PATCH."""
+
+
+class Write(NamedTuple):
+    """How a PATCH ended, and the API server's error if it did not succeed."""
+
+    result: Written
+    error: KubernetesError | None = None
+
+    @property
+    def refusal(self) -> str:
+        """The refusal in two words, for the pod itself."""
+        return f"HTTP {self.error.status}" if isinstance(self.error, ApiError) else "no answer"
+
+
+async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, ...]) -> Write:
+    """Sends the operations as one PATCH. The first of them test uid and resourceVersion."""
+    try:
+        await client.patch(PODS, key.name, JsonPatch(operations), namespace=key.namespace)
+    except (NotFound, Conflict) as error:
+        return Write(Written.MOVED_ON, error)
+    except Invalid as error:
+        return Write(Written.MOVED_ON if is_failed_test(error) else Written.REFUSED, error)
+    except (TooManyRequests, ServerTimeout, Unavailable, Unauthorized) as error:
+        return Write(Written.UNANSWERED, error)
+    except ApiError as error:
+        return Write(Written.REFUSED, error)
+    except KubernetesError as error:
+        return Write(Written.UNANSWERED, error)
+    return Write(Written.DONE)
+
+
+def is_failed_test(error: Invalid) -> bool:
+    """Whether a 422 comes from a JSON patch's ``test``, not from validation or a webhook.
+
+    The API server says so in words only: ``testing value /metadata/uid failed``, or ``... path ... failed``. Validation
+    names fields in its causes, a webhook itself in the message.
+    """
+    if any(cause.field for cause in error.causes):
+        return False
+    texts = (error.message, *(cause.message for cause in error.causes))
+    return any("testing " in text and " failed" in text for text in texts)
