@@ -64,10 +64,10 @@ class _File:
         self.origin = origin
         entries = content if legacy else member(content, "auths")
         self._helpers = {} if legacy else _helper_names(member(content, "credHelpers"))
-        store = "" if legacy else content.get("credsStore") or ""
-        if not isinstance(store, str):
+        store = None if legacy else content.get("credsStore")
+        if store is not None and not isinstance(store, str):
             raise MalformedDocument("'credsStore' is not a string")
-        self._store = store
+        self._store = store or ""
         self._paths: dict[str, list[_Take]] = defaultdict(list)
         self._hosts: dict[str, list[_Take]] = defaultdict(list)
         for key, entry in entries.items():
