@@ -35,16 +35,14 @@ Json = dict[str, Any]
 
 def admission_patch(case: Case, decision: Decision, path: Path) -> tuple[Operation, ...]:
     """What the webhook answers for a pod that takes this path; empty if nothing is to be changed."""
-    match path:
-        case Path.AUDIT:
-            wanted = audit_annotations(case, decision)
-            return tuple(_annotations(case.view, wanted, owned=(names.DECISION_ANNOTATION,)))
-        case Path.IGNORED if decision.rule is Reason.EXCLUDED_NAMESPACE:
-            return ()
-        case Path.GATED:
-            return tuple(_difference(case.view, gating(case)))
-        case _:
-            return tuple(_difference(case.view, target(case, decision, By.ADMISSION)))
+    if decision.rule is Reason.EXCLUDED_NAMESPACE:
+        return ()
+    if case.is_audited:
+        wanted = audit_annotations(case, decision)
+        return tuple(_annotations(case.view, wanted, owned=(names.DECISION_ANNOTATION,)))
+    if path is Path.GATED:
+        return tuple(_difference(case.view, gating(case)))
+    return tuple(_difference(case.view, target(case, decision, By.ADMISSION)))
 
 
 def controller_patch(case: Case, decision: Decision) -> tuple[Operation, ...]:
