@@ -16,6 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.resources import NODES
+from polyarch.model.meta import PartialObjectMetadata
 from polyarch.sandbox import binaries, controlplane, processes
 from polyarch.sandbox.certificates import Pki
 from polyarch.sandbox.components import Layout
@@ -23,6 +27,8 @@ from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.health import Health, ask
 from polyarch.sandbox.kubeconfigs import context_name
 from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.nodes import fleet
+from polyarch.sandbox.nodes import service as nodes
 from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running
 from polyarch.sandbox.progress import Progress, Silent
 from polyarch.sandbox.registry import catalogue, service
@@ -111,7 +117,11 @@ class Sandbox:
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.folder, self.state.ports, self._programs, inherited_environment(os.environ))
+        return Layout(self.folder, self.state.ports, self._programs, inherited_environment(os.environ), os.environ)
+
+    def client(self) -> Client:
+        """A client as the administrator, to be used as an async context manager."""
+        return Client(config.load(str(self.kubeconfig)), role="sandbox")
 
     def records(self) -> dict[str, Record]:
         """The processes as recorded, running or not."""
@@ -173,6 +183,10 @@ class Sandbox:
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
         service.write_files(layout, self.state.settings.registries_conf)
         await together([controlplane.start(layout, progress), self._registry(layout)])
+        async with self.client() as client:
+            if self.state.settings.nodes:
+                progress.step(f"starting {sum(self.state.settings.nodes.values())} nodes")
+                await nodes.start(layout, client, self.state.settings)
 
     async def _registry(self, layout: Layout) -> None:
         registry = await service.start(layout)
@@ -206,6 +220,20 @@ class Sandbox:
                 continue
             found.append(Health(name, running=True, detail=await ask(probes[name]) if name in probes else ""))
         return found
+
+    async def nodes(self) -> list[tuple[str, str, bool]]:
+        """(name, architecture, ready) of every node there is."""
+        async with self.client() as client:
+            ready = await nodes.ready_nodes(client)
+            there = await client.list(NODES, type=PartialObjectMetadata, label_selector=fleet.LABEL)
+        return [
+            (
+                node.metadata.name,
+                (node.metadata.labels or {}).get("kubernetes.io/arch", ""),
+                node.metadata.name in ready,
+            )
+            for node in there.items
+        ]
 
 
 async def _prepare(folder: Folder, settings: Settings | None, owner: int | None) -> State:

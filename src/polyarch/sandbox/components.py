@@ -28,6 +28,9 @@ class Layout(msgspec.Struct, frozen=True):
     ports: Ports
     binaries: Mapping[str, Path]
     environment: dict[str, str]
+    """What components get of ``outside``."""
+    outside: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The environment of whoever starts the sandbox."""
 
     @property
     def pki(self) -> Pki:

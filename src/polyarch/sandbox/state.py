@@ -44,12 +44,34 @@ class Numa(msgspec.Struct, frozen=True):
         return cls(int(match[1]), int(match[2]))
 
 
+class Taint(msgspec.Struct, frozen=True):
+    """A taint on every node of an architecture, or of all (``*``)."""
+
+    architecture: str
+    key: str
+    value: str
+    effect: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Taint":
+        """``ARCHITECTURE:KEY[=VALUE]:EFFECT``."""
+        pattern = r"([^:=]+):([^:=]+)(?:=([^:]*))?:(NoSchedule|PreferNoSchedule|NoExecute)"
+        match = re.fullmatch(pattern, text)
+        if match is None:
+            raise SandboxError(
+                f"--taint {text!r}: expected ARCHITECTURE:KEY[=VALUE]:EFFECT, "
+                "for example arm64:kubernetes.io/arch=arm64:NoSchedule, with * for every architecture"
+            )
+        return cls(match[1], match[2], match[3] or "", match[4])
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a sandbox is asked to be; recorded, so that a later ``up`` without options brings up the same."""
 
     name: str = DEFAULT_NAME
     nodes: dict[str, int] = msgspec.field(default_factory=DEFAULT_NODES.copy)
     numa: Numa | None = None
+    taints: tuple[Taint, ...] = ()
     polyarch: bool = True
     """False for ``--only control-plane``: everything but polyarch's own processes."""
     registries_conf: str = ""

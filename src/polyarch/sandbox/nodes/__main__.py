@@ -1,0 +1,59 @@
+"""The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER``."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.clock import SystemClock
+from polyarch.kube.controller import Controller
+from polyarch.kube.informer import Informers
+from polyarch.kube.resources import PODS
+from polyarch.model.meta import Key
+from polyarch.sandbox.nodes import fleet, registration
+from polyarch.sandbox.nodes.inspector import opened
+from polyarch.sandbox.nodes.kubelets import Kubelets
+from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.state import Folder
+
+WORKERS = 16
+
+
+async def serve(folder: Folder) -> None:
+    """Be all nodes until SIGTERM or SIGINT."""
+    state = folder.load()
+    if state is None:
+        raise SystemExit(f"{folder.root}: there is no sandbox here")
+    main = asyncio.current_task()
+    assert main is not None  # noqa: S101  we run in a task
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, main.cancel)
+    clock = SystemClock()
+    plans = fleet.plan(state.settings)
+    configuration = config.load(str(folder.kubeconfig_of("nodes")))
+    async with Client(configuration, role="nodes", clock=clock) as client, opened(folder, state.settings) as images:
+        await registration.register(client, plans, clock)
+        informers = Informers(client, clock=clock)
+        # The API server has an index for this: pods without a node are never sent to us.
+        pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
+        kubelets = Kubelets(client, images, pods.store, plans, clock=clock)
+        controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
+        pods.add_handler(lambda change: controller.queue.add(change.key))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(informers.run())
+            tasks.create_task(controller.run())
+            tasks.create_task(registration.renew(client, plans, clock))
+
+
+def main(folder: Path) -> int:
+    try:
+        asyncio.run(serve(Folder(folder)))
+    except asyncio.CancelledError:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

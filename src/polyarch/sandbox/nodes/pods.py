@@ -1,0 +1,87 @@
+"""Pods as a kubelet reads them: what to run, and what it reported last time.
+
+Pure wire types; more than ``polyarch.model.pod`` has, because nobody but a kubelet looks at these fields.
+"""
+
+import msgspec
+
+from polyarch.model.meta import ObjectMeta
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    image: str = ""
+    image_pull_policy: str = "IfNotPresent"
+    restart_policy: str = ""
+    """``Always`` on an init container makes it a sidecar."""
+
+
+class SecretReference(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    image_pull_secrets: list[SecretReference] | None = None
+    restart_policy: str = "Always"
+    host_network: bool | None = None
+
+
+class Running(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    started_at: str | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+    message: str = ""
+
+
+class State(msgspec.Struct, frozen=True, gc=False):
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    restart_count: int = 0
+    state: State = State()
+    last_state: State = State()
+
+
+class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    start_time: str | None = None
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod that is bound to a node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def containers(self) -> list[Container]:
+        return self.spec.containers or []
+
+    @property
+    def init_containers(self) -> list[Container]:
+        return self.spec.init_containers or []
+
+    @property
+    def finished(self) -> bool:
+        return self.status.phase in {"Succeeded", "Failed"}

@@ -1,0 +1,126 @@
+"""``status`` of a pod, as the kubelet of its node reports it.
+
+Pure: runs in, document out. The document is a strategic merge patch: conditions merge by type, so the scheduler's own
+stays.
+"""
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyarch.sandbox.nodes import lifecycle
+from polyarch.sandbox.nodes.fleet import timestamp
+from polyarch.sandbox.nodes.lifecycle import Activity, Pulled, Run
+from polyarch.sandbox.nodes.pods import Container, Pod
+
+
+def status(
+    pod: Pod,
+    runs: Mapping[str, Run],
+    images: Mapping[str, Pulled],
+    *,
+    host_address: str,
+    pod_address: str,
+    now: dt.datetime,
+) -> dict[str, Any]:
+    """What to PATCH into the status subresource."""
+    phase = lifecycle.phase(pod, runs)
+    initialized = lifecycle.initialized(pod, runs)
+    done = phase in {"Succeeded", "Failed"}
+    ready = not done and initialized and all(_ready(runs.get(each.name, Run())) for each in pod.containers)
+    reason = "PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady"
+    conditions = [
+        _condition("PodReadyToStartContainers", not done, "", now),
+        _condition("Initialized", initialized, "" if initialized else "ContainersNotInitialized", now),
+        _condition("Ready", ready, "" if ready else reason, now),
+        _condition("ContainersReady", ready, "" if ready else reason, now),
+    ]
+    document: dict[str, Any] = {
+        "phase": phase,
+        "conditions": conditions,
+        "hostIP": host_address,
+        "hostIPs": [{"ip": host_address}],
+        "podIP": pod_address,
+        "podIPs": [{"ip": pod_address}],
+        "startTime": pod.status.start_time or timestamp(now),
+        "containerStatuses": _statuses(pod, pod.containers, runs, images),
+    }
+    if pod.init_containers:
+        document["initContainerStatuses"] = _statuses(pod, pod.init_containers, runs, images)
+    return document
+
+
+def _condition(type: str, holds: bool, reason: str, now: dt.datetime) -> dict[str, str]:
+    condition = {"type": type, "status": "True" if holds else "False", "lastTransitionTime": timestamp(now)}
+    return {**condition, "reason": reason} if reason else condition
+
+
+def _ready(run: Run) -> bool:
+    return run.activity is Activity.RUNNING
+
+
+def _statuses(
+    pod: Pod, containers: Sequence[Container], runs: Mapping[str, Run], images: Mapping[str, Pulled]
+) -> list[dict[str, Any]]:
+    return [_status(pod, container, runs.get(container.name, Run()), images) for container in containers]
+
+
+def _status(pod: Pod, container: Container, run: Run, images: Mapping[str, Pulled]) -> dict[str, Any]:
+    state, last = _states(pod, container, run)
+    started = "waiting" not in state
+    known = images.get(container.image)
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": known.image_id if known is not None and (started or last) else "",
+        "containerID": container_id(pod, container, run.restarts) if started or last else "",
+        "ready": _ready(run),
+        "started": _ready(run),
+        "restartCount": run.restarts,
+        "state": state,
+        "lastState": last,
+    }
+
+
+def _states(pod: Pod, container: Container, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``state`` and ``lastState``."""
+    at = timestamp(run.since) if run.since else None
+    match run.activity:
+        case Activity.RUNNING:
+            return {"running": {"startedAt": at}}, {}
+        case Activity.COMPLETED | Activity.FAILED:
+            return {"terminated": _terminated(pod, container, run, run.restarts)}, {}
+        case Activity.CRASH_BACKOFF:
+            delay = lifecycle.backoff(run.restarts)
+            message = (
+                f"back-off {delay:.0f}s restarting failed container={container.name} "
+                f"pod={pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
+            )
+            waiting = {"reason": run.activity.value, "message": message}
+            return {"waiting": waiting}, {"terminated": _terminated(pod, container, run, run.restarts)}
+        case Activity.PULL_BACKOFF:
+            message = f'Back-off pulling image "{container.image}": ErrImagePull: {run.message}'
+            return {"waiting": {"reason": run.activity.value, "message": message}}, {}
+        case _:
+            waiting = {"reason": run.activity.value}
+            return {"waiting": {**waiting, "message": run.message} if run.message else waiting}, {}
+
+
+def _terminated(pod: Pod, container: Container, run: Run, restarts: int) -> dict[str, Any]:
+    at = timestamp(run.since) if run.since else None
+    ended: dict[str, Any] = {
+        "exitCode": run.exit_code,
+        "reason": "Error" if run.exit_code else "Completed",
+        "startedAt": at,
+        "finishedAt": at,
+        "containerID": container_id(pod, container, restarts),
+    }
+    # A real node has this line in the container's log; here there is no log to ask for (SB-008).
+    return {**ended, "message": run.message} if run.message else ended
+
+
+def container_id(pod: Pod, container: Container, restarts: int) -> str:
+    """Another one for every start, as from a container runtime."""
+    text = f"{pod.metadata.uid}/{container.name}/{restarts}"
+    return f"containerd://{hashlib.sha256(text.encode()).hexdigest()}"
