@@ -28,7 +28,7 @@ def at_hand(
     for use in uses:
         if use.reference is None:
             continue
-        answer = inspector.peek(use.reference, credentials)
+        answer = inspector.peek(use.reference, credentials, stale_for=stale_for)
         if answer is not None and usable_now(
             use, answer, arrived_at=since, now=now, tag_ttl=tag_ttl, stale_for=stale_for
         ):

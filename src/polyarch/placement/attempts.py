@@ -18,6 +18,7 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.model.meta import Key
 from polyarch.oci.credentials import CredentialStore
+from polyarch.oci.image_reading import BundleMode
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference
 from polyarch.placement.metrics import PlacementMetrics
@@ -46,10 +47,18 @@ class Inspects(Protocol):
         credentials: CredentialStore | None = None,
         fresh: bool = False,
         not_before: float | None = None,
+        bundle: BundleMode = "auto",
         tenant: str = "",
     ) -> Inspection: ...
 
-    def peek(self, reference: Reference, credentials: CredentialStore | None = None) -> Inspection | None: ...
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None: ...
 
     def host_busy(self, reference: Reference) -> bool: ...
 
@@ -126,7 +135,7 @@ class Attempts:
                 self._waiting.give_back(key, JUST_READ)
                 return
             started = self._clock.monotonic()
-            answer = await self._ask(ask)
+            answer = await self._ask(ask, key.bundle)
             self._measure(answer, self._clock.monotonic() - started)
             lookup = self._waiting.finish(key, answer)
             if lookup is not None and failure_of(answer):
@@ -136,14 +145,18 @@ class Attempts:
         finally:
             self._end(host)
 
-    async def _ask(self, ask: Ask) -> Inspection:
+    async def _ask(self, ask: Ask, bundle: BundleMode) -> Inspection:
+        credentials = ask.wants[0].credentials
+        # What is known of the secrets now, with the global pull secret as it is now.
+        credentials = self._secrets.cached(credentials.source) or credentials
         try:
             return await self._inspector.inspect(
                 ask.reference,
-                credentials=ask.wants[0].credentials.store,
+                credentials=credentials.store,
                 fresh=ask.fresh,
                 not_before=ask.not_before,
-                tenant=ask.wants[0].credentials.source.namespace,
+                bundle=bundle,
+                tenant=credentials.source.namespace,
             )
         except Exception:
             self._metrics.internal_errors.inc()

@@ -33,7 +33,7 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import controller_patch
 from polyarch.placement.rules import Case, Facts, decide, examine, without_affinity
 from polyarch.placement.secrets import PodCredentials, PullSecrets, PullSource
-from polyarch.placement.waiting import ImageKey, Waiting, Want
+from polyarch.placement.waiting import ImageKey, Waiting, Want, failure_of
 from polyarch.placement.writing import Write, WritesPods, Written, write_pod
 
 log = structlog.get_logger(__name__)
@@ -164,6 +164,11 @@ class PodController:
         if wants:
             memory.first_attempt = now if memory.first_attempt is None else memory.first_attempt
         decision = self._decide(case, answers, memory.elapsed(now), leading=leading)
+        if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
+            if bundles := await self._bundles(key, case, answers):
+                self._waiting.park(key, bundles)
+                return Done()
+            decision = self._decide(case, answers, memory.elapsed(now), leading=leading)
         if decision.outcome is Outcome.PLACED:
             complete = case.rule is None and not decision.unresolved
             return await self._place(key, case, decision, memory, credentials) if leading or complete else Done()
@@ -229,6 +234,28 @@ class PodController:
             if not known and not asked_once:
                 wants.append(want)
         return credentials, answers, wants
+
+    async def _bundles(self, key: Key, case: Case, answers: dict[str, Inspection]) -> list[Want]:
+        """Before a pod is called impossible: which of its indexes might be operator bundles, and so constrain nothing.
+
+        Replaces the answers of those that were looked at; returns those that were not, to be waited for (RG-046).
+        """
+        wants: list[Want] = []
+        for use in case.images:
+            answer = answers.get(use.text)
+            if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
+                continue
+            credentials = await self._secrets.get(PullSource.of(case.pod, key.namespace))
+            known = self._inspector.peek(use.reference, credentials.store, bundle="always")
+            if known is None:
+                image = ImageKey(use.reference.canonical, credentials.fingerprint, "always")
+                lookup = self._waiting.find(image)
+                known = lookup.answer if lookup is not None else None
+                if known is None:
+                    wants.append(Want(image, use.reference, credentials, None, self._tag_ttl))
+            if known is not None and not failure_of(known):
+                answers[use.text] = known
+        return wants
 
     def _at_hand(self, case: Case, source: PullSource, memory: GatedPod) -> dict[str, Inspection]:
         return at_hand(

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from polyarch.kube.clock import Clock
 from polyarch.model.meta import Key
+from polyarch.oci.image_reading import BundleMode
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import Reference
 from polyarch.placement import retry
@@ -41,6 +42,8 @@ class ImageKey(NamedTuple):
 
     reference: str
     credential: str
+    bundle: BundleMode = "auto"
+    """``always``: whether an index is an operator bundle, asked when nothing else can save the pod (RG-046)."""
 
 
 class Want(NamedTuple):
