@@ -245,7 +245,8 @@ class PodController:
             answer = answers.get(use.text)
             if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
                 continue
-            credentials = await self._secrets.get(PullSource.of(case.pod, key.namespace))
+            own = PullSource.of(case.pod, key.namespace)
+            credentials = await self._secrets.get(own._replace(names=()) if answer.public else own)
             known = self._inspector.peek(use.reference, credentials.store, bundle="always")
             if known is None:
                 image = ImageKey(use.reference.canonical, credentials.fingerprint, "always")

@@ -171,7 +171,7 @@ class Waiting:
             lookup.waiters[pod] = want
             if before is None or (before.held and not want.held):
                 self._newcomer(lookup, want, now)
-            elif before != want and not lookup.asking and not failure_of(lookup.answer):
+            elif not lookup.asking and lookup.due is None and not lookup.serves(want, now):
                 self._at(lookup, now)
 
     def leave(self, pod: Key) -> None:

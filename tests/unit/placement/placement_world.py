@@ -1,0 +1,402 @@
+"""A cluster and registries in memory, for tests of placement's effects: facts that can be changed, images that can fail.
+
+Fakes stand at the seams only (informers, secrets' reader, inspector, client, recorder); everything between is real.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from polyarch.kube.clock import ManualClock
+from polyarch.kube.errors import Invalid, NotFound, StatusCause
+from polyarch.kube.jsonpatch import TestFailed, apply_patch
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import JsonPatch
+from polyarch.kube.store import Change, Store
+from polyarch.kube.watch import Apply, Delete
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.pod import Pod
+from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.reference import Reference, parse
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, POLICIES, PPCS
+from polyarch.placement.events import Event
+from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.metrics import PlacementMetrics
+from polyarch.platforms import Platform
+
+OPERATOR = "polyarch-system"
+
+
+class FakeInformer:
+    """A store that a test fills; ``sync`` says that the first list is complete."""
+
+    def __init__(self, type: Any) -> None:
+        self.store: Store[Any] = Store()
+        self.problem: str | None = None
+        self._type = type
+        self._handlers: list[Callable[[Change[Any]], None]] = []
+        self._synced = asyncio.Event()
+        self._version = 0
+        self.running = False
+
+    @property
+    def has_synced(self) -> bool:
+        return self._synced.is_set()
+
+    def add_handler(self, handler: Callable[[Change[Any]], None]) -> None:
+        self._handlers.append(handler)
+
+    async def synced(self) -> None:
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        self.running = True
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.running = False
+
+    def sync(self) -> None:
+        self._synced.set()
+
+    def put(self, document: dict[str, Any]) -> Any:
+        """Adds or changes an object, as a watch event would."""
+        self._version += 1
+        metadata = {"uid": "uid-" + document["metadata"]["name"], **document["metadata"]}
+        metadata["resourceVersion"] = str(self._version)
+        object_ = msgspec.convert({**document, "metadata": metadata}, self._type)
+        self._tell(Apply(object_))
+        return object_
+
+    def remove(self, name: str, namespace: str = "") -> None:
+        self._version += 1
+        self._tell(Delete(Key(namespace, name), str(self._version)))
+
+    def _tell(self, output: Any) -> None:
+        for change in self.store.take(output):
+            for handler in self._handlers:
+                handler(change)
+
+
+class FakeWatches:
+    """Informers by resource; ``own`` ones are made anew each time, as the real ones are."""
+
+    def __init__(self) -> None:
+        self.informers: dict[str, FakeInformer] = {}
+        self.owned: Counter[str] = Counter()
+
+    def shared(self, resource: Any, type: Any) -> FakeInformer:
+        return self.informers.setdefault(resource.plural, FakeInformer(type))
+
+    def own(self, resource: Any, type: Any) -> FakeInformer:
+        self.owned[resource.plural] += 1
+        self.informers[resource.plural] = FakeInformer(type)
+        return self.informers[resource.plural]
+
+    def __getitem__(self, plural: str) -> FakeInformer:
+        return self.informers[plural]
+
+    def sync(self) -> None:
+        for informer in self.informers.values():
+            informer.sync()
+
+
+def cppc(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "cluster"}, "spec": spec}
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "cluster"}, "spec": spec}
+
+
+class FakeSecrets:
+    """``GET`` of secrets, counted; a name that is not there is a 404, an exception put there is raised."""
+
+    def __init__(self) -> None:
+        self.content: dict[tuple[str, str], Secret | Exception] = {}
+        self.gets: Counter[tuple[str, str]] = Counter()
+        self.wait: asyncio.Event | None = None
+
+    def put(self, namespace: str, name: str, host: str = "registry.example", password: str = "s3cr3t") -> None:
+        auths = {host: {"username": "user", "password": password}}
+        self.content[namespace, name] = Secret(
+            type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": msgspec.json.encode({"auths": auths})}
+        )
+
+    async def __call__(self, namespace: str, name: str) -> Secret:
+        self.gets[namespace, name] += 1
+        if self.wait is not None:
+            await self.wait.wait()
+        found = self.content.get((namespace, name))
+        if found is None:
+            raise NotFound(404, reason="NotFound", verb="get", resource="secrets", name=name)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def resolved(reference: Reference, *platforms: str, kind: str = "index", checked_at: float | None = None) -> Inspection:
+    digest = "sha256:" + "0123456789ab" + "0" * 52
+    entries = tuple(Entry(Platform.parse(platform), digest) for platform in platforms)
+    return Inspection(
+        reference, Status.RESOLVED, kind=kind, digest=digest, entries=entries, checked_at=checked_at, public=True
+    )
+
+
+def failed(
+    reference: Reference, code: str, *, status: int | None = None, retry_after: float | None = None
+) -> Inspection:
+    error = InspectionError.of(
+        code, f"{reference}: {code}", status=status, retry_after=retry_after, host=reference.registry
+    )
+    return Inspection(reference, Status.ERROR, error=error)
+
+
+class FakeInspector:
+    """Images by canonical reference: platforms, an error code, a function, or an exception of ours.
+
+    Answers to ``inspect`` are kept like those of the real one: ``peek`` finds them for the tag's time to live.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.images: dict[str, Any] = {}
+        self.asked: list[str] = []
+        self.asked_at: list[tuple[str, float]] = []
+        self.kept: dict[str, Inspection] = {}
+        self.busy: set[str] = set()
+        self.needs_credentials: set[str] = set()
+        self.seconds = 0.0
+        self.tag_ttl = 600.0
+
+    def set(self, image: str, *answer: str, **options: Any) -> str:
+        """``set("app", "linux/amd64")``, ``set("app", error="not-found")``; returns the canonical reference."""
+        canonical = parse(image).canonical
+        self.images[canonical] = options.get("error") or options.get("raises") or answer
+        return canonical
+
+    def know(self, image: str, *platforms: str, age: float = 0.0, **options: Any) -> None:
+        """The answer is in memory already."""
+        reference = parse(image)
+        self.set(image, *platforms)
+        checked = None if reference.digest else self.clock.monotonic() - age
+        self.kept[reference.canonical] = resolved(reference, *platforms, checked_at=checked, **options)
+
+    def count(self, image: str) -> int:
+        return self.asked.count(parse(image).canonical)
+
+    async def inspect(
+        self, reference: Reference, *, credentials: Any = None, fresh: bool = False, **_: Any
+    ) -> Inspection:
+        canonical = reference.canonical
+        self.asked.append(canonical)
+        started = self.clock.monotonic()
+        self.asked_at.append((canonical, started))
+        if self.seconds:
+            await self.clock.sleep(self.seconds)
+        answer = self.images.get(canonical, "not-found")
+        if canonical in self.needs_credentials:
+            source = type("Source", (), {"host": reference.registry, "repository": reference.repository})()
+            if all(each.is_anonymous for each in await credentials.candidates(reference, source)):
+                answer = "unauthorized"
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer):
+            answer = answer(reference)
+        if isinstance(answer, Inspection):
+            return answer
+        if isinstance(answer, str):
+            error = failed(reference, answer)
+            kept = self.kept.get(canonical)
+            if kept is not None and kept.checked_at is not None:
+                return msgspec.structs.replace(error, last_good=kept, last_good_age=started - kept.checked_at)
+            return error
+        checked = None if reference.digest else started
+        self.kept[canonical] = found = resolved(reference, *answer, checked_at=checked)
+        return found
+
+    def peek(self, reference: Reference, credentials: Any = None, **_: Any) -> Inspection | None:
+        kept = self.kept.get(reference.canonical)
+        if kept is None or reference.canonical in self.needs_credentials:
+            return None
+        if kept.checked_at is not None and self.clock.monotonic() - kept.checked_at > self.tag_ttl:
+            return None
+        return kept
+
+    def host_busy(self, reference: Reference) -> bool:
+        return reference.registry in self.busy
+
+
+class FakeApi:
+    """Pods as the API server keeps them; PATCHes are applied, counted, and told to the watch when ``tell`` says so."""
+
+    def __init__(self) -> None:
+        self.pods: dict[Key, dict[str, Any]] = {}
+        self.store: dict[Key, Pod] = {}
+        self.patches: list[tuple[Key, JsonPatch]] = []
+        self.refuse: Exception | None = None
+        self.on_event: Callable[[Key], None] = lambda key: None
+        self.lagging = False
+        self._version = 100
+
+    def create(self, document: dict[str, Any]) -> Key:
+        metadata = document["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        self.pods[key] = {
+            **document,
+            "metadata": {"uid": f"uid-{key.name}", **metadata, "resourceVersion": self._next()},
+        }
+        self.tell(key)
+        return key
+
+    def change(self, key: Key, **metadata: Any) -> None:
+        """Somebody else changes the pod."""
+        pod = self.pods[key]
+        self.pods[key] = {**pod, "metadata": {**pod["metadata"], **metadata, "resourceVersion": self._next()}}
+
+    def delete(self, key: Key) -> None:
+        del self.pods[key]
+        self.tell(key)
+
+    def tell(self, key: Key) -> None:
+        """The watch event: pods without the label leave the selection."""
+        pod = self.pods.get(key)
+        labels = (pod or {}).get("metadata", {}).get("labels") or {}
+        if pod is None or labels.get(names.SCHEDULING_GATE_LABEL) != names.GATED:
+            self.store.pop(key, None)
+        else:
+            self.store[key] = msgspec.convert(pod, Pod)
+        self.on_event(key)
+
+    async def patch(self, resource: Any, name: str, patch: JsonPatch, *, namespace: str = "") -> PartialObjectMetadata:
+        key = Key(namespace, name)
+        self.patches.append((key, patch))
+        if self.refuse is not None:
+            raise self.refuse
+        if key not in self.pods:
+            raise NotFound(404, reason="NotFound", verb="patch", resource="pods", name=name)
+        before = self.pods[key]
+        operations = [msgspec.convert(each, type(each)) for each in patch.operations]
+        try:
+            after = apply_patch(before, operations)
+        except TestFailed as problem:
+            raise Invalid(422, reason="Invalid", message=f"testing value {problem.operation.path} failed") from None
+        after = {**after, "metadata": {**after["metadata"], "resourceVersion": self._next()}}
+        self.pods[key] = after
+        if not self.lagging:
+            self.tell(key)
+        return msgspec.convert({"metadata": after["metadata"]}, PartialObjectMetadata)
+
+    # the view of the controller
+    def get(self, key: Key) -> Pod | None:
+        return self.store.get(key)
+
+    def keys(self) -> Iterable[Key]:
+        return self.store.keys()
+
+    def labels(self, key: Key) -> dict[str, str]:
+        return self.pods[key]["metadata"].get("labels") or {}
+
+    def is_gated(self, key: Key) -> bool:
+        return any(gate["name"] == names.GATE for gate in self.pods[key]["spec"].get("schedulingGates") or ())
+
+    def architectures(self, key: Key) -> list[str] | None:
+        """Values of the expression in the first required term, or None if there is none."""
+        affinity = self.pods[key]["spec"].get("affinity") or {}
+        required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+        if not required:
+            return None
+        for expression in required["nodeSelectorTerms"][0].get("matchExpressions") or ():
+            if expression["key"] == names.ARCH_KEY:
+                return list(expression["values"])
+        return None
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+
+def refused_by_validation() -> Invalid:
+    cause = StatusCause("FieldValueForbidden", "Forbidden: pod updates may not change fields", "spec")
+    return Invalid(422, reason="Invalid", message='Pod "app" is invalid: spec: Forbidden', causes=(cause,))
+
+
+class Told:
+    """The events that were posted."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Event]] = []
+
+    def __call__(self, pod: Pod, event: Event) -> None:
+        self.events.append((pod.metadata.name, event))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [str(event.reason) for _, event in self.events]
+
+    @property
+    def warnings(self) -> list[Event]:
+        return [event for _, event in self.events if event.type == "Warning"]
+
+
+def pod(
+    *images: str,
+    name: str = "app",
+    namespace: str = "team",
+    pull: str = "",
+    secrets: Iterable[str] = (),
+    gated: bool = False,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod as the API server hands it to admission, or with ``gated`` as it is stored after it."""
+    containers = [
+        {
+            "name": f"c{at}",
+            "image": image,
+            "imagePullPolicy": pull or "IfNotPresent",
+            "env": [{"name": "A", "value": "b"}],
+        }
+        for at, image in enumerate(images)
+    ]
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    labels = dict(labels or {})
+    spec = {"containers": containers, "dnsPolicy": "ClusterFirst", **spec}
+    if secrets:
+        spec["imagePullSecrets"] = [{"name": each} for each in secrets]
+    if gated:
+        labels |= {names.SCHEDULING_GATE_LABEL: names.GATED, names.NODE_AFFINITY_LABEL: names.NOT_SET}
+        spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), {"name": names.GATE}]
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def facts_of(watches: FakeWatches, **configuration: Any) -> ClusterFacts:
+    """Facts that are ready: a ClusterPodPlacementConfig, and what else ``configuration`` names."""
+    facts = ClusterFacts(watches, operator_namespace=OPERATOR)
+    watches[CPPCS.plural].put(cppc(**configuration.get("cppc", {})))
+    if "policy" in configuration:
+        watches[POLICIES.plural].put(policy(**configuration["policy"]))
+    for each in configuration.get("ppcs", ()):
+        watches[PPCS.plural].put(each)
+    watches.sync()
+    return facts
+
+
+def placement_metrics() -> tuple[Metrics, PlacementMetrics]:
+    metrics = Metrics()
+    return metrics, PlacementMetrics(metrics)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    """The value of a metric as a scrape would see it; 0.0 if there is none."""
+    return metrics.registry.get_sample_value(name, labels) or 0.0

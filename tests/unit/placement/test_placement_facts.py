@@ -1,0 +1,171 @@
+"""Facts are compiled once per change, complete only when all that counts is known, and optional watches end (PL-301)."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
+
+from polyarch.placement.facts import ClusterFacts
+
+OVERRIDES = [{"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}]
+SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 50}]}}
+
+
+@pytest.fixture
+def watches():
+    return FakeWatches()
+
+
+@asynccontextmanager
+async def running(facts: ClusterFacts):
+    task = asyncio.create_task(facts.run())
+    await settled()
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def settled():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_PL_301_nothing_is_ready_before_configuration_is_known(watches):
+    facts = ClusterFacts(watches, operator_namespace=OPERATOR)
+    for plural in ("clusterpodplacementconfigs", "podplacementconfigs", "placementpolicies"):
+        assert not facts.is_ready
+        watches[plural].sync()
+    assert facts.is_ready
+    assert facts.is_complete
+    assert facts.cppc is None
+
+
+async def test_PL_042_namespaces_are_watched_only_while_the_policy_has_overrides(watches):
+    facts = facts_of(watches)
+    async with running(facts):
+        assert watches.owned["namespaces"] == 0
+        watches["placementpolicies"].put(policy(overrides=OVERRIDES))
+        await settled()
+        assert watches["namespaces"].running
+        watches["placementpolicies"].put(policy())
+        await settled()
+        assert not watches["namespaces"].running
+    assert watches.owned["namespaces"] == 1
+
+
+async def test_PL_301_with_overrides_the_namespaces_have_to_be_known_before_anything_is_decided(watches):
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    told = []
+    facts.on_change(told.append)
+    async with running(facts):
+        assert facts.is_ready
+        assert not facts.is_complete
+        assert facts.problems == ["the namespaces are not known yet"]
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
+        watches["namespaces"].sync()
+        await settled()
+        assert facts.is_complete
+        assert facts.problems == []
+        assert told == ["team", None]
+
+
+async def test_PL_042_the_first_override_that_matches_the_namespace_counts(watches):
+    facts = facts_of(watches, policy={"mode": "enforce", "overrides": OVERRIDES})
+    async with running(facts):
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
+        watches["namespaces"].put({"metadata": {"name": "other"}})
+        watches["namespaces"].sync()
+        assert facts.of("team").settings.mode == "audit"
+        assert facts.of("other").settings.mode == "enforce"
+
+
+async def test_PL_117_a_namespace_that_is_not_known_yet_gives_provisional_settings(watches):
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    assert facts.of("team").settings.provisional
+    assert not facts_of(FakeWatches()).of("team").settings.provisional
+
+
+async def test_PL_044_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    told = []
+    async with running(facts):
+        watches["namespaces"].put({"metadata": {"name": "team"}})
+        watches["namespaces"].sync()
+        await settled()
+        facts.on_change(told.append)
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}, "annotations": {"a": "b"}}})
+    assert told == ["team"]
+
+
+async def test_PL_218_nodes_are_watched_only_while_node_aware(watches):
+    facts = facts_of(watches)
+    async with running(facts):
+        assert watches.owned["nodes"] == 0
+        watches["placementpolicies"].put(policy(nodeAware={"mode": "narrow"}))
+        await settled()
+        assert not facts.is_complete
+        assert facts.of("team").settings.provisional, "nobody knows yet which architectures there are"
+        watches["nodes"].put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
+        watches["nodes"].sync()
+        await settled()
+        assert facts.of("team").nodes == {"arm64"}
+        assert not facts.of("team").settings.provisional
+
+
+async def test_PL_218_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(watches):
+    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    async with running(facts):
+        nodes = watches["nodes"]
+        nodes.put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
+        nodes.put({"metadata": {"name": "b", "labels": {"kubernetes.io/arch": "amd64"}}})
+        nodes.sync()
+        await settled()
+        assert facts.architectures == {"arm64", "amd64"}
+        told = []
+        facts.on_change(told.append)
+        leaving = {"name": "b", "labels": {"kubernetes.io/arch": "amd64"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        nodes.put({"metadata": leaving})
+        assert facts.architectures == {"arm64"}
+        assert told == [None]
+        nodes.put({"metadata": {"name": "c", "labels": {"kubernetes.io/arch": "arm64"}}})
+        assert facts.architectures == {"arm64"}
+        assert told == [None], "a further node of a known architecture changes nothing"
+
+
+async def test_PL_044_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watches):
+    facts = facts_of(watches)
+    told = []
+    facts.on_change(told.append)
+    watches["clusterpodplacementconfigs"].put(cppc(fallbackArchitecture="arm64"))
+    assert facts.of("team").settings.fallback_architectures == ("arm64",)
+    watches["placementpolicies"].put(policy(onUnresolved={"retryWindow": "5s"}))
+    assert facts.of("team").settings.retry_window == 5
+    assert told == [None, None]
+    status = {"conditions": [{"type": "Available", "status": "True"}]}
+    watches["clusterpodplacementconfigs"].put({**cppc(fallbackArchitecture="arm64"), "status": status})
+    assert told == [None, None]
+    watches["podplacementconfigs"].put({"metadata": {"name": "p", "namespace": "team"}, "spec": {"plugins": SCORING}})
+    assert told == [None, None, "team"]
+    assert [source.name for source in facts.of("team").sources] == ["PodPlacementConfig-p"]
+    assert facts.of("other").sources == ()
+
+
+async def test_PL_107_PL_520_a_cppc_that_is_being_deleted_or_gone_means_deprovisioning(watches):
+    facts = facts_of(watches)
+    assert not facts.is_deprovisioning
+    deleting = {"name": "cluster", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
+    watches["clusterpodplacementconfigs"].put({"metadata": deleting, "spec": {}})
+    assert facts.is_deprovisioning
+    watches["clusterpodplacementconfigs"].remove("cluster")
+    assert facts.is_deprovisioning
+    assert facts.cppc is None
+
+
+async def test_only_the_objects_named_cluster_count(watches):
+    facts = facts_of(watches)
+    watches["placementpolicies"].put({"metadata": {"name": "other"}, "spec": {"mode": "audit"}})
+    assert facts.of("team").settings.mode == "enforce"

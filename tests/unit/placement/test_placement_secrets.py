@@ -1,0 +1,224 @@
+"""Pull secrets are read by name, once, and what is wrong with one is told without its content (PL-420 to PL-423)."""
+
+import asyncio
+
+import msgspec
+import pytest
+from placement_world import FakeSecrets
+
+from polyarch.kube.clock import ManualClock
+from polyarch.kube.errors import ConnectionFailed, Forbidden
+from polyarch.model.pod import Pod
+from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.entries import Credential
+from polyarch.oci.keyring import Document
+from polyarch.oci.mirrors import Configuration, sources
+from polyarch.oci.reference import parse
+from polyarch.placement.secrets import PullSecrets, PullSource, document_of
+
+IMAGE = parse("registry.example/team/app:1")
+(REGISTRY,) = sources(IMAGE, Configuration())
+PULL = PullSource("team", ("pull",))
+MARKER = "m4rk3r-of-a-secret"
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def api():
+    return FakeSecrets()
+
+
+@pytest.fixture
+def secrets(api, clock):
+    return PullSecrets(api, clock)
+
+
+def passwords(credentials: list[Credential]) -> list[str]:
+    return [each.password for each in credentials if not each.is_anonymous]
+
+
+async def candidates(credentials) -> list[str]:
+    return passwords(await credentials.store.candidates(IMAGE, REGISTRY))
+
+
+async def test_PL_421_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, api, clock):
+    api.put("team", "pull", password="one")
+    assert await candidates(await secrets.get(PULL)) == ["one"]
+    clock.advance(599)
+    await secrets.get(PULL)
+    assert api.gets["team", "pull"] == 1
+    clock.advance(1)
+    api.put("team", "pull", password="two")
+    assert await candidates(await secrets.get(PULL)) == ["two"]
+    assert api.gets["team", "pull"] == 2
+
+
+async def test_PL_421_an_absent_secret_is_asked_for_again_after_thirty_seconds(secrets, api, clock):
+    assert (await secrets.get(PULL)).problems == ("pull secret team/pull does not exist",)
+    clock.advance(29)
+    await secrets.get(PULL)
+    assert api.gets["team", "pull"] == 1
+    clock.advance(1)
+    api.put("team", "pull")
+    assert await candidates(await secrets.get(PULL)) == ["s3cr3t"]
+
+
+async def test_PL_421_pods_that_come_together_share_one_request(secrets, api, clock):
+    api.put("team", "pull")
+    api.wait = asyncio.Event()
+    waiting = [asyncio.create_task(secrets.get(PULL)) for _ in range(50)]
+    await clock.settle()
+    waiting[0].cancel()
+    api.wait.set()
+    await asyncio.wait(waiting)
+    assert api.gets["team", "pull"] == 1
+    assert await candidates(waiting[1].result()) == ["s3cr3t"]
+
+
+async def test_PL_421_with_secret_access_none_no_secret_is_read_and_the_pod_is_told_so(secrets, api):
+    api.put("team", "pull")
+    await secrets.get(PULL)
+    secrets.allow(False)
+    credentials = await secrets.get(PULL)
+    assert await candidates(credentials) == []
+    assert credentials.problems == ("pull secrets are not read (images.secretAccess: none)",)
+    assert api.gets["team", "pull"] == 1
+
+
+async def test_PL_421_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, clock):
+    api.put("team", "pull")
+    await secrets.get(PULL)
+    read_at = clock.monotonic()
+    clock.advance(10)
+    await secrets.get(PULL, since=read_at)
+    assert api.gets["team", "pull"] == 1
+    await secrets.get(PULL, since=clock.monotonic())
+    assert api.gets["team", "pull"] == 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "problem"),
+    [
+        (Forbidden(403, reason="Forbidden", message=MARKER), "pull secret team/pull may not be read by polyarch"),
+        (ConnectionFailed("reset", verb="get", resource="secrets"), "pull secret team/pull could not be read"),
+    ],
+    ids=["no right to read it", "API server away"],
+)
+async def test_PL_422_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, clock, failure, problem):
+    api.content["team", "pull"] = failure
+    api.put("team", "second", password="other")
+    credentials = await secrets.get(PullSource("team", ("pull", "second")))
+    assert credentials.problems == (problem,)
+    assert await candidates(credentials) == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("secret", "problem"),
+    [
+        (
+            Secret(type="Opaque", data={"password": MARKER.encode()}),
+            f"has type Opaque; expected {DOCKER_CONFIG_JSON} or {DOCKER_CONFIG}",
+        ),
+        (Secret(type=DOCKER_CONFIG_JSON, data={"other": MARKER.encode()}), "has no .dockerconfigjson"),
+        (Secret(type=DOCKER_CONFIG, data=None), "has no .dockercfg"),
+    ],
+    ids=["foreign type", "wrong key", "empty"],
+)
+def test_PL_422_what_is_wrong_with_a_secret_is_said_without_its_content(secret, problem):
+    document, said = document_of(secret, "team/pull")
+    assert document is None
+    assert said == f"pull secret team/pull {problem}"
+
+
+async def test_PL_422_a_secret_that_is_not_json_is_named_without_its_content(secrets, api):
+    broken = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": f"{{{MARKER}".encode()})
+    api.content["team", "pull"] = broken
+    credentials = await secrets.get(PULL)
+    (problem,) = credentials.problems
+    assert "team/pull" in problem
+    assert MARKER not in problem
+
+
+def test_PL_850_no_text_of_a_secret_shows_its_content():
+    secret = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": MARKER.encode()})
+    document, _ = document_of(secret, "team/pull")
+    assert MARKER not in f"{secret!r} {document!r} {document}"
+
+
+async def test_PL_422_a_lazy_store_reads_the_secret_only_when_a_registry_wants_credentials(secrets, api):
+    api.put("team", "pull")
+    store = secrets.lazy(PULL)
+    assert store.cached_candidates(IMAGE, REGISTRY) is None
+    assert api.gets.total() == 0
+    assert passwords(await store.candidates(IMAGE, REGISTRY)) == ["s3cr3t"]
+    assert api.gets["team", "pull"] == 1
+    assert passwords(store.cached_candidates(IMAGE, REGISTRY)) == ["s3cr3t"]
+
+
+async def test_PL_420_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_last(secrets, api):
+    api.put("team", "pull", password="own")
+    body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
+    secrets.set_global([Document("secret openshift-config/pull-secret", msgspec.json.encode(body))])
+    store = (await secrets.get(PULL)).store
+    found = await store.candidates(IMAGE, REGISTRY)
+    assert passwords(found) == ["own", "global"]
+    assert found[-1].is_anonymous
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ({"auth": "dXNlcjpwdw=="}, "password"),
+        ({"username": "user", "password": "pw"}, "password"),
+        ({"identitytoken": "it"}, "identity_token"),
+        ({"registrytoken": "rt"}, "registry_token"),
+    ],
+    ids=["auth", "username and password", "identity token", "registry token"],
+)
+async def test_PL_420_PL_900_row_12_every_kind_of_entry_works(secrets, api, entry, what):
+    body = msgspec.json.encode({"auths": {"registry.example": entry}})
+    api.content["team", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
+    first, *_ = await (await secrets.get(PULL)).store.candidates(IMAGE, REGISTRY)
+    assert getattr(first, what)
+
+
+async def test_PL_423_PL_900_row_13_a_deleted_global_secret_is_gone_at_once(secrets):
+    body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
+    nothing = PullSource("team", ())
+    secrets.set_global([Document("secret ns/global", msgspec.json.encode(body))])
+    assert await candidates(await secrets.get(nothing)) == ["global"]
+    secrets.set_global([])
+    assert await candidates(await secrets.get(nothing)) == []
+
+
+async def test_PL_331_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
+    api.put("one", "pull", password="same")
+    api.put("two", "pull", password="same")
+    api.put("three", "pull", password="different")
+    one, two, three = [await secrets.get(PullSource(each, ("pull",))) for each in ("one", "two", "three")]
+    none = await secrets.get(PullSource("four", ()))
+    missing = await secrets.get(PullSource("five", ("pull",)))
+    assert one.fingerprint == two.fingerprint
+    assert len({one.fingerprint, three.fingerprint, none.fingerprint}) == 3
+    assert missing.fingerprint == none.fingerprint == ""
+
+
+def test_PL_420_the_names_of_a_pod_in_order_without_repetition():
+    pod = msgspec.convert(
+        {"metadata": {}, "spec": {"imagePullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}, {}]}}, Pod
+    )
+    assert PullSource.of(pod, "team") == PullSource("team", ("b", "a"))
+
+
+async def test_memory_is_bounded_by_forgetting_what_was_not_used_for_longest(api, clock):
+    secrets = PullSecrets(api, clock, capacity=2)
+    for name in ("a", "b", "c"):
+        api.put("team", name)
+        await secrets.get(PullSource("team", (name,)))
+    assert len(secrets) == 2
+    assert secrets.cached(PullSource("team", ("a",))) is None
+    assert secrets.cached(PullSource("team", ("c",))) is not None
