@@ -13,13 +13,12 @@ is cancelled               the key goes back: whoever runs this controller next 
 
 ``run`` may be cancelled and run again; handlers may fill the queue all the while, which is how a standby takes over at
 once. ``stop`` is for the end of the process. With ``writes`` no pass begins while the cache still shows the object as
-it was before our own last write (KR-022): the watch event of that write brings the key back, and if it does not come in
-time the pass begins all the same.
+it was before our own last write (KR-022): the watch event of that write brings the key back.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -31,6 +30,9 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import ShutDown, WorkQueue
 
 log = structlog.get_logger(__name__)
+
+STALE_LOOK: Final = 5.0
+"""Seconds until a key that waits for the event of our own write is looked at again, should the event not come."""
 
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
@@ -53,12 +55,10 @@ class Terminal(Exception):  # noqa: N818 - how a pass ends, beside Done and Afte
     """This pass failed, and so would the next one until something changes. The text says why."""
 
 
-class OwnWrites(Protocol[K_contra]):
-    """What a controller asks the memory of its own writes (KR-022)."""
+class Writes(Protocol[K_contra]):
+    """What a controller asks the memory of its own writes (``writes.OwnWrites`` of an informer, KR-022)."""
 
-    def behind(self, key: K_contra) -> float:
-        """Seconds that a pass should still wait for our last write to reach the cache; 0: it has, or waited enough."""
-        ...
+    def is_stale(self, key: K_contra) -> bool: ...
 
 
 class Controller(Generic[K]):
@@ -74,7 +74,7 @@ class Controller(Generic[K]):
         timeout: float = 60.0,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
-        writes: OwnWrites[K] | None = None,
+        writes: Writes[K] | None = None,
         safe_on_standby: bool = False,
     ) -> None:
         self.name = name
@@ -124,8 +124,8 @@ class Controller(Generic[K]):
                 self.queue.done(key)
 
     async def _pass(self, key: K) -> None:
-        if self._writes is not None and (seconds := self._writes.behind(key)) > 0:
-            self.queue.add_after(key, seconds)
+        if self._writes is not None and self._writes.is_stale(key):
+            self.queue.add_after(key, STALE_LOOK)
             return
         try:
             async with deadline(self._clock, self._timeout) as scope:

@@ -79,3 +79,26 @@ class QueueMetrics:
         metrics.gauge(
             "workqueue_oldest_age_seconds", "How long the oldest ready key has waited; 0 without workers", label
         ).labels(name).set_function(oldest_age)
+
+
+class RequestMetrics:
+    """Counts the requests of a client (``polyarch_api_requests_total``); fits the client's ``metrics`` parameter."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._requests = metrics.counter(
+            "polyarch_api_requests_total", "Requests sent to the API server", ("verb", "resource")
+        )
+        self._failures = metrics.counter(
+            "polyarch_api_request_failures_total",
+            "Requests that the API server refused or did not answer (code 0)",
+            ("verb", "resource", "code"),
+        )
+        self._bound: dict[tuple[str, str], Counter] = {}
+
+    def request(self, verb: str, resource: str, code: int) -> None:
+        child = self._bound.get((verb, resource))
+        if child is None:
+            child = self._bound[verb, resource] = self._requests.labels(verb, resource)
+        child.inc()
+        if not 100 <= code < 400:
+            self._failures.labels(verb, resource, str(code)).inc()

@@ -11,6 +11,10 @@ from polyarch.kube.controller import After, Controller, Done, Result, Terminal
 from polyarch.kube.errors import TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
+from polyarch.kube.store import Store
+from polyarch.kube.watch import Apply
+from polyarch.kube.writes import OwnWrites
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 
 
 class Script:
@@ -239,31 +243,48 @@ async def test_kr_021_passes_are_counted_by_how_they_ended(clock, run):
     assert counted == {"done": 1, "after": 1, "terminal": 1, "error": 1}
 
 
-class Behind:
-    """A memory of writes for which the cache is behind until the time given."""
-
-    def __init__(self, clock: ManualClock, until: float) -> None:
-        self.clock = clock
-        self.until = until
-
-    def behind(self, key: str) -> float:
-        return max(0.0, self.until - self.clock.monotonic())
+def stored(version: int) -> PartialObjectMetadata:
+    return PartialObjectMetadata(ObjectMeta(name="a", namespace="demo", uid="1", resource_version=str(version)))
 
 
-async def test_kr_022_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(clock, run):
-    script, writes = Script(clock), Behind(clock, until=3)
+@pytest.fixture
+def store() -> Store[PartialObjectMetadata]:
+    """A cache that shows the object at version 7."""
+    store: Store[PartialObjectMetadata] = Store()
+    store.take(Apply(stored(7)))
+    return store
+
+
+KEY = Key("demo", "a")
+
+
+async def test_kr_022_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(clock, run, store):
+    writes = OwnWrites(store, clock=clock)
+
+    async def write_once() -> Result:
+        if store.get(KEY).metadata.resource_version == "7":
+            writes.note_write(KEY, "8")
+        return Done()
+
+    script = Script(clock, write_once, write_once)
     controller = run(script, writes=writes)
-    controller.queue.add("a")
-    await clock.run(2)
-    assert script.passes == []
-    writes.until = 2
-    controller.queue.add("a")
+    controller.queue.add(KEY)
+    await clock.run(1)
+    controller.queue.add(KEY)
+    await clock.run(1)
+    assert script.times == [0], "a second pass would have decided from the object as it was before the write"
+    store.take(Apply(stored(8)))
+    controller.queue.add(KEY)
     await clock.settle()
-    assert script.times == [2], "the event of the write came, so the pass need not wait for the time limit"
+    assert script.times == [0, 2], "the event of the write lets the pass begin"
 
 
-async def test_kr_022_a_write_that_never_shows_up_in_the_cache_does_not_block_for_ever(clock, run):
+async def test_kr_022_a_write_that_never_shows_up_in_the_cache_does_not_block_for_ever(clock, run, store):
+    writes = OwnWrites(store, clock=clock, keep=60)
+    writes.note_write(KEY, "8")
     script = Script(clock)
-    run(script, writes=Behind(clock, until=3)).queue.add("a")
+    run(script, writes=writes).queue.add(KEY)
+    await clock.run(59)
+    assert script.passes == []
     await clock.run(10)
-    assert script.times == [3]
+    assert script.times == [60]
