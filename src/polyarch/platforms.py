@@ -88,7 +88,7 @@ _SYSTEM_WITH_VERSION = re.compile(r"([A-Za-z0-9_.-]+)\(([A-Za-z0-9_.-]+)\)", re.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
-class InvalidPlatform(ValueError):
+class InvalidPlatform(ValueError):  # noqa: N818 - the name says what is the matter
     """A text that is no platform; the message names the part that is wrong and what to write."""
 
     def __init__(self, text: str, problem: str) -> None:

@@ -24,7 +24,7 @@ _NAME = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", re.AS
 _PREFIX_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
 
 
-class InvalidSelector(ValueError):
+class InvalidSelector(ValueError):  # noqa: N818 - the name says what is the matter
     """A selector that Kubernetes would refuse; ``field`` is the path of what is wrong in it."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -165,11 +165,11 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
         """
         if selector is None:
             raise InvalidSelector("", "there is no selector to parse")
-        match_labels = _member(selector, "matchLabels") or {}
-        if not isinstance(match_labels, Mapping):
+        match_labels = _member(selector, "matchLabels")
+        if not isinstance(match_labels, Mapping | None):
             raise InvalidSelector("matchLabels", "must map labels to values")
         requirements = []
-        for key, value in match_labels.items():
+        for key, value in (match_labels or {}).items():
             field = f"matchLabels[{key}]"
             _check_key(key, field)
             _check_value(value, field)

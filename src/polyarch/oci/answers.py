@@ -56,7 +56,7 @@ _PRINTED_PLATFORM = frozenset(
 )
 
 
-class InvalidAnswers(ValueError):
+class InvalidAnswers(ValueError):  # noqa: N818 - the name says what is the matter
     """A platforms file that cannot be used: a usage error with file, key and reason (RG-132)."""
 
     def __init__(self, origin: str, key: str, problem: str) -> None:

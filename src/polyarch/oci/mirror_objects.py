@@ -8,6 +8,8 @@ asyncio nor aiohttp.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from polyarch.oci.registries_conf import Mirror, Pull, Registry, check_location
 from polyarch.oci.toml_files import InvalidConfiguration
 
@@ -98,24 +100,9 @@ def _location(origin: str, where: str, value: object) -> str:
 def _merged(earlier: Registry, later: Registry) -> Registry:
     known = {(mirror.location, mirror.pull) for mirror in earlier.mirrors}
     added = tuple(mirror for mirror in later.mirrors if (mirror.location, mirror.pull) not in known)
-    if later.blocked and not earlier.blocked:
-        earlier, later = later, earlier
-        return Registry(
-            prefix=earlier.prefix,
-            location=earlier.location,
-            blocked=True,
-            mirrors=later.mirrors + added,
-            origin=earlier.origin,
-            entry=earlier.entry,
-        )
-    return Registry(
-        prefix=earlier.prefix,
-        location=earlier.location,
-        blocked=earlier.blocked,
-        mirrors=earlier.mirrors + added,
-        origin=earlier.origin,
-        entry=earlier.entry,
-    )
+    # Whoever blocks the source is named when nothing else is left to ask.
+    named = later if later.blocked and not earlier.blocked else earlier
+    return msgspec.structs.replace(named, mirrors=earlier.mirrors + added)
 
 
 def _origin(item: Mapping[str, Any]) -> str:

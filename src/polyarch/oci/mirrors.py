@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Blocked(Exception):
+class Blocked(Exception):  # noqa: N818 - the name says what is the matter
     """The configuration leaves no place to ask (error code ``blocked``); names file and prefix."""
 
     def __init__(self, reference: Reference, origin: str, problem: str) -> None:

@@ -31,7 +31,7 @@ _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
 Transport = Literal["docker", "oci"]
 
 
-class InvalidReference(ValueError):
+class InvalidReference(ValueError):  # noqa: N818 - the name says what is the matter
     """A text that names no image. ``position`` counts characters from 1, where one character is to blame."""
 
     def __init__(self, text: str, problem: str, hint: str = "", position: int | None = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-class InvalidConfiguration(ValueError):
+class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
     """A file or object that configures registries and cannot be used: a usage error."""
 
     def __init__(self, origin: str, entry: str, problem: str) -> None:

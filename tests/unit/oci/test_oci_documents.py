@@ -1,0 +1,192 @@
+"""Types, digests and limits of documents (RG-033, RG-034, RG-041, RG-050)."""
+
+import base64
+import hashlib
+import json
+
+import pytest
+
+from polyarch.oci import documents
+from polyarch.oci.documents import (
+    ACCEPT,
+    DOCKER_LIST,
+    DOCKER_SCHEMA1,
+    DOCKER_SCHEMA1_SIGNED,
+    DOCKER_SCHEMA2,
+    INLINE_DATA_LIMIT,
+    MANIFEST_LIMIT,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    ContentError,
+    check_body,
+    check_size,
+    classify,
+    digest_of,
+    inline_data,
+)
+
+CONFIG = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": "sha256:" + "a" * 64, "size": 1}
+
+
+def test_six_types_are_accepted() -> None:
+    """RG-030: never fewer."""
+    assert len(set(ACCEPT)) == 6
+    assert set(ACCEPT) == {OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_SCHEMA2, DOCKER_SCHEMA1_SIGNED, DOCKER_SCHEMA1}
+
+
+def test_limits_are_those_of_the_specification() -> None:
+    """RG-050."""
+    assert documents.MANIFEST_LIMIT == documents.CONFIG_LIMIT == 4 * 1024 * 1024
+    assert (documents.TOKEN_LIMIT, documents.ERROR_BODY_LIMIT) == (128 * 1024, 16 * 1024)
+    assert (documents.ENTRY_LIMIT, documents.INDEX_LIMIT, documents.LOOKUP_LIMIT) == (1000, 16, 64)
+    assert (documents.LEVEL_LIMIT, documents.INLINE_DATA_LIMIT) == (3, 64 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("document", "content_type", "type_", "media_type"),
+    [
+        pytest.param({"mediaType": OCI_INDEX}, OCI_MANIFEST, "index", OCI_INDEX, id="RG-034 the body wins"),
+        pytest.param({"mediaType": DOCKER_LIST, "manifests": []}, "", "index", DOCKER_LIST, id="RG-034 the body alone"),
+        pytest.param({"manifests": []}, DOCKER_LIST, "index", DOCKER_LIST, id="RG-034 the header, body silent"),
+        pytest.param(
+            {"mediaType": "application/x", "config": {}, "layers": []},
+            f"{DOCKER_SCHEMA2}; charset=utf-8",
+            "image",
+            DOCKER_SCHEMA2,
+            id="RG-034 the header, body of another type, parameters ignored",
+        ),
+        pytest.param({"manifests": []}, "application/json", "index", OCI_INDEX, id="RG-034 the shape of an index"),
+        pytest.param({"config": {}, "layers": []}, "", "image", OCI_MANIFEST, id="RG-034 the shape of an image"),
+        pytest.param(
+            {"schemaVersion": 1, "fsLayers": []}, "text/plain", "schema1", DOCKER_SCHEMA1, id="RG-034 schema version 1"
+        ),
+        pytest.param(
+            {"schemaVersion": 2, "mediaType": None, "manifests": []}, "", "index", OCI_INDEX, id="RG-034 a null type"
+        ),
+        pytest.param({}, DOCKER_SCHEMA1_SIGNED, "schema1", DOCKER_SCHEMA1_SIGNED, id="RG-034 the header alone"),
+        pytest.param(
+            {"manifests": [], "layers": None}, "", "index", OCI_INDEX, id="RG-034 a null member is no ambiguity"
+        ),
+    ],
+)
+def test_body_then_header_then_shape_decide_the_type(
+    document: object, content_type: str, type_: str, media_type: str
+) -> None:
+    found = classify(json.dumps(document).encode(), content_type)
+    assert (found.type, found.media_type) == (type_, media_type)
+
+
+@pytest.mark.parametrize(
+    ("document", "content_type", "warned"),
+    [
+        pytest.param(
+            {"mediaType": OCI_INDEX, "manifests": []}, OCI_MANIFEST, True, id="RG-034 index said to be an image"
+        ),
+        pytest.param({"mediaType": OCI_INDEX, "manifests": []}, DOCKER_LIST, False, id="RG-034 both are an index"),
+        pytest.param(
+            {"mediaType": OCI_INDEX, "manifests": []}, "text/plain", False, id="RG-034 the header says nothing"
+        ),
+        pytest.param({"mediaType": OCI_INDEX, "manifests": []}, "", False, id="RG-034 no header"),
+    ],
+)
+def test_a_registry_that_says_another_class_is_reported(document: object, content_type: str, warned: bool) -> None:
+    warnings = classify(json.dumps(document).encode(), content_type).warnings
+    assert [warning.code for warning in warnings] == (["content-type-mismatch"] if warned else [])
+
+
+REFUSED = [
+    pytest.param(
+        b'{"manifests": [], "layers": []}', "", "ambiguous-manifest", "'layers'", id="RG-034 index and layers"
+    ),
+    pytest.param(
+        b'{"manifests": [], "config": {}}', "", "ambiguous-manifest", "'config'", id="RG-034 index and config"
+    ),
+    pytest.param(
+        b'{"manifests": [], "config": {}}',
+        OCI_INDEX,
+        "ambiguous-manifest",
+        "",
+        id="RG-034 ambiguous whatever the header",
+    ),
+    pytest.param(b"{}", "text/html", "unsupported-media-type", "'text/html'", id="RG-034 nothing fits"),
+    pytest.param(b'{"schemaVersion": 2, "fsLayers": []}', "", "unsupported-media-type", "", id="RG-034 fsLayers alone"),
+    pytest.param(b'{"schemaVersion": true}', "", "unsupported-media-type", "", id="RG-034 version true is not 1"),
+    pytest.param(b'{"layers": []}', "", "unsupported-media-type", "", id="RG-034 layers alone"),
+    pytest.param(b'{"manifests": {}}', "", "unsupported-media-type", "", id="RG-034 manifests that are no list"),
+    pytest.param(b"<html>", "text/html", "malformed", "at $: ", id="RG-050 no JSON"),
+    pytest.param(b"", "", "malformed", "at $: ", id="RG-050 nothing"),
+    pytest.param(b"[]", "", "malformed", "at $: Expected `object`", id="RG-050 a list"),
+    pytest.param(b'{"mediaType": 1}', "", "malformed", "at $.mediaType: ", id="RG-050 a type that is a number"),
+    pytest.param(
+        b'{"manifests":' + b"[" * 50_000, "", "malformed", "nested too deeply", id="RG-050 nested without end"
+    ),
+    pytest.param(b'{"mediaType": "\xff"}', "", "malformed", "not UTF-8", id="RG-050 other bytes"),
+    pytest.param(b" " * (MANIFEST_LIMIT + 1), "", "too-large", f"at most {MANIFEST_LIMIT}", id="RG-050 too large"),
+]
+
+
+@pytest.mark.parametrize(("body", "content_type", "code", "message"), REFUSED)
+def test_other_documents_are_refused_with_a_code(body: bytes, content_type: str, code: str, message: str) -> None:
+    with pytest.raises(ContentError) as caught:
+        classify(body, content_type)
+    assert caught.value.code == code
+    assert message in caught.value.message
+    error = caught.value.error("quay.io")
+    assert (error.code, error.error_class, error.host) == (code, "content", "quay.io")
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
+def test_the_digest_is_that_of_the_exact_bytes(algorithm: str) -> None:
+    """RG-033: not of the JSON they mean."""
+    body = b'{ "a": 1 }'
+    digest = f"{algorithm}:{hashlib.new(algorithm, body).hexdigest()}"
+    assert digest_of(body, algorithm) == digest
+    check_body(body, digest)
+    with pytest.raises(ContentError) as caught:
+        check_body(b'{"a":1}', digest)
+    assert caught.value.code == "digest-mismatch"
+    assert digest in caught.value.message
+    assert digest_of(b'{"a":1}', algorithm) in caught.value.message
+
+
+def test_a_digest_that_cannot_be_checked_never_passes() -> None:
+    """RG-033."""
+    with pytest.raises(ContentError, match="unknown digest algorithm"):
+        check_body(b"", "md5:d41d8cd98f00b204e9800998ecf8427e")
+
+
+def test_a_limit_names_itself_and_the_size() -> None:
+    """RG-050."""
+    check_size("config", 10, 10)
+    with pytest.raises(ContentError, match="the config has 11 bytes where at most 10"):
+        check_size("config", 11, 10)
+
+
+BODY = b'{"architecture": "arm64"}'
+
+
+@pytest.mark.parametrize(
+    ("data", "digest", "expected"),
+    [
+        pytest.param(base64.b64encode(BODY).decode(), digest_of(BODY), BODY, id="RG-041 data that matches"),
+        pytest.param(base64.b64encode(b"{}").decode(), digest_of(BODY), None, id="RG-041 data that does not match"),
+        pytest.param("%%%", digest_of(BODY), None, id="RG-041 data that is no base64"),
+        pytest.param("ä", digest_of(BODY), None, id="RG-041 data of other letters"),
+        pytest.param(7, digest_of(BODY), None, id="RG-041 data of another type"),
+        pytest.param("", "md5:x", None, id="RG-041 a digest of no known algorithm"),
+        pytest.param(
+            base64.b64encode(b"x" * INLINE_DATA_LIMIT).decode(),
+            digest_of(b"x" * INLINE_DATA_LIMIT),
+            b"x" * INLINE_DATA_LIMIT,
+            id="RG-041 data of 64 KiB",
+        ),
+        pytest.param(
+            base64.b64encode(b"x" * (INLINE_DATA_LIMIT + 1)).decode(),
+            digest_of(b"x" * (INLINE_DATA_LIMIT + 1)),
+            None,
+            id="RG-041 data beyond 64 KiB",
+        ),
+    ],
+)
+def test_inline_data_counts_if_it_is_small_and_true(data: object, digest: str, expected: bytes | None) -> None:
+    assert inline_data(data, digest) == expected

@@ -1,0 +1,255 @@
+"""Platforms: one normalisation for every spelling (RG-020 to RG-022)."""
+
+import pytest
+
+from polyarch.platforms import (
+    KNOWN_ARCHITECTURES,
+    KNOWN_SYSTEMS,
+    InvalidPlatform,
+    NodePlatform,
+    Platform,
+    PlatformSet,
+    is_architecture,
+    node_platforms,
+    normal_architecture,
+)
+
+SPELLINGS = [
+    (("x86_64", ""), ("amd64", "")),
+    (("x86-64", ""), ("amd64", "")),
+    (("amd64", "v1"), ("amd64", "")),
+    (("amd64", "1"), ("amd64", "")),
+    (("x86_64", "v1"), ("amd64", "")),
+    (("amd64", "v3"), ("amd64", "v3")),
+    (("aarch64", ""), ("arm64", "")),
+    (("aarch64", "v8"), ("arm64", "")),
+    (("arm64", "8"), ("arm64", "")),
+    (("arm64", "v8"), ("arm64", "")),
+    (("arm64", "v9"), ("arm64", "v9")),
+    (("i386", ""), ("386", "")),
+    (("i686", ""), ("386", "")),
+    (("x86", ""), ("386", "")),
+    (("ppc64el", ""), ("ppc64le", "")),
+    (("loongarch64", ""), ("loong64", "")),
+    (("arm", ""), ("arm", "v7")),
+    (("arm", "7"), ("arm", "v7")),
+    (("arm", "v7"), ("arm", "v7")),
+    (("armhf", ""), ("arm", "v7")),
+    (("armv7", ""), ("arm", "v7")),
+    (("armv7l", ""), ("arm", "v7")),
+    (("armel", ""), ("arm", "v6")),
+    (("armv6", ""), ("arm", "v6")),
+    (("armv6l", ""), ("arm", "v6")),
+    (("arm", "6"), ("arm", "v6")),
+    (("arm", "v6"), ("arm", "v6")),
+    (("arm", "5"), ("arm", "v5")),
+    (("arm", "8"), ("arm", "v8")),
+    ((" AMD64 ", " V1 "), ("amd64", "")),
+    (("s390x", ""), ("s390x", "")),
+    (("riscv64", "rva23"), ("riscv64", "rva23")),
+    (("quantum", "q"), ("quantum", "q")),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), SPELLINGS, ids=[f"RG-020 {'/'.join(given).strip('/')!r}" for given, _ in SPELLINGS]
+)
+def test_every_spelling_of_an_architecture_becomes_one(given: tuple[str, str], expected: tuple[str, str]) -> None:
+    platform = Platform.of("linux", *given)
+    assert (platform.architecture, platform.variant) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param("macos", "darwin", id="RG-020 macos is darwin"),
+        pytest.param(" Linux", "linux", id="RG-020 trimmed and lower case"),
+        pytest.param("templeos", "templeos", id="RG-020 an unknown system is kept"),
+    ],
+)
+def test_systems_are_normalised(given: str, expected: str) -> None:
+    assert Platform.of(given, "amd64").os == expected
+
+
+def test_known_names_are_those_of_the_specification() -> None:
+    """RG-020: the lists of known architectures and systems."""
+    assert sorted(KNOWN_ARCHITECTURES) == [
+        "386",
+        "amd64",
+        "arm",
+        "arm64",
+        "loong64",
+        "mips",
+        "mips64",
+        "mips64le",
+        "mipsle",
+        "ppc64",
+        "ppc64le",
+        "riscv64",
+        "s390x",
+        "wasm",
+    ]
+    assert sorted(KNOWN_SYSTEMS) == [
+        "aix",
+        "android",
+        "darwin",
+        "dragonfly",
+        "freebsd",
+        "illumos",
+        "ios",
+        "js",
+        "linux",
+        "netbsd",
+        "openbsd",
+        "plan9",
+        "solaris",
+        "wasip1",
+        "windows",
+    ]
+    assert Platform.of("linux", "x86_64").known_architecture
+    assert not Platform.of("linux", "quantum").known_architecture
+    assert not Platform.of("templeos", "amd64").known_system
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param(
+            Platform.of("linux", "x86_64"), Platform.of("Linux", "amd64", "v1"), True, id="RG-021 two spellings of one"
+        ),
+        pytest.param(
+            Platform.of("linux", "arm64"), Platform.of("linux", "arm64", "v9"), False, id="RG-021 another variant"
+        ),
+        pytest.param(
+            Platform.of("windows", "amd64", os_version="10.0.1"),
+            Platform.of("windows", "amd64", os_version="10.0.2"),
+            False,
+            id="RG-021 another OS version",
+        ),
+        pytest.param(
+            Platform.of("windows", "amd64", os_features=["win32k", "b", "b"]),
+            Platform.of("windows", "amd64", os_features=["b", "Win32k"]),
+            True,
+            id="RG-021 features are a set",
+        ),
+        pytest.param(
+            Platform.of("windows", "amd64", os_features=["win32k"]),
+            Platform.of("windows", "amd64"),
+            False,
+            id="RG-021 another feature",
+        ),
+    ],
+)
+def test_platforms_are_the_same_iff_every_part_agrees(one: Platform, other: Platform, same: bool) -> None:
+    assert (one == other) is same
+    assert (hash(one) == hash(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "printed"),
+    [
+        pytest.param("linux/amd64", Platform("linux", "amd64"), "linux/amd64", id="RG-021 system and architecture"),
+        pytest.param("linux/arm/v6", Platform("linux", "arm", "v6"), "linux/arm/v6", id="RG-021 with variant"),
+        pytest.param("linux/arm", Platform("linux", "arm", "v7"), "linux/arm/v7", id="RG-021 arm is v7"),
+        pytest.param("aarch64", Platform("linux", "arm64"), "linux/arm64", id="RG-021 one word is an architecture"),
+        pytest.param("armhf", Platform("linux", "arm", "v7"), "linux/arm/v7", id="RG-021 one word is an alias"),
+        pytest.param(
+            "windows(10.0.20348.1726)/amd64",
+            Platform("windows", "amd64", "", "10.0.20348.1726"),
+            "windows(10.0.20348.1726)/amd64",
+            id="RG-021 with OS version",
+        ),
+        pytest.param("linux/quantum", Platform("linux", "quantum"), "linux/quantum", id="RG-021 unknown is kept"),
+    ],
+)
+def test_texts_parse_to_what_they_print(text: str, expected: Platform, printed: str) -> None:
+    assert Platform.parse(text) == expected
+    assert str(expected) == printed
+    assert Platform.parse(printed) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        pytest.param("linux", "'linux' is a system without an architecture", id="RG-021 a system alone"),
+        pytest.param("quantum", "'quantum' is not a known architecture", id="RG-021 an unknown word"),
+        pytest.param("", "it is empty", id="RG-021 nothing"),
+        pytest.param("linux/", "the architecture is empty", id="RG-021 empty architecture"),
+        pytest.param("/amd64", "the system is empty", id="RG-021 empty system"),
+        pytest.param("linux/arm/", "the variant is empty", id="RG-021 empty variant"),
+        pytest.param("amd64/linux/x/y", "too many from 'y'", id="RG-021 four parts"),
+        pytest.param("amd64/linux", "'amd64' is an architecture", id="RG-021 parts the wrong way round"),
+        pytest.param("arm64/v8", "'arm64' is an architecture", id="RG-021 system left out"),
+        pytest.param("linux/a b", "the architecture 'a b'", id="RG-021 white space within"),
+        pytest.param("windows()/amd64", "the system 'windows()'", id="RG-021 empty version"),
+    ],
+)
+def test_other_texts_are_refused_with_the_part_that_is_wrong(text: str, named: str) -> None:
+    with pytest.raises(InvalidPlatform) as caught:
+        Platform.parse(text)
+    assert named in str(caught.value)
+    assert "for example linux/arm64" in str(caught.value)
+
+
+def test_node_platforms_are_what_node_labels_can_say() -> None:
+    """RG-022: linux and windows only, variant and version dropped, unique, sorted."""
+    platforms = [
+        Platform.of("windows", "amd64", os_version="10.0.1"),
+        Platform.of("windows", "amd64", os_version="10.0.2"),
+        Platform.of("linux", "arm", "v7"),
+        Platform.of("linux", "arm", "v6"),
+        Platform.of("darwin", "arm64"),
+        Platform.of("linux", "amd64"),
+        Platform.of("linux", ""),
+        Platform.of("linux", "no label/value"),
+        Platform.of("linux", "x" * 64),
+    ]
+    assert node_platforms(platforms) == (("linux", "amd64"), ("linux", "arm"), ("windows", "amd64"))
+    assert str(node_platforms(platforms)[0]) == "linux/amd64"
+    assert Platform.of("darwin", "arm64").node == NodePlatform("darwin", "arm64")
+
+
+def test_names_are_compared_after_normalisation() -> None:
+    """RG-020: words of node labels and of users."""
+    assert normal_architecture("X86_64") == "amd64"
+    assert is_architecture(" aarch64 ")
+    assert not is_architecture("linux")
+
+
+AMD, ARM, WINDOWS = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64"), NodePlatform("windows", "amd64")
+
+
+def test_everything_leaves_a_set_as_it_is() -> None:
+    """RG-005: images without a platform do not constrain."""
+    some = PlatformSet.of([AMD, ARM])
+    assert PlatformSet.EVERYTHING & some == some & PlatformSet.EVERYTHING == some
+    assert PlatformSet.EVERYTHING & PlatformSet.EVERYTHING == PlatformSet.EVERYTHING
+    assert PlatformSet.EVERYTHING
+    assert NodePlatform("plan9", "mips") in PlatformSet.EVERYTHING
+
+
+def test_a_set_lists_its_members_in_order() -> None:
+    some = PlatformSet.of([WINDOWS, ARM, AMD])
+    assert list(some) == [AMD, ARM, WINDOWS]
+    assert some.architectures() == ("amd64", "arm64")
+    assert some.architectures("linux") == ("amd64", "arm64")
+    assert some.architectures("windows") == ("amd64",)
+    assert some.systems() == ("linux", "windows")
+    assert AMD in some
+    assert NodePlatform("linux", "s390x") not in some
+    assert str(some) == "linux/amd64, linux/arm64, windows/amd64"
+
+
+def test_sets_without_a_common_member_are_empty() -> None:
+    nothing = PlatformSet.of([AMD]) & PlatformSet.of([ARM])
+    assert not nothing
+    assert not nothing.is_everything
+    assert str(nothing) == "nothing"
+
+
+def test_everything_is_not_mistaken_for_a_list() -> None:
+    assert PlatformSet.EVERYTHING.is_everything
+    with pytest.raises(TypeError, match="ask is_everything first"):
+        list(PlatformSet.EVERYTHING)
+    with pytest.raises(TypeError, match="ask is_everything first"):
+        PlatformSet.EVERYTHING.architectures()
