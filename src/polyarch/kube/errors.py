@@ -128,14 +128,42 @@ class Unavailable(ApiError):
 
 
 class ConnectionFailed(KubernetesError):
-    """No answer: refused, reset, cut off or not in time. ``sent``: the request may have been carried out."""
+    """No answer: refused, reset, cut off or not in time.
 
-    def __init__(self, problem: str, *, host: str = "", verb: str = "", resource: str = "", sent: bool = True) -> None:
+    ``sent``: the request may have been carried out. ``permanent``: it will fail in the same way again (certificates).
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        host: str = "",
+        verb: str = "",
+        resource: str = "",
+        sent: bool = True,
+        permanent: bool = False,
+    ) -> None:
         what = " ".join(part for part in (verb, resource) if part)
         super().__init__(f"{what or 'request'}: no answer from {host or 'the API server'}: {problem}")
         self.problem = problem
         self.host = host
         self.sent = sent
+        self.permanent = permanent
+
+
+class ConfigurationError(KubernetesError):
+    """What a kubeconfig, the pod's service account or a credential plugin gives us cannot be used.
+
+    ``path`` is the file (or what stands for it), ``field`` the place in it, ``hint`` the next action.
+    """
+
+    def __init__(self, path: str, field: str, problem: str, hint: str = "") -> None:
+        where = ": ".join(part for part in (path, field) if part)
+        super().__init__(f"{where}: {problem}{f' ({hint})' if hint else ''}")
+        self.path = path
+        self.field = field
+        self.problem = problem
+        self.hint = hint
 
 
 class UnreadableAnswer(KubernetesError):

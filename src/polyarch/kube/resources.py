@@ -154,11 +154,11 @@ _BY_KIND: Final = {(resource.api_version, resource.kind): resource for resource 
 def by_kind(api_version: str, kind: str) -> Resource:
     """The resource of a document's ``apiVersion`` and ``kind``, among those Kubernetes itself has.
 
-    Raises LookupError for others: a custom resource is declared by who uses it, or found with ``Client.resources``.
+    Raises LookupError for others: a custom resource is declared by who uses it, or found with ``Client.discover``.
     """
     try:
         return _BY_KIND[api_version, kind]
     except KeyError:
         raise LookupError(
-            f"no known resource serves apiVersion {api_version!r}, kind {kind!r}; ask the API server (Client.resources)"
+            f"no known resource serves apiVersion {api_version!r}, kind {kind!r}; ask the API server (Client.discover)"
         ) from None

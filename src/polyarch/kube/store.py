@@ -10,7 +10,7 @@ Within one list or stream, order between objects means nothing here. For one obj
 known, or than its deletion, is ignored; so events that come twice do no harm.
 """
 
-from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -71,6 +71,9 @@ class Store(Generic[T]):
     def by_index(self, name: str, value: str) -> list[Key]:
         """The keys of objects that have this value; the list is the caller's."""
         return list(self._indexes[name].get(value, ()))
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._objects)
 
     def __len__(self) -> int:
         return len(self._objects)

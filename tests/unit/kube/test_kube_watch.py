@@ -228,3 +228,10 @@ def test_kr_010_an_event_that_cannot_be_is_a_bug_of_the_driver(state, event):
 )
 def test_resource_versions_are_compared_as_decimals_where_they_are_some(one, other, later):
     assert newer(one, other) == later
+
+
+def test_kr_011_watches_that_break_do_not_count_against_streaming_lists():
+    """KR-011: and a list that was complete starts the count anew."""
+    state, _ = history(Empty(), Opened(), Failed(RESET), Opened(), Bookmark("5", initial_end=True))
+    state, _ = history(state, *[Failed(RESET)] * 5, Failed(GONE))
+    assert request_for(state) == Ask("streaming-list")

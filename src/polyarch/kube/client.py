@@ -1,0 +1,475 @@
+"""The client: Kubernetes' verbs, typed (KR-003, KR-004).
+
+Reading, the caller says which type to decode into: a slim Struct with the fields it needs, or ``dict``. Writing, it
+gives a document or a patch that it built; what was read is never sent back. Answers to writes that nobody reads are
+asked for as metadata only. How a request gets there and back is ``transport.py``; what it looks like, ``requests.py``.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+import msgspec
+
+from polyarch.kube import requests
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.config import Configuration
+from polyarch.kube.credentials import Credentials
+from polyarch.kube.errors import Gone, NotFound, UnreadableAnswer
+from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicPatch
+from polyarch.kube.requests import Propagation, Request, Selection
+from polyarch.kube.resources import Resource
+from polyarch.kube.retry import Random
+from polyarch.kube.stream import ListPage, WatchDecoder, WatchStream, decode_list, decoder
+from polyarch.kube.transport import ClientMetrics, Transport, TransportSettings
+from polyarch.kube.watch import KubernetesObject, Page
+from polyarch.model.meta import PartialObjectMetadata
+
+__all__ = [
+    "ApplyPatch",
+    "Client",
+    "ClientMetrics",
+    "IssuedToken",
+    "JsonPatch",
+    "Listing",
+    "MergePatch",
+    "Patch",
+    "StrategicPatch",
+    "TransportSettings",
+]
+
+T = TypeVar("T")
+O = TypeVar("O", bound=KubernetesObject)  # noqa: E741 - an object, as everywhere in this module
+
+PAGE: Final = 500
+_RESTARTS: Final = 3
+IDLE_MARGIN: Final = 15.0
+"""Seconds above the server's own timeout after which a silent watch is given up."""
+
+
+class Listing(msgspec.Struct, Generic[T], frozen=True):
+    """All objects that a list found, and the resourceVersion at which that was so."""
+
+    items: list[T]
+    resource_version: str
+
+
+class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
+    """A ServiceAccount's token; ``expiration_timestamp`` is RFC 3339."""
+
+    token: str
+    expiration_timestamp: str = ""
+
+    def __repr__(self) -> str:
+        return f"IssuedToken(…, {self.expiration_timestamp})"
+
+
+class _TokenRequest(msgspec.Struct, frozen=True):
+    status: IssuedToken
+
+
+class _ServedVersion(msgspec.Struct, frozen=True):
+    version: str
+
+
+class _ServedGroup(msgspec.Struct, frozen=True, rename="camel"):
+    versions: list[_ServedVersion]
+    preferred_version: _ServedVersion | None = None
+
+
+class _ServedResource(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    namespaced: bool
+
+
+class _ServedResources(msgspec.Struct, frozen=True):
+    resources: list[_ServedResource]
+
+
+class Client:
+    """One API server, one session. ``role`` goes into the User-Agent (KR-005). Use as an async context manager.
+
+    Every method raises ``ApiError`` and its kinds, ``ConnectionFailed``, ``ConfigurationError`` (credentials) or
+    ``UnreadableAnswer``. With ``retry=False`` the first failure is final, for callers that have their own way to wait.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        role: str = "cli",
+        clock: Clock | None = None,
+        metrics: ClientMetrics | None = None,
+        settings: TransportSettings | None = None,
+        credentials: Credentials | None = None,
+        chance: Random | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.clock: Clock = clock or SystemClock()
+        self._transport = Transport(
+            configuration,
+            role=role,
+            clock=self.clock,
+            metrics=metrics,
+            settings=settings,
+            credentials=credentials,
+            chance=chance,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the session; watches under way end with it."""
+        await self._transport.close()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", subresource: str = "", retry: bool = True
+    ) -> dict[str, Any]: ...
+
+    @overload
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        type: type[T],
+        subresource: str = "",
+        retry: bool = True,
+    ) -> T: ...
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        type: type[Any] = dict,
+        subresource: str = "",
+        retry: bool = True,
+    ) -> Any:
+        request = requests.get(resource, name, namespace=namespace, subresource=subresource, accept=_accept(type))
+        return await self._typed(request, type, retry)
+
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+        resource_version: str = "",
+        retry: bool = True,
+    ) -> Listing[dict[str, Any]]: ...
+
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        type: type[T],
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+        resource_version: str = "",
+        retry: bool = True,
+    ) -> Listing[T]: ...
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        type: type[Any] = dict,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+        resource_version: str = "",
+        retry: bool = True,
+    ) -> Listing[Any]:
+        """Everything, read in pages of ``limit``. If the pages expire on the way (410) it begins again, thrice at most.
+
+        ``resource_version`` "0" takes what the server has in memory, which may be old; "" is the truth.
+        """
+        selection = Selection(namespace, label_selector, field_selector)
+        for restart in range(_RESTARTS + 1):
+            items: list[Any] = []
+            token = version = ""
+            try:
+                while True:
+                    request = requests.list_page(
+                        resource,
+                        selection,
+                        limit=limit,
+                        continue_token=token,
+                        resource_version=resource_version,
+                        accept=_accept_list(type),
+                    )
+                    page: ListPage[Any] = decode_list(
+                        await self._transport.send(request, retry=retry), type, str(resource), strict=True
+                    )
+                    items += page.items or ()
+                    version = version or page.metadata.resource_version
+                    token = page.metadata.continue_
+                    if not token:
+                        return Listing(items, version)
+            except Gone:
+                if restart == _RESTARTS or not token:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def list_page(
+        self, resource: Resource, selection: Selection, *, type: type[O], continue_token: str = "", limit: int = PAGE
+    ) -> Page[O]:
+        """One page for a cache: objects that do not decode are left out, failures are the caller's to retry."""
+        request = requests.list_page(
+            resource, selection, limit=limit, continue_token=continue_token, accept=_accept_list(type)
+        )
+        body = await self._transport.send(request, retry=False)
+        page = decode_list(body, type, str(resource), strict=False)
+        return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource,
+        selection: Selection,
+        *,
+        type: type[O],
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AsyncIterator[WatchStream[O]]:
+        """One watch, from acceptance to its end; informers keep one going. ``initial_events``: a streaming list."""
+        request = requests.watch(
+            resource,
+            selection,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            initial_events=initial_events,
+            accept=_accept(type),
+        )
+        async with self._transport.stream(request, idle=timeout_seconds + IDLE_MARGIN) as content:
+            yield WatchStream(content, WatchDecoder(type, str(resource)))
+
+    async def log(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        previous: bool = False,
+        tail_lines: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> str:
+        """What a container wrote so far; bytes that are no UTF-8 are replaced."""
+        request = requests.log(
+            namespace, pod, container=container, previous=previous, tail_lines=tail_lines, limit_bytes=limit_bytes
+        )
+        return (await self._transport.send(request)).decode("utf-8", "replace")
+
+    async def discover(self, group: str) -> tuple[Resource, ...]:
+        """The resources a group serves, of every version, the preferred one first; empty if there is no such group."""
+        root = f"/apis/{group}" if group else "/api"
+        try:
+            if group:
+                served = await self._typed(_discovery(root), _ServedGroup, True)
+                preferred = served.preferred_version.version if served.preferred_version else ""
+                versions = sorted((entry.version for entry in served.versions), key=lambda v: v != preferred)
+            else:
+                versions = ["v1"]
+            found: list[Resource] = []
+            for version in versions:
+                answer = await self._typed(_discovery(f"{root}/{version}"), _ServedResources, True)
+                found += [
+                    Resource(group, version, entry.name, entry.kind, entry.namespaced)
+                    for entry in answer.resources
+                    if "/" not in entry.name
+                ]
+        except NotFound:
+            return ()
+        return tuple(found)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> T:
+        """POST. Not repeated when an answer is lost: the object may have been made, AlreadyExists would tell."""
+        request = requests.create(
+            resource,
+            document,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+            dry_run=dry_run,
+            accept=_accept(type),
+        )
+        return await self._typed(request, type, retry)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> T:
+        """PATCH, repeated when an answer is lost unless ``retry=False``: patches of ours test, set or remove."""
+        request = requests.patch(
+            resource,
+            name,
+            patch,
+            namespace=namespace,
+            subresource=subresource,
+            dry_run=dry_run,
+            accept=_accept(type),
+        )
+        return await self._typed(request, type, retry)
+
+    async def apply(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        force: bool = True,
+        subresource: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> T:
+        """Server-side apply of everything we own; creates the object if it is not there."""
+        request = requests.apply(
+            resource,
+            document,
+            namespace=namespace,
+            force=force,
+            subresource=subresource,
+            dry_run=dry_run,
+            accept=_accept(type),
+        )
+        return await self._typed(request, type, retry)
+
+    async def replace(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        retry: bool = True,
+    ) -> T:
+        """A PUT under the condition of ``metadata.resourceVersion`` (else Conflict); for Leases only."""
+        request = requests.replace(resource, document, namespace=namespace, accept=_accept(type))
+        return await self._typed(request, type, retry)
+
+    async def scale(self, resource: Resource, name: str, replicas: int, *, namespace: str = "") -> None:
+        """Sets ``spec.replicas`` through the scale subresource."""
+        change = MergePatch({"spec": {"replicas": replicas}})
+        await self._transport.send(requests.patch(resource, name, change, namespace=namespace, subresource="scale"))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> None:
+        """DELETE; an unmet precondition is a Conflict, an object that is not there NotFound."""
+        request = requests.delete(
+            resource,
+            name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            grace_period_seconds=grace_period_seconds,
+            dry_run=dry_run,
+        )
+        await self._transport.send(request, retry=retry)
+
+    async def bind(self, namespace: str, pod: str, node: str, uid: str) -> None:
+        """Assigns a pod to a node, as a scheduler does."""
+        await self._transport.send(requests.bind(namespace, pod, node, uid))
+
+    async def evict(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        uid: str | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Asks for a pod's end. TooManyRequests means that a PodDisruptionBudget says not now: never repeated here."""
+        request = requests.evict(namespace, pod, uid=uid, grace_period_seconds=grace_period_seconds, dry_run=dry_run)
+        await self._transport.send(request, retry=False)
+
+    async def token(
+        self, namespace: str, service_account: str, *, audiences: tuple[str, ...] = (), expiration_seconds: int = 3600
+    ) -> IssuedToken:
+        """A new token of a ServiceAccount."""
+        request = requests.token(namespace, service_account, audiences=audiences, expiration_seconds=expiration_seconds)
+        return (await self._typed(request, _TokenRequest, True)).status
+
+    async def raw(
+        self, method: str, path: str, *, query: str = "", body: bytes | None = None, accept: str = requests.JSON
+    ) -> bytes:
+        """Any path of the server (``/version``, ``/readyz``); ``query`` is encoded already."""
+        request = Request(
+            method, path, method.lower(), path, query=query, body=body, accept=accept, idempotent=method != "POST"
+        )
+        return await self._transport.send(request)
+
+    async def _typed(self, request: Request, type: type[T], retry: bool) -> T:
+        body = await self._transport.send(request, retry=retry)
+        try:
+            answer: T = decoder(type)(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            what = " ".join(part for part in (request.verb, request.resource, request.name) if part)
+            raise UnreadableAnswer(f"{what}: the answer does not read as {type.__name__}: {error}") from None
+        return answer
+
+
+def _accept(type: type[Any]) -> str:
+    return requests.METADATA_ONLY if type is PartialObjectMetadata else requests.JSON
+
+
+def _accept_list(type: type[Any]) -> str:
+    return requests.METADATA_ONLY_LIST if type is PartialObjectMetadata else requests.JSON
+
+
+def _discovery(path: str) -> Request:
+    return Request("GET", path, "get", path)
