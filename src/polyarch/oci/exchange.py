@@ -225,6 +225,7 @@ class Exchange:
                     raise Failure.of("timeout", host.name, what) from None
                 except TransportError as error:
                     result = error.kind
+                    visit.requests -= error.phase == "connect"  # nothing was asked
                     raise
                 except Failure as failure:
                     result = failure.error.code

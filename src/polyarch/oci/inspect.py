@@ -191,6 +191,10 @@ class Inspector:
             return None
         store = credentials or self._credentials
         stale_for = self.settings.stale_for if stale_for is None else stale_for
+        for source in sources:
+            answer = self._remembered(reference, source, (), bundle, stale_for)
+            if answer is not None:
+                return answer
         all_fingerprints: list[tuple[str, ...]] = []
         for source in sources:
             candidates = store.cached_candidates(reference, source)
@@ -198,9 +202,10 @@ class Inspector:
                 return None
             fingerprints = self._fingerprints(candidates)
             all_fingerprints.append(fingerprints)
-            answer = self._remembered(reference, source, fingerprints, bundle, stale_for)
-            if answer is not None:
-                return answer
+            if any(fingerprints):
+                answer = self._remembered(reference, source, fingerprints, bundle, stale_for)
+                if answer is not None:
+                    return answer
         error = self._cache.negative(Key(reference, tuple(all_fingerprints), bundle))
         return None if error is None else Inspection(reference, Status.ERROR, error=error, cached=True)
 
@@ -268,8 +273,6 @@ class Inspector:
         sources = self._sources(reference)
         if isinstance(sources, InspectionError):
             return Inspection(reference, Status.ERROR, error=sources)
-        candidates = [await store.candidates(reference, source) for source in sources]
-        key = Key(reference, tuple(self._fingerprints(each) for each in candidates), mode)
         if reference.digest is not None:
             not_before = NEVER_CHECKED
         elif not fresh:
@@ -277,10 +280,15 @@ class Inspector:
         elif not_before is None:
             not_before = self._clock.monotonic() - self.settings.revalidate_interval
         question = Question(reference, mode, not_before, fresh)
-        for source, fingerprints in zip(sources, key.fingerprints, strict=True):
-            known = self._lookup.known(source, fingerprints, not_before=not_before, memory_only=False)
-            if known is not None and known.record.reading.settles(mode):
-                return self._lookup.answer(question, source, known)
+        anybody: tuple[str, ...] = ()
+        known = self._known(question, sources, [anybody] * len(sources))
+        if known is not None:
+            return known
+        candidates = [await store.candidates(reference, source) for source in sources]
+        key = Key(reference, tuple(self._fingerprints(each) for each in candidates), mode)
+        known = self._known(question, sources, key.fingerprints)
+        if known is not None:
+            return known
         if not fresh and (refused := self._cache.negative(key)) is not None:
             return Inspection(reference, Status.ERROR, error=refused, cached=True)
         while True:
@@ -296,6 +304,16 @@ class Inspector:
                 answer.last_good, stale=reference.digest is None, error=answer.error, requests=answer.requests
             )
         return answer
+
+    def _known(
+        self, question: Question, sources: Sequence[Source], fingerprints: Sequence[Sequence[str]]
+    ) -> Inspection | None:
+        """What needs no request; what anybody may know is asked for first, before anybody's secrets are (PL-422)."""
+        for source, each in zip(sources, fingerprints, strict=True):
+            known = self._lookup.known(source, each, not_before=question.not_before, memory_only=False)
+            if known is not None and known.record.reading.settles(question.mode):
+                return self._lookup.answer(question, source, known)
+        return None
 
     def _remembered(
         self,

@@ -1,7 +1,7 @@
 """What is counted about registry traffic (RG-160), without a metrics library: this package imports none (RG-001).
 
-``Metrics`` is the seam. ``RegistryMetrics`` fills it from constructors that a process hands in; those of
-``prometheus_client``, bound to its registry, fit as they are::
+``Metrics`` is the seam. ``RegistryMetrics`` fills it from constructors that a process hands in: those of
+``prometheus_client`` bound to a registry, or whatever makes families with the same parameters::
 
     RegistryMetrics(*(partial(kind, registry=registry) for kind in (Counter, Gauge, Histogram)))
 
@@ -79,16 +79,16 @@ class Distribution(Instrument, Protocol):
 
 
 class MakeCounter(Protocol):
-    def __call__(self, name: str, documentation: str, labelnames: Sequence[str]) -> Counting: ...
+    def __call__(self, name: str, documentation: str, labels: Sequence[str], /) -> Counting: ...
 
 
 class MakeLevel(Protocol):
-    def __call__(self, name: str, documentation: str, labelnames: Sequence[str]) -> Level: ...
+    def __call__(self, name: str, documentation: str, labels: Sequence[str], /) -> Level: ...
 
 
 class MakeDistribution(Protocol):
     def __call__(
-        self, name: str, documentation: str, labelnames: Sequence[str], *, buckets: Sequence[float]
+        self, name: str, documentation: str, labels: Sequence[str], /, *, buckets: Sequence[float]
     ) -> Distribution: ...
 
 
@@ -100,6 +100,7 @@ class RegistryMetrics:
     ) -> None:
         self._hosts: set[str] = set()
         self._hosts_labelled = hosts_labelled
+        self._cache_children: dict[tuple[str, str], Counting] = {}
         self._requests = counter(f"{PREFIX}requests_total", "Requests to registries.", ("host", "operation", "result"))
         self._seconds = histogram(
             f"{PREFIX}request_seconds", "Duration of requests to registries.", ("operation",), buckets=_SECONDS
@@ -131,7 +132,10 @@ class RegistryMetrics:
         self._inspections.labels(status).inc()
 
     def cache(self, table: str, result: str) -> None:
-        self._cache.labels(table, result).inc()
+        child = self._cache_children.get((table, result))
+        if child is None:
+            child = self._cache_children[table, result] = self._cache.labels(table, result)
+        child.inc()
 
     def rate_limit(self, host: str, remaining: int) -> None:
         if self.label(host) == host:

@@ -1,0 +1,103 @@
+"""A registry that does as it is told, an inspector to ask it, and a clock on which waiting takes no time."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from scripted_registry import Answer, ScriptedRegistry
+
+from polyarch.oci.addresses import AddressPolicy
+from polyarch.oci.inspect import Inspector, InspectorSettings
+from polyarch.oci.proxies import Proxies
+from polyarch.oci.reference import parse
+from polyarch.oci.tls import Trust, TrustSettings
+from polyarch.oci.transport import AiohttpTransport, Timeouts
+
+
+class HurriedClock:
+    """Time passes only by sleeping, and sleeping takes no time."""
+
+    def __init__(self):
+        self.time = 10_000.0
+        self.slept = []
+
+    def monotonic(self):
+        return self.time
+
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time - 10_000.0)
+
+    async def sleep(self, seconds):
+        if seconds > 0:
+            self.slept.append(seconds)
+            self.time += seconds
+        await asyncio.sleep(0)
+
+    def advance(self, seconds):
+        self.time += seconds
+
+
+@pytest.fixture
+def clock():
+    return HurriedClock()
+
+
+@pytest.fixture
+async def stack():
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start_registry(stack):
+    """``await start_registry(auth=…)``: a registry of its own, stopped at the end of the test."""
+
+    async def start(**settings):
+        return await stack.enter_async_context(ScriptedRegistry(**settings))
+
+    return start
+
+
+@pytest.fixture
+async def registry(start_registry):
+    """An open registry."""
+    return await start_registry()
+
+
+@pytest.fixture
+def answer():
+    """What a script answers: ``answer(429, headers={…})``."""
+    return Answer
+
+
+@pytest.fixture
+def make_inspector(stack, clock):
+    """``make_inspector(settings…, cache=…, credentials=…)``: an inspector on the hurried clock, closed at the end."""
+
+    def make(*, transport=None, timeouts=None, policy=None, **arguments):
+        names = set(InspectorSettings.__struct_fields__)
+        settings = InspectorSettings(**{name: arguments.pop(name) for name in names & set(arguments)})
+        policy = policy or AddressPolicy()
+        if transport is None:
+            trust = Trust(TrustSettings(system=False))
+            transport = AiohttpTransport(
+                policy=policy, trust=trust, timeouts=timeouts or Timeouts(), proxies=Proxies({})
+            )
+            stack.push_async_callback(transport.close)
+        inspector = Inspector(transport=transport, settings=settings, policy=policy, **{"clock": clock, **arguments})
+        stack.push_async_callback(inspector.close)
+        return inspector
+
+    return make
+
+
+@pytest.fixture
+def inspector(make_inspector):
+    return make_inspector()
+
+
+@pytest.fixture
+def ref(registry):
+    """``ref("team/app:1")``: the reference of an image in ``registry``."""
+    return lambda name, at=None: parse(f"{(at or registry).host}/{name}")
