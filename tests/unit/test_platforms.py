@@ -37,6 +37,7 @@ SPELLINGS = [
     (("armhf", ""), ("arm", "v7")),
     (("armv7", ""), ("arm", "v7")),
     (("armv7l", ""), ("arm", "v7")),
+    (("armhf", "v6"), ("arm", "v6")),
     (("armel", ""), ("arm", "v6")),
     (("armv6", ""), ("arm", "v6")),
     (("armv6l", ""), ("arm", "v6")),

@@ -112,6 +112,18 @@ def test_a_host_is_used_for_what_it_is_capable_of(load, image: str, hosts: list[
     assert [each.host for each in sources(parse(image), load({"r.io": CAPABILITIES}))] == hosts
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('capabilities = ["push"]', id="RG-094 capabilities of the top level need a server"),
+        pytest.param('server = "https://r.io"\ncapabilities = []', id="RG-094 an empty list means all"),
+        pytest.param("", id="RG-094 an empty file"),
+    ],
+)
+def test_a_registry_that_is_not_restricted_is_asked(load, text: str) -> None:
+    assert urls("r.io/a:1", load({"r.io": text})) == ["https://r.io/v2"]
+
+
 def test_no_capable_host_is_told(load, tmp_path: Path) -> None:
     """RG-094: naming the file and what is missing."""
     configuration = load({"r.io": 'server = "https://s.example"\ncapabilities = ["push"]'})

@@ -220,6 +220,12 @@ def test_drop_ins_replace_the_registry_of_equal_prefix_wholly(load) -> None:
     assert configuration.aliases == {"a": "quay.io/a", "b": "quay.io/b"}
 
 
+def test_members_of_other_tools_are_left_to_them(load) -> None:
+    """RG-090."""
+    configuration = load('short-name-mode = "enforcing"\n[[registry]]\nlocation = "quay.io"\nfuture = 1')
+    assert places("quay.io/a:1", configuration) == ["quay.io/a:1"]
+
+
 def test_of_equally_long_prefixes_the_last_loaded_wins(load) -> None:
     """RG-091."""
     text = (
