@@ -101,8 +101,10 @@ def check_redirect(location: str, asked: Asked, registry: RegistryServer, policy
     """Whether to follow a ``Location`` (RG-105): GET and HEAD only, at most five times, never from https to http, to
     another origin without ``Authorization``, and for token requests not at all to another origin."""
     here = origin_of(asked.url)
-    target = urljoin(asked.url, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape"))
-    parts = _split(target)
+    try:
+        parts = _split(urljoin(asked.url, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
+    except ValueError:  # a broken address in brackets, or characters that no server can have sent
+        parts = None
     if here is None or parts is None:
         return Refusal("refused-redirect", f"redirect from {here} to something that is no http or https URL")
     there = _origin(parts)

@@ -135,6 +135,7 @@ REFUSED = {
     "a script": ("javascript:alert(1)", HERE, "something that is no http or https URL"),
     "user info": ("https://user:password@r.example/x", HERE, "something that is no http or https URL"),
     "a host with two readings": ("https://r.example\\.evil.example/", HERE, "something that is no http or https URL"),
+    "a broken address": ("https://[::1", HERE, "something that is no http or https URL"),
     "a port out of range": ("https://r.example:99999/", HERE, "something that is no http or https URL"),
 }
 
