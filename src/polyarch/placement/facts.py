@@ -120,7 +120,7 @@ class ClusterFacts:
     def is_deprovisioning(self) -> bool:
         """Placement is being switched off: nothing is gated any more, nothing held (PL-107, PL-520)."""
         cppc = self.cppc
-        return cppc is None or cppc.metadata.deletion_timestamp is not None
+        return cppc is None or _is_leaving(cppc)
 
     @property
     def table(self) -> SettingsTable:
@@ -194,7 +194,9 @@ class ClusterFacts:
         if before != self.table:
             for problem in self.table.problems:
                 log.warning("a configured value is not used", problem=problem)
-        if change.old is None or change.new is None or before != self.table or scoring != self.scoring:
+        old, new = change.old, change.new
+        lives_on = old is not None and new is not None and _is_leaving(old) == _is_leaving(new)
+        if not lives_on or before != self.table or scoring != self.scoring:
             self._tell(None)
 
     def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
@@ -270,10 +272,12 @@ class _Optional:
             told()
 
 
+def _is_leaving(object_: KubernetesObject) -> bool:
+    return object_.metadata.deletion_timestamp is not None
+
+
 def architectures_of(nodes: Iterable[PartialObjectMetadata]) -> frozenset[str]:
     """Values of ``kubernetes.io/arch`` on the nodes that are not being deleted."""
     return frozenset(
-        value
-        for node in nodes
-        if node.metadata.deletion_timestamp is None and (value := (node.metadata.labels or {}).get(names.ARCH_KEY))
+        value for node in nodes if not _is_leaving(node) and (value := (node.metadata.labels or {}).get(names.ARCH_KEY))
     )

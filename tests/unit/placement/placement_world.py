@@ -1,4 +1,4 @@
-"""A cluster and registries in memory, for tests of placement's effects: facts that can be changed, images that can fail.
+"""A cluster and registries in memory for tests of placement's effects: facts that change, images that fail.
 
 Fakes stand at the seams only (informers, secrets' reader, inspector, client, recorder); everything between is real.
 """
@@ -169,6 +169,8 @@ class FakeInspector:
         self.asked: list[str] = []
         self.asked_at: list[tuple[str, float]] = []
         self.kept: dict[str, Inspection] = {}
+        self.bundles: dict[str, Inspection] = {}
+        """What is found when an index is looked at for an operator bundle; by default, the index itself."""
         self.busy: set[str] = set()
         self.needs_credentials: set[str] = set()
         self.seconds = 0.0
@@ -191,7 +193,7 @@ class FakeInspector:
         return self.asked.count(parse(image).canonical)
 
     async def inspect(
-        self, reference: Reference, *, credentials: Any = None, fresh: bool = False, **_: Any
+        self, reference: Reference, *, credentials: Any = None, bundle: str = "auto", **_: Any
     ) -> Inspection:
         canonical = reference.canonical
         self.asked.append(canonical)
@@ -199,6 +201,8 @@ class FakeInspector:
         self.asked_at.append((canonical, started))
         if self.seconds:
             await self.clock.sleep(self.seconds)
+        if bundle == "always":
+            return self.bundles.setdefault(canonical, self.kept[canonical])
         answer = self.images.get(canonical, "not-found")
         if canonical in self.needs_credentials:
             source = type("Source", (), {"host": reference.registry, "repository": reference.repository})()
@@ -220,8 +224,10 @@ class FakeInspector:
         self.kept[canonical] = found = resolved(reference, *answer, checked_at=checked)
         return found
 
-    def peek(self, reference: Reference, credentials: Any = None, **_: Any) -> Inspection | None:
-        kept = self.kept.get(reference.canonical)
+    def peek(
+        self, reference: Reference, credentials: Any = None, *, bundle: str = "auto", **_: Any
+    ) -> Inspection | None:
+        kept = (self.bundles if bundle == "always" else self.kept).get(reference.canonical)
         if kept is None or reference.canonical in self.needs_credentials:
             return None
         if kept.checked_at is not None and self.clock.monotonic() - kept.checked_at > self.tag_ttl:

@@ -1,0 +1,839 @@
+"""Gated pods in, PATCHes and events out: the controller with its queue, its attempts and a clock that is moved by hand.
+
+Only the API server, the informers and the registry client are fakes (``placement_world``).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from placement_world import (
+    FakeApi,
+    FakeInspector,
+    FakeSecrets,
+    FakeWatches,
+    Told,
+    cppc,
+    facts_of,
+    failed,
+    placement_metrics,
+    pod,
+    policy,
+    refused_by_validation,
+    resolved,
+    value,
+)
+
+from polyarch.kube.clock import ManualClock
+from polyarch.kube.controller import Controller
+from polyarch.kube.errors import ConnectionFailed, Forbidden
+from polyarch.kube.queue import WorkQueue
+from polyarch.model.meta import Key
+from polyarch.oci.inspection import Inspection, Status
+from polyarch.oci.reference import parse
+from polyarch.placement import names
+from polyarch.placement.attempts import Attempts
+from polyarch.placement.controller import PodController
+from polyarch.placement.secrets import PullSecrets, document_of
+from polyarch.placement.waiting import Waiting
+
+MARKER = "m4rk3r"
+
+
+class World:
+    """A controller process against fakes; ``await world.run(seconds)`` lets time pass."""
+
+    def __init__(self, *, leading: bool = True, api: FakeApi | None = None, **configuration: Any) -> None:
+        self.clock = ManualClock(start=0)
+        self.watches = FakeWatches()
+        self.facts = facts_of(self.watches, **configuration)
+        self.api = api or FakeApi()
+        self.registry = FakeInspector(self.clock)
+        self.reader = FakeSecrets()
+        self.secrets = PullSecrets(self.reader, self.clock)
+        self.told = Told()
+        self.leading = leading
+        self.metrics, placement = placement_metrics()
+        self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
+        images: WorkQueue[Any] = WorkQueue("images", self.clock)
+        self.waiting = Waiting(self.clock, schedule=images.add_after, wake=self.pods.add, uniform=lambda: 0.5)
+        self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement)
+        self.controller = PodController(
+            pods=self.api,
+            facts=self.facts,
+            secrets=self.secrets,
+            inspector=self.registry,
+            waiting=self.waiting,
+            client=self.api,
+            post=self.told,
+            enqueue=self.pods.add,
+            clock=self.clock,
+            metrics=placement,
+            is_leading=lambda: self.leading,
+            uniform=lambda: 0.5,
+        )
+        self.api.on_event = self.pods.add
+        self._tasks = [
+            asyncio.create_task(self.facts.run()),
+            asyncio.create_task(self.attempts.run()),
+            asyncio.create_task(
+                Controller("pods", self.controller.reconcile, queue=self.pods, workers=4, clock=self.clock).run()
+            ),
+        ]
+
+    async def run(self, seconds: float = 0.0) -> None:
+        await self.clock.run(seconds)
+
+    async def create(self, *images: str, **options: Any) -> Key:
+        """A gated pod appears and is looked at."""
+        key = self.api.create(pod(*images, gated=True, **options))
+        await self.run()
+        return key
+
+    def configure(self, plural: str, document: dict[str, Any]) -> None:
+        self.watches[plural].put(document)
+
+    def patched(self, key: Key) -> int:
+        return sum(each == key for each, _ in self.api.patches)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.secrets.aclose()
+
+
+@pytest.fixture
+async def worlds() -> AsyncIterator[Any]:
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(**options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        await world.close()
+
+
+@pytest.fixture
+async def world(worlds) -> World:
+    return worlds()
+
+
+# -- one PATCH ---------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_302_PL_303_a_known_image_is_placed_with_one_patch(world):
+    world.registry.know("app:1", "linux/amd64", "linux/arm64")
+    key = await world.create("app:1")
+    assert world.api.architectures(key) == ["amd64", "arm64"]
+    assert not world.api.is_gated(key)
+    assert world.patched(key) == 1
+    assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
+
+
+async def test_PL_303_the_patch_tests_uid_and_version_first_and_the_gate_by_name(world):
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1", schedulingGates=[{"name": "foreign/one"}])
+    ((_, patch),) = world.api.patches
+    first, second, *_, gate, last = patch.operations
+    assert (first.op, first.path) == ("test", "/metadata/uid")
+    assert (second.op, second.path) == ("test", "/metadata/resourceVersion")
+    assert (gate.op, gate.path, gate.value) == ("test", "/spec/schedulingGates/1/name", names.GATE)
+    assert (last.op, last.path) == ("remove", "/spec/schedulingGates/1")
+    assert world.api.pods[key]["spec"]["schedulingGates"] == [{"name": "foreign/one"}]
+
+
+async def test_PL_303_PL_900_row_10_fields_we_do_not_know_survive(world):
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1", brandNewField={"deep": [1, {"x": None}]})
+    assert world.api.pods[key]["spec"]["brandNewField"] == {"deep": [1, {"x": None}]}
+    assert world.api.pods[key]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+
+
+async def test_PL_302_a_cold_image_is_waited_for_without_a_worker(world):
+    world.registry.seconds = 3.0
+    world.registry.set("app:1", "linux/arm64")
+    keys = [await world.create("app:1", name=f"app-{number}") for number in range(20)]
+    assert len(world.waiting) == 20
+    await world.run(3.1)
+    assert {tuple(world.api.architectures(key)) for key in keys} == {("arm64",)}
+    assert world.registry.count("app:1") == 1
+
+
+async def test_PL_302_pods_that_are_gone_deleted_or_without_gate_are_left_alone(world):
+    world.registry.set("app:1", "linux/arm64")
+    gone = await world.create("app:1", name="gone")
+    world.api.delete(gone)
+    deleting = pod("app:1", name="deleting", gated=True)
+    deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.api.create(deleting)
+    open_ = pod("app:1", name="open", gated=True)
+    open_["spec"]["schedulingGates"] = [{"name": "foreign"}]
+    world.api.create(open_)
+    before = len(world.api.patches)
+    await world.run(60)
+    assert len(world.api.patches) == before
+    assert len(world.waiting) == 0
+
+
+@pytest.mark.parametrize("change", ["moved on", "deleted"])
+async def test_PL_304_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(world, change):
+    world.registry.know("app:1", "linux/amd64")
+    key = world.api.create(pod("app:1", gated=True))
+    if change == "moved on":
+        world.api.change(key, annotations={"somebody": "else"})
+    else:
+        del world.api.pods[key]
+    await world.run(30)
+    assert world.patched(key) == 1, "at most one PATCH from one version"
+    assert world.told.events == []
+    assert value(world.metrics, "polyarch_placement_patch_conflicts_total") == 1
+    world.api.tell(key)
+    await world.run()
+    if change == "moved on":
+        assert world.api.architectures(key) == ["amd64"]
+        assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
+
+
+async def test_PL_304_a_cache_that_lags_behind_causes_no_second_patch(world):
+    world.registry.know("app:1", "linux/amd64")
+    world.api.lagging = True
+    key = await world.create("app:1")
+    for _ in range(5):
+        world.pods.add(key)
+        await world.run(1)
+    assert world.patched(key) == 1
+
+
+async def test_PL_310_a_pod_that_is_not_eligible_any_more_is_released_with_a_warning(world):
+    key = await world.create("app:1", annotations={names.SKIP_ANNOTATION: "true"})
+    assert not world.api.is_gated(key)
+    assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
+    assert world.told.reasons == ["ArchAwareGatedPodIgnored"]
+    assert "OptedOut" in world.told.events[0][1].note
+    assert world.registry.asked == []
+
+
+async def test_PL_200_PL_311_PL_900_row_20_labels_set_by_the_user_shorten_nothing(world):
+    world.registry.set("app:1", error="network")
+    labels = {names.IMAGE_INSPECT_ERROR_LABEL: "", names.IMAGE_INSPECT_ERROR_COUNT_LABEL: "5"}
+    key = await world.create("app:1", labels=labels)
+    await world.run(60)
+    assert world.api.is_gated(key)
+    world.registry.set("app:1", "linux/s390x")
+    await world.run(20)
+    assert world.api.architectures(key) == ["s390x"]
+    assert not set(labels) & set(world.api.labels(key)), "PL-900 row 21: they vanish on success"
+
+
+async def test_PL_131_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_says_now(worlds):
+    world = worlds(policy={"mode": "audit"})
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    assert world.api.architectures(key) == ["amd64"]
+    assert not world.api.is_gated(key)
+
+
+# -- facts first -------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_301_nothing_is_decided_before_all_facts_are_known(worlds):
+    override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "osConstraint": "always"}
+    world = worlds(policy={"overrides": [override], "nodeAware": {"mode": "report"}})
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(60)
+    assert world.api.is_gated(key)
+    world.watches["namespaces"].put({"metadata": {"name": "team", "labels": {"x": "y"}}})
+    world.watches["namespaces"].sync()
+    await world.run(1)
+    assert world.api.is_gated(key)
+    world.watches["nodes"].sync()
+    await world.run(1)
+    assert not world.api.is_gated(key)
+
+
+async def test_PL_117_an_unknown_namespace_is_waited_for_five_seconds_then_spec_counts(worlds):
+    override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "podOptOut": "forbidden"}
+    world = worlds(policy={"overrides": [override]})
+    world.watches["namespaces"].sync() if "namespaces" in world.watches.informers else None
+    await world.run()
+    world.watches["namespaces"].sync()
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(4.5)
+    assert world.api.is_gated(key)
+    await world.run(1)
+    assert not world.api.is_gated(key)
+
+
+async def test_PL_044_gated_pods_are_decided_again_when_the_policy_changes(world):
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(20)
+    assert world.api.is_gated(key)
+    world.configure("placementpolicies", policy(onUnresolved={"retryWindow": "5s"}))
+    await world.run()
+    assert not world.api.is_gated(key)
+
+
+# -- retrying ----------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_335_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world):
+    world.registry.set("app:1", error="network")
+    keys = [await world.create("app:1", name=f"app-{number}") for number in range(50)]
+    await world.run(30)
+    assert all(world.api.is_gated(key) for key in keys)
+    asked = world.registry.count("app:1")
+    assert asked <= 12
+    world.registry.set("app:1", "linux/arm64")
+    await world.run(20)
+    assert {tuple(world.api.architectures(key)) for key in keys} == {("arm64",)}
+
+
+@pytest.mark.parametrize(
+    ("error", "earliest", "latest"),
+    [
+        ("not-found", 30, 40),
+        ("unauthorized", 30, 40),
+        ("refused-address", 30, 40),
+        ("network", 120, 140),
+        ("rate-limited", 120, 140),
+        ("malformed", 0, 1),
+    ],
+)
+async def test_PL_330_PL_335_the_window_depends_on_the_class_of_the_failure(world, error, earliest, latest):
+    world.registry.set("app:1", error=error)
+    key = await world.create("app:1")
+    if earliest:
+        await world.run(earliest - 0.5)
+        assert world.api.is_gated(key)
+        await world.run(latest - earliest + 0.5)
+    assert not world.api.is_gated(key)
+    assert world.api.architectures(key) is None
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+
+
+async def test_PL_330_a_change_of_class_takes_the_new_window_counted_from_the_first_attempt(world):
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(60)
+    assert world.api.is_gated(key)
+    world.registry.set("app:1", error="not-found")
+    await world.run(16)
+    assert not world.api.is_gated(key)
+
+
+async def test_PL_330_the_window_is_each_pods_own_though_attempts_are_shared(world):
+    world.registry.set("app:1", error="not-found")
+    first = await world.create("app:1", name="first")
+    await world.run(25)
+    second = await world.create("app:1", name="second")
+    await world.run(6)
+    assert not world.api.is_gated(first)
+    assert world.api.is_gated(second)
+    await world.run(25)
+    assert not world.api.is_gated(second)
+
+
+async def test_PL_332_PL_800_a_broken_image_costs_two_patches_and_three_events(worlds):
+    world = worlds(cppc={"fallbackArchitecture": "ppc64le"})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(1.9)
+    assert world.patched(key) == 0
+    await world.run(0.2)
+    assert world.patched(key) == 1
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
+    assert "absent" in world.api.pods[key]["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION]
+    await world.run(40)
+    assert world.patched(key) == 2
+    assert world.told.reasons == [
+        "ArchAwareInspectionError",
+        "ArchAwareInspectionError",
+        "ArchAwareFallbackPredicateSet",
+    ]
+    assert world.api.labels(key)[names.FALLBACK_ARCH_LABEL] == "ppc64le"
+    assert world.api.architectures(key) == ["ppc64le"]
+
+
+async def test_PL_331_PL_403_PL_900_row_15_five_hundred_pods_of_one_cold_image_ask_once(world):
+    world.registry.seconds = 1.0
+    world.registry.set("app:1", "linux/amd64")
+    for number in range(500):
+        world.api.create(pod("app:1", name=f"app-{number}", gated=True))
+    await world.run(2)
+    assert world.registry.count("app:1") == 1
+    assert len(world.api.patches) == 500
+
+
+async def test_PL_750_ten_thousand_waits_are_told_once_a_minute(world, capsys):
+    world.registry.set("app:1", error="network")
+    for number in range(30):
+        await world.create("app:1", name=f"app-{number}")
+    await world.run(59)
+    assert capsys.readouterr().out.count("image cannot be resolved") == 1
+
+
+async def test_PL_212_an_image_that_is_never_pulled_is_asked_once_and_then_neutral(world):
+    world.registry.set("local:1", error="not-found")
+    world.registry.know("app:1", "linux/arm64")
+    document = pod("app:1", "local:1", gated=True)
+    document["spec"]["containers"][1]["imagePullPolicy"] = "Never"
+    key = world.api.create(document)
+    await world.run(1)
+    assert world.api.architectures(key) == ["arm64"]
+    assert world.registry.count("local:1") == 1
+
+
+async def test_PL_210_PL_404_always_is_checked_after_the_pod_was_seen(world):
+    world.registry.know("app:1", "linux/amd64", age=60)
+    world.registry.set("app:1", "linux/arm64")
+    key = await world.create("app:1", pull="Always")
+    assert world.registry.count("app:1") == 1
+    assert world.api.architectures(key) == ["arm64"]
+
+
+async def test_PL_404_a_digest_is_not_checked_again(world):
+    image = "app@sha256:" + "a" * 64
+    world.registry.know(image, "linux/amd64")
+    key = await world.create(image, pull="Always")
+    assert world.registry.asked == []
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_PL_407_an_old_reading_stands_in_while_the_registry_is_away(world):
+    world.registry.know("app:1", "linux/s390x", age=3600)
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(0.1)
+    assert world.api.architectures(key) == ["s390x"]
+    assert json.loads(world.api.pods[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])["stale"] is True
+
+
+async def test_PL_407_for_always_the_old_reading_counts_only_when_the_window_ends(world):
+    world.registry.know("app:1", "linux/s390x", age=3600)
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1", pull="Always")
+    await world.run(100)
+    assert world.api.is_gated(key)
+    await world.run(30)
+    assert world.api.architectures(key) == ["s390x"]
+
+
+async def test_PL_407_a_reading_that_is_too_old_for_the_policy_does_not_stand_in(worlds):
+    world = worlds(policy={"images": {"staleFor": "30m"}})
+    world.registry.know("app:1", "linux/s390x", age=3600)
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(10)
+    assert world.api.is_gated(key)
+
+
+async def test_PL_217_two_images_that_exclude_each_other_need_no_third(world):
+    world.registry.know("one:1", "linux/amd64", kind="image")
+    world.registry.know("two:1", "linux/arm64", kind="image")
+    world.registry.set("three:1", error="network")
+    key = await world.create("one:1", "two:1", "three:1")
+    assert names.NO_SUPPORTED_ARCH_LABEL in world.api.labels(key)
+    assert world.told.reasons == ["NoSupportedArchitecturesFound"]
+
+
+async def test_RG_046_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(world):
+    world.registry.set("bundle:1", "linux/amd64", "linux/s390x")
+    neutral = Inspection(parse("bundle:1"), Status.NEUTRAL, kind="index", neutral_reason="operator-bundle")
+    world.registry.bundles["docker.io/library/bundle:1"] = neutral
+    world.registry.know("app:1", "linux/arm64", kind="image")
+    key = await world.create("app:1", "bundle:1")
+    await world.run(1)
+    assert world.api.architectures(key) == ["arm64"]
+
+
+async def test_RG_046_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
+    world.registry.know("one:1", "linux/amd64", "linux/s390x")
+    world.registry.know("two:1", "linux/arm64", "linux/ppc64le")
+    key = await world.create("one:1", "two:1")
+    await world.run(1)
+    assert names.NO_SUPPORTED_ARCH_LABEL in world.api.labels(key)
+    assert world.registry.asked == ["docker.io/library/one:1", "docker.io/library/two:1"]
+
+
+# -- policies for what stays unresolved --------------------------------------------------------------------------------
+
+
+async def test_PL_334_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minutes(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(40)
+    assert world.api.is_gated(key)
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+    assert world.controller.held == 1
+    asked, patched = world.registry.count("app:1"), world.patched(key)
+    await world.run(3600)
+    assert 9 <= world.registry.count("app:1") - asked <= 16
+    assert world.patched(key) == patched
+    assert world.told.reasons.count("PolyarchPodHeld") == 2
+    world.registry.set("app:1", "linux/amd64")
+    await world.run(400)
+    assert world.api.architectures(key) == ["amd64"]
+    assert names.IMAGE_INSPECT_ERROR_LABEL not in world.api.labels(key)
+    assert world.controller.held == 0
+
+
+async def test_PL_334_a_change_of_policy_releases_a_held_pod_at_once(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(100)
+    world.configure("placementpolicies", policy(onUnresolved={"action": "release"}))
+    await world.run()
+    assert not world.api.is_gated(key)
+
+
+async def test_PL_334_a_change_of_policy_asks_again_for_held_images(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.set("app:1", error="not-found")
+    await world.create("app:1")
+    await world.run(100)
+    asked = world.registry.count("app:1")
+    world.configure("placementpolicies", policy(onUnresolved={"action": "hold"}, events="full"))
+    await world.run(1)
+    assert world.registry.count("app:1") == asked + 1
+
+
+async def test_PL_230_a_hold_limit_ends_in_a_release(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold", "holdLimit": "10m"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(590)
+    assert world.api.is_gated(key)
+    await world.run(20)
+    assert not world.api.is_gated(key)
+
+
+async def test_PL_230_what_is_known_constrains_when_the_rest_cannot_be_resolved(world):
+    world.registry.know("known:1", "linux/amd64", "linux/arm64")
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("known:1", "app:1")
+    await world.run(40)
+    assert world.api.architectures(key) == ["amd64", "arm64"]
+    assert world.api.labels(key)[names.NODE_AFFINITY_LABEL] == names.SET
+
+
+async def test_PL_520_while_placement_is_switched_off_holding_becomes_releasing(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(130)
+    assert world.api.is_gated(key)
+    deleting = cppc()
+    deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
+    world.configure("clusterpodplacementconfigs", deleting)
+    await world.run()
+    assert not world.api.is_gated(key)
+
+
+# -- credentials -------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_422_public_images_that_are_known_cost_no_secret(world):
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1", secrets=["pull"])
+    assert not world.api.is_gated(key)
+    assert world.reader.gets.total() == 0
+
+
+async def test_PL_421_PL_800_a_secret_is_read_once_for_many_pods(world):
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    world.reader.put("team", "pull")
+    for number in range(20):
+        await world.create("registry.example/app:1", name=f"app-{number}", secrets=["pull"])
+    await world.run(5)
+    assert not any(map(world.api.is_gated, world.api.pods))
+    assert world.reader.gets["team", "pull"] == 1
+
+
+async def test_PL_333_a_secret_that_appears_is_seen_at_the_next_attempt(world):
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    key = await world.create("registry.example/app:1", secrets=["pull"])
+    await world.run(4)
+    assert world.api.is_gated(key)
+    world.reader.put("team", "pull")
+    await world.run(5)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_PL_333_a_secret_that_is_corrected_is_seen_at_the_next_attempt(world):
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    world.reader.put("team", "pull", host="other.example")
+    key = await world.create("registry.example/app:1", secrets=["pull"])
+    await world.run(10)
+    assert world.api.is_gated(key)
+    world.reader.put("team", "pull", host="registry.example")
+    await world.run(16)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_PL_333_a_changed_global_secret_is_used_at_once(world):
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    key = await world.create("registry.example/app:1")
+    await world.run(20)
+    world.reader.put("ns", "global")
+    document, _ = document_of(world.reader.content["ns", "global"], "ns/global")
+    world.secrets.set_global([document])
+    world.controller.credentials_changed()
+    await world.run(1)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_PL_422_a_missing_secret_is_named_in_the_event_of_the_failure(world):
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    await world.create("registry.example/app:1", secrets=["pull"])
+    await world.run(3)
+    (warning,) = world.told.warnings
+    assert "pull secret team/pull does not exist" in warning.note
+
+
+async def test_PL_850_a_secret_is_in_no_event_label_annotation_or_log(world, capsys):
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    world.reader.put("team", "pull", host="other.example", password=MARKER)
+    await world.create("registry.example/app:1", secrets=["pull"])
+    await world.run(60)
+    texts = [repr(world.api.pods), repr(world.told.events), capsys.readouterr().out]
+    texts.append(world.metrics.render()[0].decode())
+    assert not any(MARKER in text for text in texts)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_710_PL_900_row_7_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
+    world.registry.seconds = 3.0
+    world.registry.set("app:1", "linux/amd64")
+    await world.create("app:1")
+    await world.run(1.9)
+    assert world.told.reasons == []
+    await world.run(0.2)
+    assert world.told.reasons == ["ArchAwareSchedGateAdded"]
+    await world.run(1)
+    assert world.told.reasons == ["ArchAwareSchedGateAdded", "ArchAwarePredicateSet"]
+
+
+@pytest.mark.parametrize(
+    ("level", "reasons"),
+    [
+        ("problems", []),
+        ("lean", ["ArchAwarePredicateSet"]),
+        ("full", ["ArchAwareSchedGateAdded", "ArchAwarePredicateSet", "ArchAwareSchedGateRemovalSuccess"]),
+    ],
+)
+async def test_PL_710_PL_800_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
+    world = worlds(policy={"events": level})
+    world.registry.know("app:1", "linux/amd64")
+    await world.create("app:1")
+    await world.run(5)
+    assert world.told.reasons == reasons
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Forbidden(403, reason="Forbidden", message="cannot patch"), refused_by_validation()],
+    ids=["forbidden", "validation"],
+)
+async def test_PL_305_a_refusal_is_told_and_after_the_window_the_affinity_is_left_out(worlds, refusal):
+    world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refusal
+    key = await world.create("app:1")
+    assert world.told.reasons == ["ArchAwareSchedGateRemovalFailed"]
+    assert refusal.message in world.told.events[0][1].note
+    await world.run(59)
+    assert world.patched(key) <= 7, "backoff 1, 2, 4 … 60 s"
+    await world.run(40)
+    *_, (_, last) = world.api.patches
+    assert not any(operation.path.startswith("/spec/affinity") for operation in last.operations)
+    world.api.refuse = None
+    await world.run(61)
+    assert not world.api.is_gated(key)
+    decision = json.loads(world.api.pods[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])
+    assert decision["reason"] == "ReleasedUnconstrained"
+    assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 1
+
+
+async def test_PL_305_a_refusal_is_told_again_every_five_minutes(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    await world.create("app:1")
+    await world.run(700)
+    assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 3
+    assert world.controller.held == 1
+
+
+async def test_PL_306_an_api_server_that_is_away_delays_and_loses_nothing(world):
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = ConnectionFailed("refused", verb="patch", resource="pods")
+    key = await world.create("app:1")
+    await world.run(60)
+    assert world.told.warnings == []
+    assert world.patched(key) <= 10
+    world.api.refuse = None
+    await world.run(16)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_PL_306_a_bug_met_in_an_image_is_a_passing_failure_of_that_pod(world):
+    world.registry.set("app:1", raises=RuntimeError("bug"))
+    key = await world.create("app:1")
+    await world.run(60)
+    assert world.api.is_gated(key)
+    assert value(world.metrics, "polyarch_internal_errors_total") >= 5
+    assert len(world.registry.asked) <= 12
+    await world.run(80)
+    assert not world.api.is_gated(key)
+
+
+class Faulty:
+    """Facts that make every pass raise."""
+
+    def __init__(self, world: World) -> None:
+        self.asked = 0
+        self._world = world
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        self.asked += 1
+        raise RuntimeError("bug")
+
+
+async def test_PL_306_a_bug_in_a_pass_neither_spins_nor_keeps_the_pod_for_ever(world):
+    faulty = world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    key = await world.create("app:1")
+    await world.run(100)
+    assert world.api.is_gated(key)
+    assert faulty.asked <= 15
+    await world.run(60)
+    assert not world.api.is_gated(key)
+    assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
+
+
+async def test_PL_306_a_bug_does_not_release_what_is_to_be_held(worlds):
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    key = await world.create("app:1")
+    await world.run(300)
+    assert world.api.is_gated(key)
+    assert world.controller.held == 1
+
+
+async def test_PL_750_an_invalid_reference_is_final_at_once_and_quoted(world):
+    key = await world.create("Upper/Case:1")
+    assert not world.api.is_gated(key)
+    (warning,) = world.told.warnings
+    assert "Upper/Case:1" in warning.note
+
+
+# -- standbys ----------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_530_a_standby_places_what_the_leader_leaves_after_a_second_and_tells_nothing(worlds):
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(1.4)
+    assert world.api.is_gated(key)
+    await world.run(0.7)
+    assert world.api.architectures(key) == ["amd64"]
+    assert world.told.events == []
+
+
+async def test_PL_530_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    world.registry.know("other:1", "linux/amd64")
+    keys = [await world.create("app:1", name="a"), await world.create("other:1", "app:1", name="b")]
+    await world.run(300)
+    assert all(map(world.api.is_gated, keys))
+    assert world.api.patches == []
+
+
+async def test_PL_530_a_new_leader_takes_over_what_waits(worlds):
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(300)
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(1)
+    assert not world.api.is_gated(key)
+
+
+async def test_PL_530_of_leader_and_standby_only_one_patch_wins(worlds):
+    api = FakeApi()
+    leader = worlds(api=api)
+    standby = worlds(leading=False, api=api)
+    api.on_event = lambda key: (leader.pods.add(key), standby.pods.add(key))  # type: ignore[func-returns-value]
+    for world in (leader, standby):
+        world.registry.know("app:1", "linux/amd64")
+    key = api.create(pod("app:1", gated=True))
+    await leader.run(5)
+    await standby.run(5)
+    assert api.architectures(key) == ["amd64"]
+    assert len(api.patches) == 1
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+async def test_PL_700_PL_702_what_is_counted_for_a_placed_pod(world):
+    world.registry.seconds = 3.0
+    world.registry.set("app:1", "linux/amd64")
+    await world.create("app:1")
+    await world.run(5)
+    metrics = world.metrics
+    assert value(metrics, "mto_ppo_ctrl_processed_pods_total") == 1
+    assert value(metrics, "mto_ppo_ctrl_time_to_process_gated_pod_seconds_count") == 1
+    assert value(metrics, "mto_ppo_ctrl_time_to_inspect_image_seconds_sum") == 3
+    assert value(metrics, "polyarch_placement_gate_seconds_sum") == 3
+    assert value(metrics, "polyarch_placement_attempts_total", **{"class": "success"}) == 1
+    labels = {"reason": "ArchitecturesSet", "by": "controller", "mode": "enforce"}
+    assert value(metrics, "polyarch_placement_decisions_total", **labels) == 1
+
+
+async def test_PL_403_one_host_that_hangs_does_not_keep_the_others_waiting(world):
+    hanging = [f"slow.example/app-{number}:1" for number in range(400)]
+
+    def hang(reference):
+        return failed(reference, "timeout")
+
+    for image in hanging:
+        world.registry.images[parse(image).canonical] = hang
+    world.registry.set("quay.io/fast:1", "linux/amd64")
+    original = world.registry.inspect
+
+    async def inspect(reference, **options):
+        if reference.registry == "slow.example":
+            await world.clock.sleep(60)
+        return await original(reference, **options)
+
+    world.registry.inspect = inspect  # type: ignore[method-assign]
+    for number, image in enumerate(hanging):
+        world.api.create(pod(image, name=f"slow-{number}", gated=True))
+    await world.run(1)
+    fast = await world.create("quay.io/fast:1", name="fast")
+    await world.run(1)
+    assert not world.api.is_gated(fast)
