@@ -20,7 +20,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import NODES
 from polyarch.model.meta import PartialObjectMetadata
-from polyarch.sandbox import binaries, controlplane, processes
+from polyarch.sandbox import binaries, controlplane, processes, roles
 from polyarch.sandbox.certificates import Pki
 from polyarch.sandbox.components import Layout
 from polyarch.sandbox.errors import SandboxError
@@ -49,7 +49,7 @@ from polyarch.sandbox.versions import KUBERNETES
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
     (OWNER_WATCH,),
-    ("polyarch-placement-webhook", "polyarch-placement-controller", "nodes"),
+    (roles.WEBHOOK, roles.CONTROLLER, "nodes"),
     ("kube-controller-manager", "kube-scheduler", "registry-front"),
     ("kube-apiserver", "registry"),
     ("etcd",),
@@ -187,11 +187,21 @@ class Sandbox:
             if self.state.settings.nodes:
                 progress.step(f"starting {sum(self.state.settings.nodes.values())} nodes")
                 await nodes.start(layout, client, self.state.settings)
+            if self.state.settings.polyarch:
+                progress.step("starting polyarch")
+                await roles.start(layout, client, self.state.settings)
+            else:
+                await roles.stop(layout, client)
 
     async def _registry(self, layout: Layout) -> None:
         registry = await service.start(layout)
         if self.state.settings.seed_images:
             await registry.seed(catalogue.FAMILIAR)
+
+    def remember_merge(self, kubeconfig: str) -> None:
+        """Note that our context is in this file too, to be taken out when the sandbox is deleted."""
+        self.state = msgspec.structs.replace(self.state, merged_kubeconfig=kubeconfig)
+        self.folder.save(self.state)
 
     async def stop(self) -> None:
         """End its processes; the state stays."""
@@ -200,7 +210,7 @@ class Sandbox:
 
     async def delete(self) -> None:
         """End its processes and forget it."""
-        async with file_lock(self.folder.lock):
+        async with file_lock(self.folder.lock, remove=True):
             await self._stop(self.folder)
             self.folder.delete()
 
@@ -212,7 +222,7 @@ class Sandbox:
 
     async def health(self) -> list[Health]:
         """Each component's state, asked now."""
-        probes = controlplane.probes(self.layout) | service.probes(self.layout)
+        probes = controlplane.probes(self.layout) | service.probes(self.layout) | roles.probes(self.folder)
         found = []
         for name, record in self.records().items():
             if not is_running(record):

@@ -15,6 +15,9 @@ def _try_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_still(descriptor, path):
+            os.close(descriptor)
+            return None
     except BlockingIOError:
         os.close(descriptor)
         return None
@@ -24,11 +27,25 @@ def _try_lock(path: Path) -> int | None:
     return descriptor
 
 
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether the file we locked is the one of this name: its last holder may have deleted it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
 @asynccontextmanager
-async def file_lock(path: Path, *, waiting: Callable[[], None] | None = None) -> AsyncIterator[None]:
+async def file_lock(
+    path: Path, *, waiting: Callable[[], None] | None = None, remove: bool = False
+) -> AsyncIterator[None]:
     """Hold ``path`` for the block; ``waiting`` is called once if another process holds it now.
 
-    The file stays behind: deleting it would let a third process lock another file of the same name.
+    ``remove`` deletes the file afterwards, for a lock on something that is gone then; whoever waited makes a new one.
     """
     told = False
     while (descriptor := _try_lock(path)) is None:
@@ -39,4 +56,6 @@ async def file_lock(path: Path, *, waiting: Callable[[], None] | None = None) ->
     try:
         yield
     finally:
+        if remove:
+            _unlink(path)
         os.close(descriptor)

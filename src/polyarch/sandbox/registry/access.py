@@ -33,6 +33,8 @@ class AccessList(msgspec.Struct, frozen=True, rename="camel"):
 
     administrator_password: str = ""
     private: dict[str, Repository] = msgspec.field(default_factory=dict)
+    slow: dict[str, int] = msgspec.field(default_factory=dict)
+    """Repository → milliseconds that its manifests take, as from a registry far away."""
 
     def user_of_password(self, user: str, password: str) -> bool:
         """Whether this is the administrator's password, or that of a user of any private repository."""
@@ -55,6 +57,11 @@ class AccessList(msgspec.Struct, frozen=True, rename="camel"):
     def with_private(self, repository: str, access: Repository) -> "AccessList":
         """The list with one more private repository; a later description of it replaces an earlier one."""
         return msgspec.structs.replace(self, private={**self.private, repository: access})
+
+    def with_delay(self, repository: str, milliseconds: int) -> "AccessList":
+        """The list with this repository as slow as described; 0 is as fast as it can."""
+        others = {name: delay for name, delay in self.slow.items() if name != repository}
+        return msgspec.structs.replace(self, slow=others | ({repository: milliseconds} if milliseconds else {}))
 
 
 def _same(given: str, known: str) -> bool:

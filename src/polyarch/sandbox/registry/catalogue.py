@@ -8,7 +8,7 @@ Pure: a mapping in, images out; who reads the file knows YAML.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -53,6 +53,8 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     users: dict[str, str] = msgspec.field(default_factory=dict)
     identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
     scheme: Scheme = "bearer"
+    delay: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    """Milliseconds that the registry takes to give the manifest."""
 
     @property
     def access(self) -> Repository | None:

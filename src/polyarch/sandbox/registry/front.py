@@ -197,6 +197,8 @@ class Front:
             raise self._refusal(request, access, "")
         if repository and not access.allows(user, repository):
             raise self._refusal(request, access, "insufficient_scope" if user else "")
+        if (delay := access.slow.get(repository, 0)) and "/manifests/" in request.path:
+            await asyncio.sleep(delay / 1000)
         return await self._forward(request)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:

@@ -63,15 +63,12 @@ class Registry:
         places = [
             repository_here(each.reference.registry, each.reference.repository, self.address) for each in described
         ]
-        private = {
-            place: access
-            for place, each in zip(places, described, strict=True)
-            if (access := each.description.access) is not None
-        }
         async with file_lock(self._lock):
             known = current = self._access.current()
-            for place, access in private.items():
-                current = current.with_private(place, access)
+            for place, each in zip(places, described, strict=True):
+                current = current.with_delay(place, each.description.delay)
+                if (access := each.description.access) is not None:
+                    current = current.with_private(place, access)
             if current != known:
                 self._access.write(current)
         limit = asyncio.Semaphore(AT_ONCE)
@@ -85,7 +82,7 @@ class Registry:
                     location=f"{self.address}/{place}:{each.reference.tag}",
                     digest=each.manifest.digest,
                     children=each.children,
-                    private=place in private,
+                    private=place in current.private,
                 )
 
             return await together(push(*pair) for pair in zip(places, described, strict=True))

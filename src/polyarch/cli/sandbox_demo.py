@@ -1,0 +1,129 @@
+"""How the demo looks: two live tables on a terminal, one line for each change in a pipe, nothing for ``-o json``."""
+
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from polyarch.platforms import Platform
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.demo import show as demo
+from polyarch.sandbox.demo.observation import Row
+from polyarch.sandbox.demo.show import WITH, WITHOUT, Shown
+from polyarch.sandbox.demo.workloads import WORKLOADS, platforms
+
+Tables = dict[str, tuple[Row, ...]]
+
+
+async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
+    """Do the demo and show it; the exit code is 1 if a pod that could run did not (SB-010)."""
+    console = Console(highlight=False)
+    if quiet or not console.is_terminal:
+        shown = await demo.show(sandbox, _lines(sys.stderr if quiet else sys.stdout))
+    else:
+        shown = await _live(sandbox, console)
+    if not quiet:
+        _print_end(console, sandbox, shown)
+    return shown, 1 if shown.failed else 0
+
+
+async def _live(sandbox: Sandbox, console: Console) -> Shown:
+    rows: Tables = {}
+    with Live(console=console, refresh_per_second=12) as live:
+
+        def listen(namespace: str, changed: tuple[Row, ...]) -> None:
+            rows[namespace] = changed
+            live.update(_tables(rows))
+
+        return await demo.show(sandbox, listen)
+
+
+def _lines(stream: TextIO) -> Callable[[str, tuple[Row, ...]], None]:
+    """Print what changed of a pod that one would want to read."""
+    last: dict[tuple[str, str], str] = {}
+
+    def listen(namespace: str, changed: tuple[Row, ...]) -> None:
+        for row in changed:
+            text = _line(namespace, row)
+            if row.phase and last.get((namespace, row.name)) != text:
+                last[namespace, row.name] = text
+                print(text, file=stream, flush=True)
+
+    return listen
+
+
+def _line(namespace: str, row: Row) -> str:
+    constraint = f" [{','.join(row.architectures)}]" if row.architectures else ""
+    way = f" {row.path}: {row.reason or 'not placed'}{constraint}" if namespace == WITH and row.path else ""
+    place = f" on {row.node}" if row.node else ""
+    requests = f", {row.requests} API requests" if row.requests else ""
+    return f"{namespace}/{row.name}:{way} {row.problem or row.phase}{place}{requests}"
+
+
+def _tables(rows: Tables) -> Group:
+    parts = []
+    if WITH in rows:
+        parts.append(_with(rows[WITH]))
+    if WITHOUT in rows:
+        parts.append(_without(rows[WITHOUT]))
+    return Group(*parts)
+
+
+def _with(rows: tuple[Row, ...]) -> Table:
+    table = Table(title="with polyarch", title_justify="left", box=None, pad_edge=False)
+    for heading in ("POD", "ITS IMAGES RUN ON", "WAY", "CONSTRAINT", "NODE", "STATE"):
+        table.add_column(heading)
+    for heading in ("ADMISSION", "BOUND", "RUNNING", "REQUESTS"):
+        table.add_column(heading, justify="right")
+    for workload, row in zip(WORKLOADS, rows, strict=True):
+        images = " ∩ ".join(_architectures(image) for image in workload.images)
+        constraint = ", ".join(row.architectures) or row.reason
+        times = [row.times.admission, row.times.bound, row.times.running]
+        cells = [f"{milliseconds:.0f} ms" if milliseconds is not None else "" for milliseconds in times]
+        table.add_row(row.name, images, row.path, constraint, row.node, _state(row), *cells, str(row.requests))
+    return table
+
+
+def _without(rows: tuple[Row, ...]) -> Table:
+    table = Table(title="\nthe same pods without polyarch", title_justify="left", box=None, pad_edge=False)
+    for heading in ("POD", "ITS IMAGES RUN ON", "NODE", "STATE"):
+        table.add_column(heading)
+    for workload, row in zip(WORKLOADS, rows, strict=True):
+        images = " ∩ ".join(_architectures(image) for image in workload.images)
+        table.add_row(row.name, images, row.node, _state(row))
+    return table
+
+
+def _architectures(image: str) -> str:
+    found = dict.fromkeys(Platform.parse(text).architecture for text in platforms(image))
+    return ",".join(found) if len(found) < 4 else f"{len(found)} architectures"
+
+
+def _state(row: Row) -> Text:
+    if row.problem:
+        return Text(row.problem, style="red")
+    return Text(row.phase, style="green" if row.phase == "Running" else "yellow")
+
+
+def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
+    console.print()
+    for sentence in shown.demo.summary.split("; "):
+        console.print(f"• {sentence}", markup=False)
+    if shown.failed:
+        console.print(f"These could run and did not: {', '.join(shown.failed)}", style="red", markup=False)
+    option = "" if sandbox.name == "default" else f" --name {sandbox.name}"
+    console.print(
+        "\nTry next:\n"
+        f"  export KUBECONFIG={sandbox.kubeconfig}\n"
+        f"  kubectl get pods -n {WITH} -o wide           # and -n {WITHOUT}\n"
+        f"  polyarch explain impossible -n {WITH}        # why a pod is where it is, or nowhere\n"
+        "  kubectl create deployment mine --image=mysql:8.4 --replicas=3\n"
+        f"  polyarch sandbox seed FILE{option}               # images of your own, any mix of platforms\n"
+        f"  polyarch status{option}; polyarch down{option}",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,71 @@
+"""polyarch's own API requests for a pod, counted in the API server's audit log (PL-800).
+
+Pure: lines in, numbers out. Identities are the ServiceAccounts of polyarch's roles; what the administrator, the nodes
+or Kubernetes' own components ask does not count, nor do watches and Leases, which are not for any pod.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+
+class User(msgspec.Struct, frozen=True, gc=False):
+    username: str = ""
+
+
+class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+class AuditEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One line of the log (audit.k8s.io/v1 Event), as far as counting needs it."""
+
+    stage: str = ""
+    verb: str = ""
+    user: User = User()
+    object_ref: ObjectReference | None = None
+
+
+_decode = msgspec.json.Decoder(AuditEvent).decode
+
+
+def read(lines: Iterable[bytes]) -> list[AuditEvent]:
+    """Every complete line; one that is still being written is left out."""
+    return [_decode(line) for line in lines if line.endswith(b"\n")]
+
+
+def count(
+    events: Iterable[AuditEvent],
+    *,
+    users: Iterable[str],
+    namespace: str,
+    pods: Iterable[str],
+    secrets: Mapping[str, str],
+) -> dict[str, int]:
+    """Requests by pod. ``secrets`` says which pod a pull secret of the namespace was fetched for.
+
+    An Event object is named ``<what it is about>.<something unique>``, or regards nobody we know.
+    """
+    who = set(users)
+    counts = dict.fromkeys(pods, 0)
+    for event in events:
+        at = event.object_ref
+        if event.stage != "ResponseComplete" or event.user.username not in who or at is None:
+            continue
+        if at.namespace != namespace or event.verb == "watch":
+            continue
+        match at.resource:
+            case "pods":
+                pod = at.name
+            case "events":
+                pod = at.name.rpartition(".")[0] or at.name
+            case "secrets":
+                pod = secrets.get(at.name, "")
+            case _:
+                pod = ""
+        if pod in counts:
+            counts[pod] += 1
+    return counts

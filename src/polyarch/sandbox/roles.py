@@ -1,0 +1,220 @@
+"""polyarch itself in the sandbox (SB-006): its custom resources, rights and processes, as in a real deployment.
+
+Each role runs as a process on this machine with a token of its own ServiceAccount and nothing more; the webhook is
+registered by URL. What the operator will do in a real cluster (apply the objects, register the webhook) is done here by
+the administrator.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from polyarch.kube.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, by_kind
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.placement import crds, names, objects
+from polyarch.placement.api import CPPCS
+from polyarch.sandbox import controlplane, kubeconfigs, processes
+from polyarch.sandbox.components import Layout
+from polyarch.sandbox.errors import ProcessFailed
+from polyarch.sandbox.health import Probe, until_healthy
+from polyarch.sandbox.nodes.service import PROXY_VARIABLES
+from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running, log_tail
+from polyarch.sandbox.state import LOOPBACK, NAMESPACE, Folder, Settings
+from polyarch.sandbox.tasks import together
+
+START_SECONDS = 60.0
+ESTABLISHED_SECONDS = 30.0
+POLL_SECONDS = 0.05
+TOKEN_SECONDS = 365 * 24 * 3600
+"""Issued again at every ``up``."""
+GLOBAL_PULL_SECRET = "global-pull-secret"
+"""Secret in polyarch's namespace whose credentials hold for every pod, if somebody creates it."""
+
+WEBHOOK = "placement-webhook"
+CONTROLLER = "placement-controller"
+ROLES = {WEBHOOK: names.WEBHOOK, CONTROLLER: names.CONTROLLER}
+"""Role → ServiceAccount."""
+USERS = {f"system:serviceaccount:{NAMESPACE}:{account}": role for role, account in ROLES.items()}
+"""Who they are in the audit log."""
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """What a role says of itself in the first line of its output."""
+
+    role: str
+    health: str
+    admission: str = ""
+    metrics: str = ""
+
+
+def endpoints(output: str) -> Endpoints | None:
+    """The addresses a role chose; None while it has not said so."""
+    try:
+        line, newline, _ = Path(output).read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(line, type=Endpoints) if newline else None
+
+
+def probes(folder: Folder) -> dict[str, Probe]:
+    """Readiness of the roles that run."""
+    found: dict[str, Probe] = {}
+    for role in ROLES:
+        at = endpoints(str(folder.log(role).with_suffix(".out")))
+        if at is not None:
+            found[role] = Probe(f"{at.health}/readyz")
+    return found
+
+
+def command(layout: Layout, role: str, settings: Settings) -> Command:
+    """``polyarch run <role>`` as its Deployment would start it, but on loopback and with ports of its own choice."""
+    flags = [
+        f"--namespace={NAMESPACE}",
+        f"--kubeconfig={layout.folder.kubeconfig_of(role)}",
+        f"--bind={LOOPBACK}",
+        "--metrics-port=0",
+        "--health-port=0",
+        f"--registries-conf={layout.folder.registries_conf}",
+        # A cluster's polyarch never asks a registry on loopback (RG-103); here it must.
+        f"--allow-address={LOOPBACK}/8",
+        f"--global-pull-secret-namespace={NAMESPACE}",
+        f"--global-pull-secret-name={GLOBAL_PULL_SECRET}",
+        "--log-format=json",
+    ]
+    if role == WEBHOOK:
+        flags += ["--port=0", f"--cert-dir={layout.pki.webhook_folder}"]
+    if settings.ca:
+        flags.append(f"--ca={settings.ca}")
+    program = "import sys; from polyarch.cli import main; sys.exit(main())"
+    return Command(
+        name=role,
+        arguments=(sys.executable, "-c", program, "run", role, *flags),
+        environment=layout.environment | inherited_environment(layout.outside, names=PROXY_VARIABLES),
+        log=str(layout.folder.log(role)),
+        output=str(layout.folder.log(role).with_suffix(".out")),
+    )
+
+
+async def start(layout: Layout, client: Client, settings: Settings) -> None:
+    """Returns when both roles are ready and the webhook is registered: the next pod is placed."""
+    await install(client)
+    await client.apply(CPPCS, cluster_configuration())
+    await together(_start_role(layout, client, role, settings) for role in ROLES)
+    await register(layout.folder, client)
+
+
+async def install(client: Client) -> None:
+    """Custom resources, namespace, ServiceAccounts and RBAC: the objects of a deployment, and nothing else."""
+    definitions = crds.crds()
+    await together(client.apply(CRDS, definition) for definition in definitions)
+    await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
+    parts = objects.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
+    await _apply(client, objects.namespace(NAMESPACE))
+    for document in [*objects.service_accounts(NAMESPACE), *objects.rbac(parts)]:
+        await _apply(client, document)
+
+
+def cluster_configuration() -> dict[str, Any]:
+    """The ClusterPodPlacementConfig that switches placement on, all defaults."""
+    return {
+        "apiVersion": CPPCS.api_version,
+        "kind": CPPCS.kind,
+        "metadata": {"name": names.SINGLETON},
+        "spec": {"logVerbosity": "Normal"},
+    }
+
+
+async def _apply(client: Client, document: dict[str, Any]) -> None:
+    resource = by_kind(document["apiVersion"], document["kind"])
+    await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
+
+
+async def _established(client: Client, name: str) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ESTABLISHED_SECONDS
+    while loop.time() < deadline:
+        definition = await client.get(CRDS, name)
+        conditions = definition.get("status", {}).get("conditions", ())
+        if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+    raise ProcessFailed(f"the API server does not serve {name} after {ESTABLISHED_SECONDS:.0f} s; see its log")
+
+
+async def _start_role(layout: Layout, client: Client, role: str, settings: Settings) -> Record:
+    folder = layout.folder
+    token = await client.token(NAMESPACE, ROLES[role], expiration_seconds=TOKEN_SECONDS)
+    kubeconfig = kubeconfigs.with_token(role, layout.api_server, layout.pki.ca, token.token)
+    kubeconfigs.write(folder.kubeconfig_of(role), kubeconfig)
+    record = controlplane.ensure(layout, command(layout, role, settings))
+    said = await _said(record)
+    url = said.admission or said.health
+    if record.url != url:
+        processes.save(msgspec.structs.replace(record, url=url), folder.records)
+    await until_healthy(record, Probe(f"{said.health}/readyz"), seconds=START_SECONDS)
+    return record
+
+
+async def _said(record: Record) -> Endpoints:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_SECONDS
+    while (said := endpoints(record.output)) is None:
+        if not is_running(record) or loop.time() > deadline:
+            raise ProcessFailed(
+                f"{record.name} did not say where it listens; the end of {record.log}:\n{log_tail(record.log)}"
+            )
+        await asyncio.sleep(POLL_SECONDS)
+    return said
+
+
+async def register(folder: Folder, client: Client) -> None:
+    """Register the pod webhook by the URL of its process (PL-100)."""
+    said = endpoints(str(folder.log(WEBHOOK).with_suffix(".out")))
+    if said is None:
+        raise ProcessFailed(f"{WEBHOOK} does not run; bring it up with `polyarch up --name {folder.name}`")
+    authority = (folder.pki / "ca.crt").read_bytes()
+    configuration = objects.webhook_configuration(NAMESPACE, url=said.admission, ca_bundle=authority)
+    await client.apply(MUTATING_WEBHOOKS, configuration)
+    await _until_asked(client, asked=True)
+
+
+async def unregister(client: Client) -> None:
+    """Take the webhook's registration away: the next pod is created as if there were no polyarch."""
+    try:
+        await client.delete(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+    except NotFound:
+        return
+    await _until_asked(client, asked=False)
+
+
+async def _until_asked(client: Client, *, asked: bool) -> None:
+    """The API server learns of a webhook by a watch: ask it with dry runs until it does as it was told."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "polyarch-sandbox-probe"},
+        "spec": {"containers": [{"name": "pause", "image": "registry.k8s.io/pause:3.10"}]},
+    }
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ESTABLISHED_SECONDS
+    while loop.time() < deadline:
+        seen = await client.create(PODS, pod, namespace="default", type=PartialObjectMetadata, dry_run=True)
+        if (names.SCHEDULING_GATE_LABEL in (seen.metadata.labels or {})) == asked:
+            return
+        await asyncio.sleep(POLL_SECONDS)
+    raise ProcessFailed(
+        f"the API server does {'not ' if asked else ''}ask the pod webhook after {ESTABLISHED_SECONDS:.0f} s; "
+        f"see the logs of kube-apiserver and {WEBHOOK}"
+    )
+
+
+async def stop(layout: Layout, client: Client) -> None:
+    """Switch polyarch off in a running sandbox; its objects and custom resources stay."""
+    await unregister(client)
+    records = processes.load(layout.folder.records)
+    await processes.stop([records[role] for role in ROLES if role in records], records=layout.folder.records)
