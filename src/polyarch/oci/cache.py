@@ -99,6 +99,8 @@ class Backing(Protocol):
         proofs: Iterable[tuple[Place, str, float]],
     ) -> None: ...
 
+    def forget(self, place: Place, fingerprint: str) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -299,6 +301,8 @@ class Cache:
         if record is not None and record.proofs.pop(fingerprint, None) is not None:
             self._new_proofs.pop((place, fingerprint), None)
             self.changes += 1
+            if self._backing is not None:
+                self._backing.forget(place, fingerprint)
 
     def drop_proofs(self, fingerprints: Iterable[str]) -> None:
         """Forgets what these credentials proved; readings stay (PL-423)."""

@@ -1,4 +1,4 @@
-"""What an inspector asks a registry for and what it answers: requests and their order, descending, bundles, freshness."""
+"""What an inspector asks a registry for and what it answers: budget, descending, bundles, freshness, sources."""
 
 import asyncio
 import json

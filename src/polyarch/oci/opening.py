@@ -1,0 +1,101 @@
+"""An inspector with everything it needs, opened and closed as one (RG-003).
+
+The command line and the processes in a cluster want the same parts with other manners: whom they may reach, whether
+anything is kept on disk, whether they wait for a registry. ``Wiring`` says which; who builds the parts by hand, as
+tests do, needs none of this.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from polyarch.oci.addresses import AddressPolicy
+from polyarch.oci.answers import AnswerFile
+from polyarch.oci.cache import Backing, Cache
+from polyarch.oci.clock import Clock, SystemClock
+from polyarch.oci.credentials import CredentialStore, NoCredentials
+from polyarch.oci.diskcache import DiskCache
+from polyarch.oci.http_transport import AiohttpTransport
+from polyarch.oci.inspect import Inspector
+from polyarch.oci.metrics import Metrics, NoMetrics
+from polyarch.oci.mirrors import Configuration
+from polyarch.oci.settings import PLACEMENT, InspectorSettings
+from polyarch.oci.tls import Trust, TrustSettings
+
+
+class Wiring(msgspec.Struct, frozen=True, kw_only=True):
+    """What an inspector is made of. The defaults are the command line's; :func:`cluster_wiring` gives a cluster's."""
+
+    settings: InspectorSettings = InspectorSettings()
+    configuration: Configuration = Configuration()
+    policy: AddressPolicy = AddressPolicy()
+    trust: TrustSettings | None = None
+    """None: the system's store and the directories of RG-100."""
+    cache_directory: Path | None = None
+    """Where readings outlive the process; None: nowhere (RG-114)."""
+    answers: AnswerFile | None = None
+    offline: bool = False
+
+
+def cluster_wiring(
+    *,
+    settings: InspectorSettings = PLACEMENT,
+    configuration: Configuration | None = None,
+    allow: Iterable[str] = (),
+    deny: Iterable[str] = (),
+    trust: TrustSettings | None = None,
+) -> Wiring:
+    """How a process in a cluster asks registries: pod authors choose the hosts, so neither loopback nor metadata
+    services are reached unless their ranges (CIDR) are in ``allow`` (RG-103, PL-851); nothing is kept on disk.
+
+    Raises ``InvalidSetting`` for a range that is none.
+    """
+    return Wiring(
+        settings=settings,
+        configuration=configuration or Configuration(),
+        policy=AddressPolicy.of("cluster", allow=allow, deny=deny),
+        trust=trust,
+    )
+
+
+@asynccontextmanager
+async def open_inspector(
+    wiring: Wiring | None = None,
+    *,
+    credentials: CredentialStore | None = None,
+    clock: Clock | None = None,
+    metrics: Metrics | None = None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> AsyncIterator[Inspector]:
+    """The inspector for the block; at its end connections are closed and what was learned is kept.
+
+    ``notice`` is told what a user should know: waits, warnings of registries, a damaged cache. Raises
+    ``InvalidSetting`` if a certificate file or a proxy of the environment cannot be used.
+    """
+    wiring = wiring or Wiring()
+    clock = clock or SystemClock()
+    metrics = metrics or NoMetrics()
+    transport = AiohttpTransport(policy=wiring.policy, trust=Trust(wiring.trust))
+    backing: Backing | None = None
+    if wiring.cache_directory is not None and not wiring.offline:
+        backing = DiskCache(wiring.cache_directory, clock, warn=notice)
+    inspector = Inspector(
+        transport=transport,
+        configuration=wiring.configuration,
+        credentials=credentials or NoCredentials(),
+        cache=Cache(clock, backing=backing, metrics=metrics),
+        answers=wiring.answers,
+        offline=wiring.offline,
+        clock=clock,
+        settings=wiring.settings,
+        policy=wiring.policy,
+        metrics=metrics,
+        notice=notice,
+    )
+    try:
+        yield inspector
+    finally:
+        await inspector.close()
+        await transport.close()
