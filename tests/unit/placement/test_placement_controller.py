@@ -22,7 +22,6 @@ from placement_world import (
     pod,
     policy,
     refused_by_validation,
-    resolved,
     value,
 )
 
@@ -126,7 +125,8 @@ async def world(worlds) -> World:
 # -- one PATCH ---------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_302_PL_303_a_known_image_is_placed_with_one_patch(world):
+async def test_a_known_image_is_placed_with_one_patch(world):
+    """PL-302, PL-303."""
     world.registry.know("app:1", "linux/amd64", "linux/arm64")
     key = await world.create("app:1")
     assert world.api.architectures(key) == ["amd64", "arm64"]
@@ -135,7 +135,8 @@ async def test_PL_302_PL_303_a_known_image_is_placed_with_one_patch(world):
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
 
 
-async def test_PL_303_the_patch_tests_uid_and_version_first_and_the_gate_by_name(world):
+async def test_the_patch_tests_uid_and_version_first_and_the_gate_by_name(world):
+    """PL-303."""
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", schedulingGates=[{"name": "foreign/one"}])
     ((_, patch),) = world.api.patches
@@ -147,14 +148,16 @@ async def test_PL_303_the_patch_tests_uid_and_version_first_and_the_gate_by_name
     assert world.api.pods[key]["spec"]["schedulingGates"] == [{"name": "foreign/one"}]
 
 
-async def test_PL_303_PL_900_row_10_fields_we_do_not_know_survive(world):
+async def test_fields_we_do_not_know_survive(world):
+    """PL-303, PL-900 row 10."""
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", brandNewField={"deep": [1, {"x": None}]})
     assert world.api.pods[key]["spec"]["brandNewField"] == {"deep": [1, {"x": None}]}
     assert world.api.pods[key]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}]
 
 
-async def test_PL_302_a_cold_image_is_waited_for_without_a_worker(world):
+async def test_a_cold_image_is_waited_for_without_a_worker(world):
+    """PL-302."""
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/arm64")
     keys = [await world.create("app:1", name=f"app-{number}") for number in range(20)]
@@ -164,7 +167,8 @@ async def test_PL_302_a_cold_image_is_waited_for_without_a_worker(world):
     assert world.registry.count("app:1") == 1
 
 
-async def test_PL_302_pods_that_are_gone_deleted_or_without_gate_are_left_alone(world):
+async def test_pods_that_are_gone_deleted_or_without_gate_are_left_alone(world):
+    """PL-302."""
     world.registry.set("app:1", "linux/arm64")
     gone = await world.create("app:1", name="gone")
     world.api.delete(gone)
@@ -181,7 +185,8 @@ async def test_PL_302_pods_that_are_gone_deleted_or_without_gate_are_left_alone(
 
 
 @pytest.mark.parametrize("change", ["moved on", "deleted"])
-async def test_PL_304_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(world, change):
+async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(world, change):
+    """PL-304."""
     world.registry.know("app:1", "linux/amd64")
     key = world.api.create(pod("app:1", gated=True))
     if change == "moved on":
@@ -199,7 +204,8 @@ async def test_PL_304_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_
         assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
 
 
-async def test_PL_304_a_cache_that_lags_behind_causes_no_second_patch(world):
+async def test_a_cache_that_lags_behind_causes_no_second_patch(world):
+    """PL-304."""
     world.registry.know("app:1", "linux/amd64")
     world.api.lagging = True
     key = await world.create("app:1")
@@ -209,7 +215,8 @@ async def test_PL_304_a_cache_that_lags_behind_causes_no_second_patch(world):
     assert world.patched(key) == 1
 
 
-async def test_PL_310_a_pod_that_is_not_eligible_any_more_is_released_with_a_warning(world):
+async def test_a_pod_that_is_not_eligible_any_more_is_released_with_a_warning(world):
+    """PL-310."""
     key = await world.create("app:1", annotations={names.SKIP_ANNOTATION: "true"})
     assert not world.api.is_gated(key)
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
@@ -218,7 +225,8 @@ async def test_PL_310_a_pod_that_is_not_eligible_any_more_is_released_with_a_war
     assert world.registry.asked == []
 
 
-async def test_PL_200_PL_311_PL_900_row_20_labels_set_by_the_user_shorten_nothing(world):
+async def test_labels_set_by_the_user_shorten_nothing(world):
+    """PL-200, PL-311, PL-900 row 20."""
     world.registry.set("app:1", error="network")
     labels = {names.IMAGE_INSPECT_ERROR_LABEL: "", names.IMAGE_INSPECT_ERROR_COUNT_LABEL: "5"}
     key = await world.create("app:1", labels=labels)
@@ -230,7 +238,8 @@ async def test_PL_200_PL_311_PL_900_row_20_labels_set_by_the_user_shorten_nothin
     assert not set(labels) & set(world.api.labels(key)), "PL-900 row 21: they vanish on success"
 
 
-async def test_PL_131_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_says_now(worlds):
+async def test_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_says_now(worlds):
+    """PL-131."""
     world = worlds(policy={"mode": "audit"})
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
@@ -241,7 +250,8 @@ async def test_PL_131_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_sa
 # -- facts first -------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_301_nothing_is_decided_before_all_facts_are_known(worlds):
+async def test_nothing_is_decided_before_all_facts_are_known(worlds):
+    """PL-301."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "osConstraint": "always"}
     world = worlds(policy={"overrides": [override], "nodeAware": {"mode": "report"}})
     world.registry.know("app:1", "linux/amd64")
@@ -257,7 +267,8 @@ async def test_PL_301_nothing_is_decided_before_all_facts_are_known(worlds):
     assert not world.api.is_gated(key)
 
 
-async def test_PL_117_an_unknown_namespace_is_waited_for_five_seconds_then_spec_counts(worlds):
+async def test_an_unknown_namespace_is_waited_for_five_seconds_then_spec_counts(worlds):
+    """PL-117."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "podOptOut": "forbidden"}
     world = worlds(policy={"overrides": [override]})
     world.watches["namespaces"].sync() if "namespaces" in world.watches.informers else None
@@ -271,7 +282,8 @@ async def test_PL_117_an_unknown_namespace_is_waited_for_five_seconds_then_spec_
     assert not world.api.is_gated(key)
 
 
-async def test_PL_044_gated_pods_are_decided_again_when_the_policy_changes(world):
+async def test_gated_pods_are_decided_again_when_the_policy_changes(world):
+    """PL-044."""
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(20)
@@ -284,7 +296,8 @@ async def test_PL_044_gated_pods_are_decided_again_when_the_policy_changes(world
 # -- retrying ----------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_335_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world):
+async def test_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world):
+    """PL-335."""
     world.registry.set("app:1", error="network")
     keys = [await world.create("app:1", name=f"app-{number}") for number in range(50)]
     await world.run(30)
@@ -307,7 +320,8 @@ async def test_PL_335_an_outage_of_thirty_seconds_releases_nothing_unconstrained
         ("malformed", 0, 1),
     ],
 )
-async def test_PL_330_PL_335_the_window_depends_on_the_class_of_the_failure(world, error, earliest, latest):
+async def test_the_window_depends_on_the_class_of_the_failure(world, error, earliest, latest):
+    """PL-330, PL-335."""
     world.registry.set("app:1", error=error)
     key = await world.create("app:1")
     if earliest:
@@ -319,7 +333,8 @@ async def test_PL_330_PL_335_the_window_depends_on_the_class_of_the_failure(worl
     assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
-async def test_PL_330_a_change_of_class_takes_the_new_window_counted_from_the_first_attempt(world):
+async def test_a_change_of_class_takes_the_new_window_counted_from_the_first_attempt(world):
+    """PL-330."""
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(60)
@@ -329,7 +344,8 @@ async def test_PL_330_a_change_of_class_takes_the_new_window_counted_from_the_fi
     assert not world.api.is_gated(key)
 
 
-async def test_PL_330_the_window_is_each_pods_own_though_attempts_are_shared(world):
+async def test_the_window_is_each_pods_own_though_attempts_are_shared(world):
+    """PL-330."""
     world.registry.set("app:1", error="not-found")
     first = await world.create("app:1", name="first")
     await world.run(25)
@@ -341,7 +357,8 @@ async def test_PL_330_the_window_is_each_pods_own_though_attempts_are_shared(wor
     assert not world.api.is_gated(second)
 
 
-async def test_PL_332_PL_800_a_broken_image_costs_two_patches_and_three_events(worlds):
+async def test_a_broken_image_costs_two_patches_and_three_events(worlds):
+    """PL-332, PL-800."""
     world = worlds(cppc={"fallbackArchitecture": "ppc64le"})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -362,7 +379,8 @@ async def test_PL_332_PL_800_a_broken_image_costs_two_patches_and_three_events(w
     assert world.api.architectures(key) == ["ppc64le"]
 
 
-async def test_PL_331_PL_403_PL_900_row_15_five_hundred_pods_of_one_cold_image_ask_once(world):
+async def test_five_hundred_pods_of_one_cold_image_ask_once(world):
+    """PL-331, PL-403, PL-900 row 15."""
     world.registry.seconds = 1.0
     world.registry.set("app:1", "linux/amd64")
     for number in range(500):
@@ -372,7 +390,8 @@ async def test_PL_331_PL_403_PL_900_row_15_five_hundred_pods_of_one_cold_image_a
     assert len(world.api.patches) == 500
 
 
-async def test_PL_750_ten_thousand_waits_are_told_once_a_minute(world, capsys):
+async def test_ten_thousand_waits_are_told_once_a_minute(world, capsys):
+    """PL-750."""
     world.registry.set("app:1", error="network")
     for number in range(30):
         await world.create("app:1", name=f"app-{number}")
@@ -380,7 +399,8 @@ async def test_PL_750_ten_thousand_waits_are_told_once_a_minute(world, capsys):
     assert capsys.readouterr().out.count("image cannot be resolved") == 1
 
 
-async def test_PL_212_an_image_that_is_never_pulled_is_asked_once_and_then_neutral(world):
+async def test_an_image_that_is_never_pulled_is_asked_once_and_then_neutral(world):
+    """PL-212."""
     world.registry.set("local:1", error="not-found")
     world.registry.know("app:1", "linux/arm64")
     document = pod("app:1", "local:1", gated=True)
@@ -391,7 +411,8 @@ async def test_PL_212_an_image_that_is_never_pulled_is_asked_once_and_then_neutr
     assert world.registry.count("local:1") == 1
 
 
-async def test_PL_210_PL_404_always_is_checked_after_the_pod_was_seen(world):
+async def test_always_is_checked_after_the_pod_was_seen(world):
+    """PL-210, PL-404."""
     world.registry.know("app:1", "linux/amd64", age=60)
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1", pull="Always")
@@ -399,7 +420,8 @@ async def test_PL_210_PL_404_always_is_checked_after_the_pod_was_seen(world):
     assert world.api.architectures(key) == ["arm64"]
 
 
-async def test_PL_404_a_digest_is_not_checked_again(world):
+async def test_a_digest_is_not_checked_again(world):
+    """PL-404."""
     image = "app@sha256:" + "a" * 64
     world.registry.know(image, "linux/amd64")
     key = await world.create(image, pull="Always")
@@ -407,7 +429,8 @@ async def test_PL_404_a_digest_is_not_checked_again(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
-async def test_PL_407_an_old_reading_stands_in_while_the_registry_is_away(world):
+async def test_an_old_reading_stands_in_while_the_registry_is_away(world):
+    """PL-407."""
     world.registry.know("app:1", "linux/s390x", age=3600)
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
@@ -416,7 +439,8 @@ async def test_PL_407_an_old_reading_stands_in_while_the_registry_is_away(world)
     assert json.loads(world.api.pods[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])["stale"] is True
 
 
-async def test_PL_407_for_always_the_old_reading_counts_only_when_the_window_ends(world):
+async def test_for_always_the_old_reading_counts_only_when_the_window_ends(world):
+    """PL-407."""
     world.registry.know("app:1", "linux/s390x", age=3600)
     world.registry.set("app:1", error="network")
     key = await world.create("app:1", pull="Always")
@@ -426,7 +450,8 @@ async def test_PL_407_for_always_the_old_reading_counts_only_when_the_window_end
     assert world.api.architectures(key) == ["s390x"]
 
 
-async def test_PL_407_a_reading_that_is_too_old_for_the_policy_does_not_stand_in(worlds):
+async def test_a_reading_that_is_too_old_for_the_policy_does_not_stand_in(worlds):
+    """PL-407."""
     world = worlds(policy={"images": {"staleFor": "30m"}})
     world.registry.know("app:1", "linux/s390x", age=3600)
     world.registry.set("app:1", error="network")
@@ -435,7 +460,8 @@ async def test_PL_407_a_reading_that_is_too_old_for_the_policy_does_not_stand_in
     assert world.api.is_gated(key)
 
 
-async def test_PL_217_two_images_that_exclude_each_other_need_no_third(world):
+async def test_two_images_that_exclude_each_other_need_no_third(world):
+    """PL-217."""
     world.registry.know("one:1", "linux/amd64", kind="image")
     world.registry.know("two:1", "linux/arm64", kind="image")
     world.registry.set("three:1", error="network")
@@ -444,7 +470,8 @@ async def test_PL_217_two_images_that_exclude_each_other_need_no_third(world):
     assert world.told.reasons == ["NoSupportedArchitecturesFound"]
 
 
-async def test_RG_046_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(world):
+async def test_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(world):
+    """RG-046."""
     world.registry.set("bundle:1", "linux/amd64", "linux/s390x")
     neutral = Inspection(parse("bundle:1"), Status.NEUTRAL, kind="index", neutral_reason="operator-bundle")
     world.registry.bundles["docker.io/library/bundle:1"] = neutral
@@ -454,7 +481,8 @@ async def test_RG_046_before_a_pod_is_impossible_its_indexes_are_looked_at_for_b
     assert world.api.architectures(key) == ["arm64"]
 
 
-async def test_RG_046_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
+async def test_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
+    """RG-046."""
     world.registry.know("one:1", "linux/amd64", "linux/s390x")
     world.registry.know("two:1", "linux/arm64", "linux/ppc64le")
     key = await world.create("one:1", "two:1")
@@ -466,7 +494,8 @@ async def test_RG_046_indexes_that_are_no_bundles_leave_the_pod_impossible(world
 # -- policies for what stays unresolved --------------------------------------------------------------------------------
 
 
-async def test_PL_334_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minutes(worlds):
+async def test_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minutes(worlds):
+    """PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -486,7 +515,8 @@ async def test_PL_334_held_pods_are_told_of_once_an_hour_and_asked_for_every_fiv
     assert world.controller.held == 0
 
 
-async def test_PL_334_a_change_of_policy_releases_a_held_pod_at_once(worlds):
+async def test_a_change_of_policy_releases_a_held_pod_at_once(worlds):
+    """PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -496,7 +526,8 @@ async def test_PL_334_a_change_of_policy_releases_a_held_pod_at_once(worlds):
     assert not world.api.is_gated(key)
 
 
-async def test_PL_334_a_change_of_policy_asks_again_for_held_images(worlds):
+async def test_a_change_of_policy_asks_again_for_held_images(worlds):
+    """PL-334."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="not-found")
     await world.create("app:1")
@@ -507,7 +538,8 @@ async def test_PL_334_a_change_of_policy_asks_again_for_held_images(worlds):
     assert world.registry.count("app:1") == asked + 1
 
 
-async def test_PL_230_a_hold_limit_ends_in_a_release(worlds):
+async def test_a_hold_limit_ends_in_a_release(worlds):
+    """PL-230."""
     world = worlds(policy={"onUnresolved": {"action": "hold", "holdLimit": "10m"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -517,7 +549,8 @@ async def test_PL_230_a_hold_limit_ends_in_a_release(worlds):
     assert not world.api.is_gated(key)
 
 
-async def test_PL_230_what_is_known_constrains_when_the_rest_cannot_be_resolved(world):
+async def test_what_is_known_constrains_when_the_rest_cannot_be_resolved(world):
+    """PL-230."""
     world.registry.know("known:1", "linux/amd64", "linux/arm64")
     world.registry.set("app:1", error="not-found")
     key = await world.create("known:1", "app:1")
@@ -526,7 +559,8 @@ async def test_PL_230_what_is_known_constrains_when_the_rest_cannot_be_resolved(
     assert world.api.labels(key)[names.NODE_AFFINITY_LABEL] == names.SET
 
 
-async def test_PL_520_while_placement_is_switched_off_holding_becomes_releasing(worlds):
+async def test_while_placement_is_switched_off_holding_becomes_releasing(worlds):
+    """PL-520."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
@@ -542,14 +576,16 @@ async def test_PL_520_while_placement_is_switched_off_holding_becomes_releasing(
 # -- credentials -------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_422_public_images_that_are_known_cost_no_secret(world):
+async def test_public_images_that_are_known_cost_no_secret(world):
+    """PL-422."""
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", secrets=["pull"])
     assert not world.api.is_gated(key)
     assert world.reader.gets.total() == 0
 
 
-async def test_PL_421_PL_800_a_secret_is_read_once_for_many_pods(world):
+async def test_a_secret_is_read_once_for_many_pods(world):
+    """PL-421, PL-800."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull")
@@ -560,7 +596,8 @@ async def test_PL_421_PL_800_a_secret_is_read_once_for_many_pods(world):
     assert world.reader.gets["team", "pull"] == 1
 
 
-async def test_PL_333_a_secret_that_appears_is_seen_at_the_next_attempt(world):
+async def test_a_secret_that_appears_is_seen_at_the_next_attempt(world):
+    """PL-333."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     key = await world.create("registry.example/app:1", secrets=["pull"])
@@ -571,7 +608,8 @@ async def test_PL_333_a_secret_that_appears_is_seen_at_the_next_attempt(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
-async def test_PL_333_a_secret_that_is_corrected_is_seen_at_the_next_attempt(world):
+async def test_a_secret_that_is_corrected_is_seen_at_the_next_attempt(world):
+    """PL-333."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="other.example")
@@ -583,7 +621,8 @@ async def test_PL_333_a_secret_that_is_corrected_is_seen_at_the_next_attempt(wor
     assert world.api.architectures(key) == ["amd64"]
 
 
-async def test_PL_333_a_changed_global_secret_is_used_at_once(world):
+async def test_a_changed_global_secret_is_used_at_once(world):
+    """PL-333."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     key = await world.create("registry.example/app:1")
@@ -596,7 +635,8 @@ async def test_PL_333_a_changed_global_secret_is_used_at_once(world):
     assert world.api.architectures(key) == ["amd64"]
 
 
-async def test_PL_422_a_missing_secret_is_named_in_the_event_of_the_failure(world):
+async def test_a_missing_secret_is_named_in_the_event_of_the_failure(world):
+    """PL-422."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     await world.create("registry.example/app:1", secrets=["pull"])
@@ -605,7 +645,8 @@ async def test_PL_422_a_missing_secret_is_named_in_the_event_of_the_failure(worl
     assert "pull secret team/pull does not exist" in warning.note
 
 
-async def test_PL_850_a_secret_is_in_no_event_label_annotation_or_log(world, capsys):
+async def test_a_secret_is_in_no_event_label_annotation_or_log(world, capsys):
+    """PL-850."""
     image = world.registry.set("registry.example/app:1", "linux/amd64")
     world.registry.needs_credentials.add(image)
     world.reader.put("team", "pull", host="other.example", password=MARKER)
@@ -619,7 +660,8 @@ async def test_PL_850_a_secret_is_in_no_event_label_annotation_or_log(world, cap
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_710_PL_900_row_7_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
+async def test_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
+    """PL-710, PL-900 row 7."""
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/amd64")
     await world.create("app:1")
@@ -639,7 +681,8 @@ async def test_PL_710_PL_900_row_7_a_pod_gated_for_two_seconds_gets_the_gate_eve
         ("full", ["ArchAwareSchedGateAdded", "ArchAwarePredicateSet", "ArchAwareSchedGateRemovalSuccess"]),
     ],
 )
-async def test_PL_710_PL_800_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
+async def test_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
+    """PL-710, PL-800."""
     world = worlds(policy={"events": level})
     world.registry.know("app:1", "linux/amd64")
     await world.create("app:1")
@@ -655,7 +698,8 @@ async def test_PL_710_PL_800_events_of_a_pod_that_is_placed_at_once(worlds, leve
     [Forbidden(403, reason="Forbidden", message="cannot patch"), refused_by_validation()],
     ids=["forbidden", "validation"],
 )
-async def test_PL_305_a_refusal_is_told_and_after_the_window_the_affinity_is_left_out(worlds, refusal):
+async def test_a_refusal_is_told_and_after_the_window_the_affinity_is_left_out(worlds, refusal):
+    """PL-305."""
     world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refusal
@@ -675,7 +719,8 @@ async def test_PL_305_a_refusal_is_told_and_after_the_window_the_affinity_is_lef
     assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 1
 
 
-async def test_PL_305_a_refusal_is_told_again_every_five_minutes(worlds):
+async def test_a_refusal_is_told_again_every_five_minutes(worlds):
+    """PL-305."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
@@ -685,7 +730,8 @@ async def test_PL_305_a_refusal_is_told_again_every_five_minutes(worlds):
     assert world.controller.held == 1
 
 
-async def test_PL_306_an_api_server_that_is_away_delays_and_loses_nothing(world):
+async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):
+    """PL-306."""
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = ConnectionFailed("refused", verb="patch", resource="pods")
     key = await world.create("app:1")
@@ -697,7 +743,8 @@ async def test_PL_306_an_api_server_that_is_away_delays_and_loses_nothing(world)
     assert world.api.architectures(key) == ["amd64"]
 
 
-async def test_PL_306_a_bug_met_in_an_image_is_a_passing_failure_of_that_pod(world):
+async def test_a_bug_met_in_an_image_is_a_passing_failure_of_that_pod(world):
+    """PL-306."""
     world.registry.set("app:1", raises=RuntimeError("bug"))
     key = await world.create("app:1")
     await world.run(60)
@@ -720,7 +767,8 @@ class Faulty:
         raise RuntimeError("bug")
 
 
-async def test_PL_306_a_bug_in_a_pass_neither_spins_nor_keeps_the_pod_for_ever(world):
+async def test_a_bug_in_a_pass_neither_spins_nor_keeps_the_pod_for_ever(world):
+    """PL-306."""
     faulty = world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
     await world.run(100)
@@ -731,7 +779,8 @@ async def test_PL_306_a_bug_in_a_pass_neither_spins_nor_keeps_the_pod_for_ever(w
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
 
 
-async def test_PL_306_a_bug_does_not_release_what_is_to_be_held(worlds):
+async def test_a_bug_does_not_release_what_is_to_be_held(worlds):
+    """PL-306."""
     world = worlds(policy={"onUnresolved": {"action": "hold"}})
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
@@ -740,7 +789,8 @@ async def test_PL_306_a_bug_does_not_release_what_is_to_be_held(worlds):
     assert world.controller.held == 1
 
 
-async def test_PL_750_an_invalid_reference_is_final_at_once_and_quoted(world):
+async def test_an_invalid_reference_is_final_at_once_and_quoted(world):
+    """PL-750."""
     key = await world.create("Upper/Case:1")
     assert not world.api.is_gated(key)
     (warning,) = world.told.warnings
@@ -750,7 +800,8 @@ async def test_PL_750_an_invalid_reference_is_final_at_once_and_quoted(world):
 # -- standbys ----------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_530_a_standby_places_what_the_leader_leaves_after_a_second_and_tells_nothing(worlds):
+async def test_a_standby_places_what_the_leader_leaves_after_a_second_and_tells_nothing(worlds):
+    """PL-530."""
     world = worlds(leading=False)
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
@@ -761,7 +812,8 @@ async def test_PL_530_a_standby_places_what_the_leader_leaves_after_a_second_and
     assert world.told.events == []
 
 
-async def test_PL_530_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
+async def test_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
+    """PL-530."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     world.registry.know("other:1", "linux/amd64")
@@ -771,7 +823,8 @@ async def test_PL_530_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
     assert world.api.patches == []
 
 
-async def test_PL_530_a_new_leader_takes_over_what_waits(worlds):
+async def test_a_new_leader_takes_over_what_waits(worlds):
+    """PL-530."""
     world = worlds(leading=False)
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
@@ -782,7 +835,8 @@ async def test_PL_530_a_new_leader_takes_over_what_waits(worlds):
     assert not world.api.is_gated(key)
 
 
-async def test_PL_530_of_leader_and_standby_only_one_patch_wins(worlds):
+async def test_of_leader_and_standby_only_one_patch_wins(worlds):
+    """PL-530."""
     api = FakeApi()
     leader = worlds(api=api)
     standby = worlds(leading=False, api=api)
@@ -799,7 +853,8 @@ async def test_PL_530_of_leader_and_standby_only_one_patch_wins(worlds):
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-async def test_PL_700_PL_702_what_is_counted_for_a_placed_pod(world):
+async def test_what_is_counted_for_a_placed_pod(world):
+    """PL-700, PL-702."""
     world.registry.seconds = 3.0
     world.registry.set("app:1", "linux/amd64")
     await world.create("app:1")
@@ -814,7 +869,8 @@ async def test_PL_700_PL_702_what_is_counted_for_a_placed_pod(world):
     assert value(metrics, "polyarch_placement_decisions_total", **labels) == 1
 
 
-async def test_PL_403_one_host_that_hangs_does_not_keep_the_others_waiting(world):
+async def test_one_host_that_hangs_does_not_keep_the_others_waiting(world):
+    """PL-403."""
     hanging = [f"slow.example/app-{number}:1" for number in range(400)]
 
     def hang(reference):

@@ -1,4 +1,4 @@
-"""Facts are compiled once per change, complete only when all that counts is known, and optional watches end (PL-301)."""
+"""Facts are compiled once per change and complete only when all that counts is known; optional watches end (PL-301)."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -33,7 +33,8 @@ async def settled():
         await asyncio.sleep(0)
 
 
-async def test_PL_301_nothing_is_ready_before_configuration_is_known(watches):
+async def test_nothing_is_ready_before_configuration_is_known(watches):
+    """PL-301."""
     facts = ClusterFacts(watches, operator_namespace=OPERATOR)
     for plural in ("clusterpodplacementconfigs", "podplacementconfigs", "placementpolicies"):
         assert not facts.is_ready
@@ -43,7 +44,8 @@ async def test_PL_301_nothing_is_ready_before_configuration_is_known(watches):
     assert facts.cppc is None
 
 
-async def test_PL_042_namespaces_are_watched_only_while_the_policy_has_overrides(watches):
+async def test_namespaces_are_watched_only_while_the_policy_has_overrides(watches):
+    """PL-042."""
     facts = facts_of(watches)
     async with running(facts):
         assert watches.owned["namespaces"] == 0
@@ -56,7 +58,8 @@ async def test_PL_042_namespaces_are_watched_only_while_the_policy_has_overrides
     assert watches.owned["namespaces"] == 1
 
 
-async def test_PL_301_with_overrides_the_namespaces_have_to_be_known_before_anything_is_decided(watches):
+async def test_with_overrides_the_namespaces_have_to_be_known_before_anything_is_decided(watches):
+    """PL-301."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     told = []
     facts.on_change(told.append)
@@ -72,7 +75,8 @@ async def test_PL_301_with_overrides_the_namespaces_have_to_be_known_before_anyt
         assert told == ["team", None]
 
 
-async def test_PL_042_the_first_override_that_matches_the_namespace_counts(watches):
+async def test_the_first_override_that_matches_the_namespace_counts(watches):
+    """PL-042."""
     facts = facts_of(watches, policy={"mode": "enforce", "overrides": OVERRIDES})
     async with running(facts):
         watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
@@ -82,13 +86,15 @@ async def test_PL_042_the_first_override_that_matches_the_namespace_counts(watch
         assert facts.of("other").settings.mode == "enforce"
 
 
-async def test_PL_117_a_namespace_that_is_not_known_yet_gives_provisional_settings(watches):
+async def test_a_namespace_that_is_not_known_yet_gives_provisional_settings(watches):
+    """PL-117."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     assert facts.of("team").settings.provisional
     assert not facts_of(FakeWatches()).of("team").settings.provisional
 
 
-async def test_PL_044_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
+async def test_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
+    """PL-044."""
     facts = facts_of(watches, policy={"overrides": OVERRIDES})
     told = []
     async with running(facts):
@@ -101,7 +107,8 @@ async def test_PL_044_a_change_of_namespace_labels_is_told_for_that_namespace(wa
     assert told == ["team"]
 
 
-async def test_PL_218_nodes_are_watched_only_while_node_aware(watches):
+async def test_nodes_are_watched_only_while_node_aware(watches):
+    """PL-218."""
     facts = facts_of(watches)
     async with running(facts):
         assert watches.owned["nodes"] == 0
@@ -116,7 +123,8 @@ async def test_PL_218_nodes_are_watched_only_while_node_aware(watches):
         assert not facts.of("team").settings.provisional
 
 
-async def test_PL_218_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(watches):
+async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(watches):
+    """PL-218."""
     facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
     async with running(facts):
         nodes = watches["nodes"]
@@ -136,7 +144,8 @@ async def test_PL_218_nodes_that_are_being_deleted_do_not_count_and_a_change_is_
         assert told == [None], "a further node of a known architecture changes nothing"
 
 
-async def test_PL_044_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watches):
+async def test_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watches):
+    """PL-044."""
     facts = facts_of(watches)
     told = []
     facts.on_change(told.append)
@@ -154,7 +163,8 @@ async def test_PL_044_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_n
     assert facts.of("other").sources == ()
 
 
-async def test_PL_107_PL_520_a_cppc_that_is_being_deleted_or_gone_means_deprovisioning(watches):
+async def test_a_cppc_that_is_being_deleted_or_gone_means_deprovisioning(watches):
+    """PL-107, PL-520."""
     facts = facts_of(watches)
     assert not facts.is_deprovisioning
     deleting = {"name": "cluster", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}

@@ -45,7 +45,8 @@ async def candidates(credentials) -> list[str]:
     return passwords(await credentials.store.candidates(IMAGE, REGISTRY))
 
 
-async def test_PL_421_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, api, clock):
+async def test_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, api, clock):
+    """PL-421."""
     api.put("team", "pull", password="one")
     assert await candidates(await secrets.get(PULL)) == ["one"]
     clock.advance(599)
@@ -57,7 +58,8 @@ async def test_PL_421_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, ap
     assert api.gets["team", "pull"] == 2
 
 
-async def test_PL_421_an_absent_secret_is_asked_for_again_after_thirty_seconds(secrets, api, clock):
+async def test_an_absent_secret_is_asked_for_again_after_thirty_seconds(secrets, api, clock):
+    """PL-421."""
     assert (await secrets.get(PULL)).problems == ("pull secret team/pull does not exist",)
     clock.advance(29)
     await secrets.get(PULL)
@@ -67,7 +69,8 @@ async def test_PL_421_an_absent_secret_is_asked_for_again_after_thirty_seconds(s
     assert await candidates(await secrets.get(PULL)) == ["s3cr3t"]
 
 
-async def test_PL_421_pods_that_come_together_share_one_request(secrets, api, clock):
+async def test_pods_that_come_together_share_one_request(secrets, api, clock):
+    """PL-421."""
     api.put("team", "pull")
     api.wait = asyncio.Event()
     waiting = [asyncio.create_task(secrets.get(PULL)) for _ in range(50)]
@@ -79,7 +82,8 @@ async def test_PL_421_pods_that_come_together_share_one_request(secrets, api, cl
     assert await candidates(waiting[1].result()) == ["s3cr3t"]
 
 
-async def test_PL_421_with_secret_access_none_no_secret_is_read_and_the_pod_is_told_so(secrets, api):
+async def test_with_secret_access_none_no_secret_is_read_and_the_pod_is_told_so(secrets, api):
+    """PL-421."""
     api.put("team", "pull")
     await secrets.get(PULL)
     secrets.allow(False)
@@ -89,7 +93,8 @@ async def test_PL_421_with_secret_access_none_no_secret_is_read_and_the_pod_is_t
     assert api.gets["team", "pull"] == 1
 
 
-async def test_PL_421_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, clock):
+async def test_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, clock):
+    """PL-421."""
     api.put("team", "pull")
     await secrets.get(PULL)
     read_at = clock.monotonic()
@@ -108,7 +113,8 @@ async def test_PL_421_a_secret_read_after_the_refusal_is_not_read_again(secrets,
     ],
     ids=["no right to read it", "API server away"],
 )
-async def test_PL_422_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, clock, failure, problem):
+async def test_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, clock, failure, problem):
+    """PL-422."""
     api.content["team", "pull"] = failure
     api.put("team", "second", password="other")
     credentials = await secrets.get(PullSource("team", ("pull", "second")))
@@ -128,13 +134,15 @@ async def test_PL_422_a_secret_that_cannot_be_read_is_skipped_and_named(secrets,
     ],
     ids=["foreign type", "wrong key", "empty"],
 )
-def test_PL_422_what_is_wrong_with_a_secret_is_said_without_its_content(secret, problem):
+def test_what_is_wrong_with_a_secret_is_said_without_its_content(secret, problem):
+    """PL-422."""
     document, said = document_of(secret, "team/pull")
     assert document is None
     assert said == f"pull secret team/pull {problem}"
 
 
-async def test_PL_422_a_secret_that_is_not_json_is_named_without_its_content(secrets, api):
+async def test_a_secret_that_is_not_json_is_named_without_its_content(secrets, api):
+    """PL-422."""
     broken = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": f"{{{MARKER}".encode()})
     api.content["team", "pull"] = broken
     credentials = await secrets.get(PULL)
@@ -143,13 +151,15 @@ async def test_PL_422_a_secret_that_is_not_json_is_named_without_its_content(sec
     assert MARKER not in problem
 
 
-def test_PL_850_no_text_of_a_secret_shows_its_content():
+def test_no_text_of_a_secret_shows_its_content():
+    """PL-850."""
     secret = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": MARKER.encode()})
     document, _ = document_of(secret, "team/pull")
     assert MARKER not in f"{secret!r} {document!r} {document}"
 
 
-async def test_PL_422_a_lazy_store_reads_the_secret_only_when_a_registry_wants_credentials(secrets, api):
+async def test_a_lazy_store_reads_the_secret_only_when_a_registry_wants_credentials(secrets, api):
+    """PL-422."""
     api.put("team", "pull")
     store = secrets.lazy(PULL)
     assert store.cached_candidates(IMAGE, REGISTRY) is None
@@ -159,7 +169,8 @@ async def test_PL_422_a_lazy_store_reads_the_secret_only_when_a_registry_wants_c
     assert passwords(store.cached_candidates(IMAGE, REGISTRY)) == ["s3cr3t"]
 
 
-async def test_PL_420_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_last(secrets, api):
+async def test_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_last(secrets, api):
+    """PL-420."""
     api.put("team", "pull", password="own")
     body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
     secrets.set_global([Document("secret openshift-config/pull-secret", msgspec.json.encode(body))])
@@ -179,14 +190,16 @@ async def test_PL_420_the_pods_own_secrets_come_before_the_global_one_and_anonym
     ],
     ids=["auth", "username and password", "identity token", "registry token"],
 )
-async def test_PL_420_PL_900_row_12_every_kind_of_entry_works(secrets, api, entry, what):
+async def test_every_kind_of_entry_works(secrets, api, entry, what):
+    """PL-420, PL-900 row 12."""
     body = msgspec.json.encode({"auths": {"registry.example": entry}})
     api.content["team", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
     first, *_ = await (await secrets.get(PULL)).store.candidates(IMAGE, REGISTRY)
     assert getattr(first, what)
 
 
-async def test_PL_423_PL_900_row_13_a_deleted_global_secret_is_gone_at_once(secrets):
+async def test_a_deleted_global_secret_is_gone_at_once(secrets):
+    """PL-423, PL-900 row 13."""
     body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
     nothing = PullSource("team", ())
     secrets.set_global([Document("secret ns/global", msgspec.json.encode(body))])
@@ -195,7 +208,8 @@ async def test_PL_423_PL_900_row_13_a_deleted_global_secret_is_gone_at_once(secr
     assert await candidates(await secrets.get(nothing)) == []
 
 
-async def test_PL_331_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
+async def test_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
+    """PL-331."""
     api.put("one", "pull", password="same")
     api.put("two", "pull", password="same")
     api.put("three", "pull", password="different")
@@ -207,7 +221,8 @@ async def test_PL_331_pods_with_equal_secrets_share_and_others_do_not(secrets, a
     assert missing.fingerprint == none.fingerprint == ""
 
 
-def test_PL_420_the_names_of_a_pod_in_order_without_repetition():
+def test_the_names_of_a_pod_in_order_without_repetition():
+    """PL-420."""
     pod = msgspec.convert(
         {"metadata": {}, "spec": {"imagePullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}, {}]}}, Pod
     )

@@ -1,4 +1,4 @@
-"""Parked pods share attempts, are woken when it matters, and cause no more requests than promised (PL-330 to PL-335)."""
+"""Parked pods share attempts, are woken when it matters, and cause no more requests than promised (PL-330 – PL-335)."""
 
 import pytest
 from placement_world import failed, resolved
@@ -57,7 +57,8 @@ def room():
 APP = ImageKey("docker.io/library/app:1", "")
 
 
-def test_PL_331_PL_403_five_hundred_pods_cause_one_attempt(room):
+def test_five_hundred_pods_cause_one_attempt(room):
+    """PL-331, PL-403."""
     for number in range(500):
         room.park(f"pod-{number}", "app:1")
     assert room.attempts() == [APP]
@@ -66,13 +67,15 @@ def test_PL_331_PL_403_five_hundred_pods_cause_one_attempt(room):
     assert len(room.woken) == 500
 
 
-def test_PL_331_an_image_is_attempted_for_each_credential(room):
+def test_an_image_is_attempted_for_each_credential(room):
+    """PL-331."""
     room.park("a", room.want("app:1", "one"))
     room.park("b", room.want("app:1", "two"))
     assert {key.credential for key in room.attempts()} == {"one", "two"}
 
 
-def test_PL_331_delays_double_up_to_fifteen_seconds(room):
+def test_delays_double_up_to_fifteen_seconds(room):
+    """PL-331."""
     room.park("a", "app:1")
     delays = []
     for _ in range(7):
@@ -83,7 +86,8 @@ def test_PL_331_delays_double_up_to_fifteen_seconds(room):
     assert delays == [1, 2, 4, 8, 15, 15, 15]
 
 
-def test_PL_331_a_registry_that_says_when_is_not_asked_before(room):
+def test_a_registry_that_says_when_is_not_asked_before(room):
+    """PL-331."""
     room.park("a", "app:1")
     room.attempts()
     room.fail(APP, "rate-limited", retry_after=40.0)
@@ -93,7 +97,8 @@ def test_PL_331_a_registry_that_says_when_is_not_asked_before(room):
     assert room.next_in(APP) == 20
 
 
-def test_PL_331_retries_pass_over_what_is_remembered(room):
+def test_retries_pass_over_what_is_remembered(room):
+    """PL-331."""
     room.park("a", "app:1")
     assert room.waiting.start(APP).fresh is False
     room.fail(APP, "not-found")
@@ -103,7 +108,8 @@ def test_PL_331_retries_pass_over_what_is_remembered(room):
     assert ask.failed_with == "absent"
 
 
-def test_PL_331_a_new_pod_causes_an_attempt_at_once_if_the_last_is_older_than_five_seconds(room):
+def test_a_new_pod_causes_an_attempt_at_once_if_the_last_is_older_than_five_seconds(room):
+    """PL-331."""
     room.park("a", "app:1")
     for wait in (0, 1, 2, 4):
         room.clock.advance(wait)
@@ -118,7 +124,8 @@ def test_PL_331_a_new_pod_causes_an_attempt_at_once_if_the_last_is_older_than_fi
     assert room.next_in(APP) == 0
 
 
-def test_PL_331_a_success_on_a_host_wakes_the_other_images_within_a_second(room):
+def test_a_success_on_a_host_wakes_the_other_images_within_a_second(room):
+    """PL-331."""
     other = ImageKey("docker.io/library/other:1", "")
     elsewhere = ImageKey("quay.io/team/app:1", "")
     room.park("a", "app:1", "other:1", "quay.io/team/app:1")
@@ -135,7 +142,8 @@ def test_PL_331_a_success_on_a_host_wakes_the_other_images_within_a_second(room)
     assert room.next_in(elsewhere) == 15
 
 
-def test_PL_331_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_host(room):
+def test_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_host(room):
+    """PL-331."""
     missing = ImageKey("docker.io/library/missing:1", "")
     room.park("a", "app:1", "missing:1")
     room.attempts()
@@ -144,7 +152,8 @@ def test_PL_331_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_h
     assert room.next_in(missing) == 1
 
 
-def test_PL_306_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
+def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
+    """PL-306."""
     broken = ImageKey("docker.io/library/broken:1", "")
     room.park("a", "broken:1")
     attempts = 0
@@ -161,7 +170,8 @@ def test_PL_306_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(
     assert attempts <= 2 * 7, "each regular turn may be followed by one that a success brought about"
 
 
-def test_PL_330_pods_are_woken_when_the_class_of_the_failure_changes_and_not_by_each_failure(room):
+def test_pods_are_woken_when_the_class_of_the_failure_changes_and_not_by_each_failure(room):
+    """PL-330."""
     room.park("a", "app:1")
     woken = []
     for code in ("network", "timeout", "server-error", "not-found", "not-found"):
@@ -172,7 +182,8 @@ def test_PL_330_pods_are_woken_when_the_class_of_the_failure_changes_and_not_by_
     assert woken == [1, 1, 1, 2, 2]
 
 
-def test_PL_334_images_that_only_held_pods_wait_for_are_asked_every_five_minutes(room):
+def test_images_that_only_held_pods_wait_for_are_asked_every_five_minutes(room):
+    """PL-334."""
     room.park("a", room.want("app:1", held=True))
     room.attempts()
     room.fail(APP)
@@ -182,7 +193,8 @@ def test_PL_334_images_that_only_held_pods_wait_for_are_asked_every_five_minutes
     assert room.next_in(APP) == 0.5
 
 
-def test_PL_334_a_pod_that_is_not_held_brings_the_usual_delays_back(room):
+def test_a_pod_that_is_not_held_brings_the_usual_delays_back(room):
+    """PL-334."""
     room.park("a", room.want("app:1", held=True))
     room.attempts()
     room.fail(APP)
@@ -191,7 +203,8 @@ def test_PL_334_a_pod_that_is_not_held_brings_the_usual_delays_back(room):
     assert room.next_in(APP) == 1
 
 
-def test_PL_334_a_success_with_another_credential_wakes_the_held_pod(room):
+def test_a_success_with_another_credential_wakes_the_held_pod(room):
+    """PL-334."""
     other = ImageKey(APP.reference, "other")
     room.park("a", room.want("app:1", held=True))
     room.attempts()
@@ -202,7 +215,8 @@ def test_PL_334_a_success_with_another_credential_wakes_the_held_pod(room):
     assert room.next_in(APP) == 0.5
 
 
-def test_PL_404_an_answer_from_before_the_pod_is_not_what_always_wants(room):
+def test_an_answer_from_before_the_pod_is_not_what_always_wants(room):
+    """PL-404."""
     room.park("a", "app:1")
     room.attempts()
     room.clock.advance(3)
@@ -217,7 +231,8 @@ def test_PL_404_an_answer_from_before_the_pod_is_not_what_always_wants(room):
     assert Key("team", "b") in room.woken
 
 
-def test_PL_404_a_digest_needs_no_later_check(room):
+def test_a_digest_needs_no_later_check(room):
+    """PL-404."""
     image = "app@sha256:" + "a" * 64
     room.park("a", room.want(image, not_before=50.0))
     (key,) = room.attempts()
@@ -225,7 +240,8 @@ def test_PL_404_a_digest_needs_no_later_check(room):
     assert room.woken == [Key("team", "a")]
 
 
-def test_RG_110_an_answer_that_has_become_old_while_the_pod_waited_is_asked_for_again(room):
+def test_an_answer_that_has_become_old_while_the_pod_waited_is_asked_for_again(room):
+    """RG-110."""
     room.park("a", "app:1", "other:1")
     room.attempts()
     room.succeed(APP)
@@ -234,7 +250,8 @@ def test_RG_110_an_answer_that_has_become_old_while_the_pod_waited_is_asked_for_
     assert APP in room.attempts()
 
 
-def test_PL_302_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits(room):
+def test_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits(room):
+    """PL-302."""
     room.park("a", "app:1")
     room.park("b", "app:1")
     room.waiting.leave(Key("team", "a"))
@@ -244,7 +261,8 @@ def test_PL_302_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits
     assert room.attempts() == []
 
 
-def test_PL_302_an_answer_for_pods_that_have_gone_is_dropped(room):
+def test_an_answer_for_pods_that_have_gone_is_dropped(room):
+    """PL-302."""
     room.park("a", "app:1")
     room.attempts()
     room.waiting.leave(Key("team", "a"))
@@ -253,13 +271,15 @@ def test_PL_302_an_answer_for_pods_that_have_gone_is_dropped(room):
     assert room.woken == []
 
 
-def test_PL_302_a_pod_waits_for_what_it_was_parked_on_last(room):
+def test_a_pod_waits_for_what_it_was_parked_on_last(room):
+    """PL-302."""
     room.park("a", "app:1", "other:1")
     room.park("a", "other:1")
     assert [lookup.key.reference for lookup in room.waiting.lookups()] == ["docker.io/library/other:1"]
 
 
-def test_PL_330_an_image_that_does_not_say_its_architecture_is_final_for_who_waits(room):
+def test_an_image_that_does_not_say_its_architecture_is_final_for_who_waits(room):
+    """PL-330."""
     room.park("a", "app:1")
     room.attempts()
     room.waiting.finish(APP, Inspection(parse("app:1"), Status.UNKNOWN))
@@ -267,7 +287,8 @@ def test_PL_330_an_image_that_does_not_say_its_architecture_is_final_for_who_wai
     assert room.waiting.find(APP).failure == "unknown"
 
 
-def test_PL_335_a_registry_that_is_away_for_thirty_seconds_is_asked_at_most_twelve_times(room):
+def test_a_registry_that_is_away_for_thirty_seconds_is_asked_at_most_twelve_times(room):
+    """PL-335."""
     room.park("a", "app:1")
     attempts = 0
     while room.clock.monotonic() < 30:
