@@ -7,7 +7,7 @@ differs, and a delete for everything that vanished meanwhile. An object that the
 same instance.
 
 Within one list or stream, order between objects means nothing here. For one object, a version older than the one
-known, or than its deletion, is ignored; so events that come twice do no harm.
+known, than its deletion or than the list is ignored; so events that come twice do no harm.
 """
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -48,6 +48,7 @@ class Store(Generic[T]):
         self._functions: dict[str, IndexFunction[T]] = {}
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {}
         self._graves: dict[Key, str] = {}
+        self._listed_at = ""
         self._list: dict[Key, T] | None = None
         self._list_graves: dict[Key, str] = {}
         self._listed = False
@@ -109,7 +110,8 @@ class Store(Generic[T]):
                         self._list[key] = object_
             case Init():
                 self._list, self._list_graves = {}, {}
-            case InitDone():
+            case InitDone(resource_version=version):
+                self._listed_at = version
                 return self._swap()
         return ()
 
@@ -117,7 +119,7 @@ class Store(Generic[T]):
         metadata = object_.metadata
         key = metadata.key
         old = self._objects.get(key)
-        if not _news(metadata.resource_version, old):
+        if not _news(metadata.resource_version, old) or self._in_list(metadata.resource_version):
             return ()
         if old is None:
             if older(metadata.resource_version, self._graves.get(key, "")):
@@ -136,7 +138,7 @@ class Store(Generic[T]):
                 self._list_graves[key] = version
             return ()
         old = self._objects.get(key)
-        if old is not None and older(version, old.metadata.resource_version):
+        if self._in_list(version) or (old is not None and older(version, old.metadata.resource_version)):
             return ()
         self._bury(key, version)
         if old is None:
@@ -167,6 +169,10 @@ class Store(Generic[T]):
         for change in changes:
             self._index(change.key, change.old, change.new)
         return tuple(changes)
+
+    def _in_list(self, version: str) -> bool:
+        """Of before the list, which says what came of it."""
+        return older(version, self._listed_at)
 
     def _bury(self, key: Key, version: str) -> None:
         self._graves.pop(key, None)

@@ -105,7 +105,9 @@ class InitApply(msgspec.Struct, Generic[T], frozen=True):
 
 
 class InitDone(msgspec.Struct, frozen=True, gc=False):
-    """The new list is complete and takes the place of the old."""
+    """The new list is complete and takes the place of the old; it says all that was up to ``resource_version``."""
+
+    resource_version: str = ""
 
 
 class Apply(msgspec.Struct, Generic[T], frozen=True):
@@ -233,7 +235,7 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
         case Streaming(), Removed(key=key, resource_version=removed):
             return state, (Delete(key, removed),)
         case Streaming(), Bookmark(resource_version=version, initial_end=True):
-            return Watching(version, _complete(state.health)), (InitDone(),)
+            return Watching(version, _complete(state.health)), (InitDone(version),)
         case Streaming(), Bookmark():
             return state, ()
         case Streaming(), Ended():
@@ -271,7 +273,7 @@ def _page(state: Empty | Paging, page: Page[T]) -> tuple[State, tuple[Output[T],
         version = state.resource_version
     if page.continue_token:
         return Paging(page.continue_token, version, health), tuple(outputs)
-    outputs.append(InitDone())
+    outputs.append(InitDone(version))
     return Watching(version, _complete(health)), tuple(outputs)
 
 

@@ -159,6 +159,13 @@ def test_kr_040_a_late_duplicate_does_not_bring_the_dead_back(filled):
     assert brief(take(filled, Apply(thing("a", 13, uid="new")))) == [("apply", "a", False)]
 
 
+def test_kr_040_nor_one_from_before_the_list(filled):
+    """KR-040: the list at 20 says that `c` is not there, whatever an event of 15 says."""
+    take(filled, Init(), InitApply(thing("a", 1, app="x")), InitDone("20"))
+    assert take(filled, Apply(thing("c", 15)), Delete(key("a"), "15")) == []
+    assert brief(take(filled, Apply(thing("c", 21)))) == [("apply", "c", False)]
+
+
 def test_kr_040_nor_while_a_streaming_list_is_read(store):
     """KR-040"""
     take(store, Init(), InitApply(thing("a", 5)), InitApply(thing("a", 7)), InitApply(thing("a", 6)))

@@ -59,7 +59,7 @@ def test_kr_010_a_streaming_list_then_the_watch():
     state, outputs = history(
         Empty(), Opened(), Seen(A1), Seen(B1), Bookmark("7"), Bookmark("9", initial_end=True), Seen(A2), Bookmark("20")
     )
-    assert outputs == [Init(), InitApply(A1), InitApply(B1), InitDone(), Apply(A2)]
+    assert outputs == [Init(), InitApply(A1), InitApply(B1), InitDone("9"), Apply(A2)]
     assert request_for(state) == Ask("watch", resource_version="20")
 
 
@@ -71,14 +71,14 @@ def test_kr_010_pages_then_the_watch():
     assert outputs == (Init(), InitApply(A1))
     assert request_for(state) == Ask("page", continue_token="next")
     state, outputs = step(state, Page([B1], "6"))
-    assert outputs == (InitApply(B1), InitDone())
+    assert outputs == (InitApply(B1), InitDone("5"))
     assert request_for(state) == Ask("watch", resource_version="5")
 
 
 def test_kr_010_an_empty_list_is_complete_too():
     """KR-010"""
-    assert history(Empty(Health(streaming=False)), Page([], "5"))[1] == [Init(), InitDone()]
-    assert history(Empty(), Opened(), Bookmark("5", initial_end=True))[1] == [Init(), InitDone()]
+    assert history(Empty(Health(streaming=False)), Page([], "5"))[1] == [Init(), InitDone("5")]
+    assert history(Empty(), Opened(), Bookmark("5", initial_end=True))[1] == [Init(), InitDone("5")]
 
 
 @pytest.mark.parametrize("status", [400, 405, 406, 422])
@@ -105,7 +105,7 @@ def test_kr_011_a_streaming_list_that_keeps_breaking_gives_way_to_pages():
 def test_kr_010_a_broken_streaming_list_starts_from_nothing():
     """KR-010: half a list is no list."""
     _, outputs = history(Empty(), Opened(), Seen(A1), Ended(1.0), Opened(), Seen(B1), Bookmark("9", initial_end=True))
-    assert outputs == [Init(), InitApply(A1), Init(), InitApply(B1), InitDone()]
+    assert outputs == [Init(), InitApply(A1), Init(), InitApply(B1), InitDone("9")]
 
 
 def test_kr_010_an_object_deleted_during_the_list_is_not_in_it():
@@ -150,7 +150,7 @@ def test_kr_012_410_between_pages_begins_the_list_again():
     state, outputs = history(Empty(Health(streaming=False)), Page([A1], "5", "next"), Failed(GONE))
     assert request_for(state) == Ask("page")
     state, outputs = step(state, Page([B1], "9"))
-    assert outputs == (Init(), InitApply(B1), InitDone())
+    assert outputs == (Init(), InitApply(B1), InitDone("9"))
 
 
 def test_kr_012_a_page_that_fails_for_now_is_asked_for_again():
