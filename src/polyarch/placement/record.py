@@ -57,7 +57,7 @@ def read(annotations: Mapping[str, str] | None) -> Record | None:
         return None
     try:
         record = _decode(text)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return record if record.v == VERSION else None
 

@@ -1,0 +1,102 @@
+"""Names that are a contract (PL-001 to PL-004): literally those that manifests, alerts and scripts know."""
+
+import pytest
+
+from polyarch.placement import names
+
+M = "multiarch.openshift.io/"
+
+CONTRACT = {
+    "GATE": M + "scheduling-gate",
+    "POD_PLACEMENT_FINALIZER": "finalizers.multiarch.openshift.io/pod-placement",
+    "NO_POD_PLACEMENT_CONFIG_FINALIZER": "finalizers.multiarch.openshift.io/no-pod-placement-config",
+    "ENOEXEC_EVENTS_FINALIZER": "finalizers.multiarch.openshift.io/enoexec-events",
+    "SCHEDULING_GATE_LABEL": M + "scheduling-gate",
+    "NODE_AFFINITY_LABEL": M + "node-affinity",
+    "PREFERRED_NODE_AFFINITY_LABEL": M + "preferred-node-affinity",
+    "SINGLE_ARCH_LABEL": M + "single-arch",
+    "MULTI_ARCH_LABEL": M + "multi-arch",
+    "NO_SUPPORTED_ARCH_LABEL": M + "no-supported-arch",
+    "FALLBACK_ARCH_LABEL": M + "fallback-arch",
+    "IMAGE_INSPECT_ERROR_LABEL": M + "image-inspect-error",
+    "IMAGE_INSPECT_ERROR_COUNT_LABEL": M + "image-inspect-error-count",
+    "EXEC_FORMAT_ERROR_LABEL": M + "exec-format-error",
+    "IMAGE_INSPECT_ERROR_ANNOTATION": M + "image-inspect-error",
+    "PREFERRED_AFFINITY_SOURCES_ANNOTATION": M + "preferred-affinity-sources",
+    "DECISION_ANNOTATION": "polyarch.dev/placement-decision",
+    "SKIP_ANNOTATION": "polyarch.dev/skip-placement",
+    "ENOEXEC_EVENT_ERROR_LABEL": M + "enoexec-event-error",
+    "CONTROLLER": "pod-placement-controller",
+    "WEBHOOK": "pod-placement-web-hook",
+    "ENOEXEC_HANDLER": "enoexec-event-handler-controller",
+    "ENOEXEC_DAEMON": "enoexec-event-daemon",
+    "WEBHOOK_CONFIGURATION": "pod-placement-mutating-webhook-configuration",
+    "POD_WEBHOOK": "pod-placement-scheduling-gate.multiarch.openshift.io",
+    "POD_WEBHOOK_PATH": "/add-pod-scheduling-gate",
+    "CPPC_WEBHOOK": "validate-clusterpodplacementconfig.multiarch.openshift.io",
+    "CPPC_WEBHOOK_PATH": "/validate-multiarch-openshift-io-v1beta1-clusterpodplacementconfig",
+    "PPC_WEBHOOK": "validate-podplacementconfig.multiarch.openshift.io",
+    "PPC_WEBHOOK_PATH": "/validate-multiarch-openshift-io-v1beta1-podplacementconfig",
+    "CONVERSION_PATH": "/convert",
+    "OPERATOR_LEASE": "operator-208d7abd.multiarch.openshift.io",
+    "CONTROLLER_LEASE": "ppc-controllers-208d7abd.multiarch.openshift.io",
+    "ENOEXEC_LEASE": "enoexecevent-controllers-208d7abd.multiarch.openshift.io",
+    "CERTIFICATES_SECRET": "polyarch-certificates",
+    "READINGS_SECRET": "polyarch-image-readings",
+    "OPERAND_LABEL": M + "operand",
+    "OPERAND": "pod-placement-controller",
+    "CONTROLLER_LABEL": "controller",
+}
+
+
+@pytest.mark.parametrize("constant", CONTRACT)
+def test_pl_001_the_name_is_the_one_that_others_know(constant: str) -> None:
+    """PL-001."""
+    assert getattr(names, constant) == CONTRACT[constant]
+
+
+def test_pl_004_every_architecture_with_a_label_has_the_label_of_its_name() -> None:
+    """PL-004."""
+    expected = {name: M + name for name in ("amd64", "arm64", "ppc64le", "s390x")}
+    assert expected == names.ARCHITECTURE_LABELS
+
+
+def test_pl_004_labels_that_placement_owns_are_exactly_those_of_the_table() -> None:
+    """PL-004: A key more would be taken from users, a key less would be left behind as a stale result."""
+    assert {key.removeprefix(M) for key in names.OWN_LABELS} == {
+        "scheduling-gate",
+        "node-affinity",
+        "preferred-node-affinity",
+        "single-arch",
+        "multi-arch",
+        "amd64",
+        "arm64",
+        "ppc64le",
+        "s390x",
+        "no-supported-arch",
+        "fallback-arch",
+        "image-inspect-error",
+        "image-inspect-error-count",
+        "exec-format-error",
+    }
+
+
+def test_pl_004_the_opt_out_is_an_input_and_not_owned() -> None:
+    """PL-004."""
+    assert names.SKIP_ANNOTATION not in names.OWN_ANNOTATIONS
+
+
+def test_pl_004_errors_of_enoexec_events_are_the_five_words() -> None:
+    """PL-004."""
+    assert names.ENOEXEC_EVENT_ERRORS == (
+        "wrong-namespace",
+        "pod-not-found",
+        "node-not-found",
+        "container-not-found",
+        "reconciliation-error",
+    )
+
+
+def test_pl_002_prometheus_rules_keep_their_three_names() -> None:
+    """PL-002."""
+    assert names.PROMETHEUS_RULES == ("multiarch-tuning-operator", "execformaterrormonitor", "execformaterrorsdetected")
