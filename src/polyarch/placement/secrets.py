@@ -13,13 +13,14 @@ import asyncio
 import hashlib
 import secrets as _random
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.store import Change
 from polyarch.model.pod import Pod
 from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
 from polyarch.oci.credentials import (
@@ -29,6 +30,7 @@ from polyarch.oci.credentials import (
     CredentialWarning,
     KeyringCredentials,
 )
+from polyarch.oci.entries import MalformedDocument, read_entry, read_object
 from polyarch.oci.keyring import Document
 from polyarch.oci.mirrors import Source
 from polyarch.oci.reference import Reference
@@ -259,6 +261,49 @@ def document_of(secret: Secret, name: str) -> tuple[Document | None, str]:
     return Document(origin=f"secret {name}", body=body, legacy=secret.type == DOCKER_CONFIG), ""
 
 
+def credentials_in(document: Document) -> list[Credential]:
+    """Every credential of a document, whatever it is for; none of one that cannot be read."""
+    try:
+        content = document.body if not isinstance(document.body, bytes) else read_object(document.body)
+    except MalformedDocument:
+        return []
+    entries = content if document.legacy else content.get("auths")
+    found = [read_entry(entry, source=document.origin, key=str(key)) for key, entry in _items(entries)]
+    return [each for each in found if isinstance(each, Credential)]
+
+
+def _items(entries: object) -> list[tuple[Any, Any]]:
+    return list(entries.items()) if isinstance(entries, Mapping) else []
+
+
 def _body(document: Document) -> bytes:
     body = document.body
     return body if isinstance(body, bytes) else repr(body).encode()
+
+
+class GlobalPullSecret:
+    """Follows the global pull secret into a :class:`PullSecrets` (PL-423): a handler for the informer that watches it.
+
+    ``changed`` is called with the credentials that counted until now, so that what they proved can be forgotten.
+    """
+
+    def __init__(
+        self, secrets: PullSecrets, name: str, changed: Callable[[Sequence[Credential]], None] = lambda gone: None
+    ) -> None:
+        self._secrets = secrets
+        self._name = name
+        self._changed = changed
+
+    def observe(self, change: Change[Secret]) -> None:
+        """The secret is there, is another one, or is gone."""
+        documents: list[Document] = []
+        if change.new is not None:
+            document, problem = document_of(change.new, self._name)
+            documents = [document] if document is not None else []
+            if problem:
+                log.warning("the global pull secret is not used", problem=problem)
+        before = self._secrets.global_documents
+        if list(before) != documents:
+            gone = [credential for document in before for credential in credentials_in(document)]
+            self._secrets.set_global(documents)
+            self._changed(gone)

@@ -8,13 +8,15 @@ from placement_world import FakeSecrets
 
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.errors import ConnectionFailed, Forbidden
+from polyarch.kube.store import Change
+from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
 from polyarch.oci.entries import Credential
 from polyarch.oci.keyring import Document
 from polyarch.oci.mirrors import Configuration, sources
 from polyarch.oci.reference import parse
-from polyarch.placement.secrets import PullSecrets, PullSource, document_of
+from polyarch.placement.secrets import GlobalPullSecret, PullSecrets, PullSource, credentials_in, document_of
 
 IMAGE = parse("registry.example/team/app:1")
 (REGISTRY,) = sources(IMAGE, Configuration())
@@ -237,3 +239,56 @@ async def test_memory_is_bounded_by_forgetting_what_was_not_used_for_longest(api
     assert len(secrets) == 2
     assert secrets.cached(PullSource("team", ("a",))) is None
     assert secrets.cached(PullSource("team", ("c",))) is not None
+
+
+class Watched:
+    """What the informer of the global pull secret tells."""
+
+    def __init__(self, secrets: PullSecrets) -> None:
+        self.gone: list[str] = []
+        self.credentials = GlobalPullSecret(
+            secrets, "config/pull-secret", lambda gone: self.gone.extend(each.password for each in gone)
+        )
+        self._known: Secret | None = None
+
+    def show(self, password: str | None, **options: str) -> None:
+        new = None
+        if password is not None:
+            entry = {"username": "user", "password": password}
+            body = msgspec.json.encode({"auths": {"registry.example": entry}})
+            new = Secret(type=options.get("type", DOCKER_CONFIG_JSON), data={".dockerconfigjson": body})
+        key = Key("config", "pull-secret")
+        kind = "delete" if new is None else "apply"
+        self.credentials.observe(Change(kind, key, self._known, new))
+        self._known = new
+
+
+async def test_the_global_secret_follows_its_object(secrets):
+    """PL-423, PL-900 row 13: created, replaced, deleted; what the old one proved can be forgotten each time."""
+    watched = Watched(secrets)
+    nobody = PullSource("team", ())
+    watched.show("one")
+    assert await candidates(await secrets.get(nobody)) == ["one"]
+    watched.show("one")
+    assert watched.gone == [], "an update that changes nothing drops no proofs"
+    watched.show("two")
+    assert await candidates(await secrets.get(nobody)) == ["two"]
+    watched.show(None)
+    assert await candidates(await secrets.get(nobody)) == []
+    assert watched.gone == ["one", "two"]
+
+
+async def test_a_global_secret_of_a_foreign_type_counts_as_none(secrets, capsys):
+    """PL-422, PL-423, PL-850."""
+    watched = Watched(secrets)
+    watched.show(MARKER, type="Opaque")
+    assert await candidates(await secrets.get(PullSource("team", ()))) == []
+    output = capsys.readouterr().out
+    assert "config/pull-secret" in output
+    assert MARKER not in output
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"auths": 3}', b'{"auths": {"a": 3, "b": {}}}'])
+def test_a_document_that_makes_no_sense_has_no_credentials(body):
+    """PL-422."""
+    assert credentials_in(Document("x", body)) == []
