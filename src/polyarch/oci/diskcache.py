@@ -39,8 +39,7 @@ KEPT_SECONDS = 30 * 24 * 3600.0
 
 _SCHEMA = f"""
 CREATE TABLE secret (key BLOB NOT NULL);
-CREATE TABLE readings (digest TEXT PRIMARY KEY, body BLOB NOT NULL, public INTEGER NOT NULL, used REAL NOT NULL)
-  WITHOUT ROWID;
+CREATE TABLE readings (digest TEXT PRIMARY KEY, body BLOB NOT NULL, public INTEGER NOT NULL, used REAL NOT NULL);
 CREATE TABLE places (digest TEXT, host TEXT, repository TEXT, PRIMARY KEY (digest, host, repository)) WITHOUT ROWID;
 CREATE TABLE tags (host TEXT, repository TEXT, tag TEXT, digest TEXT NOT NULL, checked REAL NOT NULL,
   advertised TEXT NOT NULL, etag TEXT NOT NULL, PRIMARY KEY (host, repository, tag)) WITHOUT ROWID;
@@ -166,6 +165,9 @@ class DiskCache:
         now = self._clock.now().timestamp()
         with connection:
             connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "UPDATE readings SET used = ? WHERE digest = ?", [(now, digest) for digest in self._used]
+            )
             self._prune(connection, now, make_room=make_room)
             connection.executemany(
                 "INSERT INTO readings VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
@@ -183,9 +185,6 @@ class DiskCache:
                 "INSERT INTO proofs VALUES (?, ?, ?, ?) ON CONFLICT (host, repository, fingerprint) DO UPDATE SET "
                 "proved = max(proved, excluded.proved)",
                 batch.proofs,
-            )
-            connection.executemany(
-                "UPDATE readings SET used = ? WHERE digest = ?", [(now, digest) for digest in self._used]
             )
 
     def forget(self, place: Place, fingerprint: str) -> None:

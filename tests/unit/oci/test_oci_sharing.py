@@ -1,0 +1,165 @@
+"""Readings handed from one process to another (RG-114, PL-410)."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.oci.cache import Cache, Place, TagRecord
+from polyarch.oci.entries import Credential
+from polyarch.oci.image_reading import Reading
+from polyarch.oci.inspection import Entry, Status
+from polyarch.oci.sharing import DamagedExport, export_readings, import_readings
+from polyarch.platforms import Platform
+
+GLOBAL = Credential("global", "pull-secret-marker", source="openshift-config/pull-secret", key="r.example")
+PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
+TTL = {"seconds": 3600.0, "public_seconds": 3600.0}
+
+
+def reading(number):
+    digest = f"sha256:{number:064x}"
+    return Reading(digest, "index", "application/x", Status.RESOLVED, (Entry(Platform("linux", "arm64"), digest),))
+
+
+@pytest.fixture
+def leader(clock):
+    cache = Cache(clock)
+    holders = [(PUBLIC, ""), (SHARED, GLOBAL.fingerprint(cache.key)), (PRIVATE, "a tenant's")]
+    for number, (place, fingerprint) in enumerate(holders):
+        cache.put_reading(reading(number), place, public=not fingerprint)
+        cache.put_tag(place, "1", TagRecord(reading(number).digest, clock.monotonic(), "sha256:a"))
+        cache.put_proof(place, fingerprint)
+    return cache
+
+
+def test_only_what_everybody_may_know_is_handed_on(leader, clock):
+    body = export_readings(leader, clock, shared=[GLOBAL])
+    clock.advance(100)
+    webhook = Cache(clock)
+    assert import_readings(body, webhook, clock, shared=[GLOBAL]) == 2
+    assert webhook.proof(PUBLIC, (), **TTL).public
+    assert webhook.reading(reading(0).digest).public
+    mine = GLOBAL.fingerprint(webhook.key)
+    assert webhook.proof(SHARED, (mine,), **TTL).at == clock.monotonic() - 100
+    assert webhook.proof(SHARED, ("another",), **TTL) is None
+    assert not webhook.reading(reading(1).digest).public
+    assert webhook.tag(PUBLIC, "1") == TagRecord(reading(0).digest, clock.monotonic() - 100, "sha256:a")
+    assert webhook.reading(reading(2).digest) is None
+    assert webhook.tag(PRIVATE, "1") is None
+
+
+def test_who_has_not_the_shared_credential_gets_the_public_part(leader, clock):
+    webhook = Cache(clock)
+    assert import_readings(export_readings(leader, clock, shared=[GLOBAL]), webhook, clock) == 1
+    assert webhook.proof(SHARED, (), **TTL) is None
+
+
+def test_no_secret_and_no_fingerprint_is_in_it(leader, clock):
+    """PL-850, RG-087."""
+    plain = gzip.decompress(export_readings(leader, clock, shared=[GLOBAL])).decode()
+    assert "marker" not in plain
+    assert GLOBAL.fingerprint(leader.key) not in plain
+    assert "tenant" not in plain
+    assert json.loads(plain)["version"] == 1
+
+
+def test_the_latest_used_stay_when_there_is_not_room_for_all(clock):
+    """PL-410: at most 900 KiB, least recently used dropped."""
+    cache = Cache(clock)
+    cache.put_proof(PUBLIC, "")
+    for number in range(2000):
+        cache.put_reading(reading(number * 7919**3), PUBLIC, public=True)
+    body = export_readings(cache, clock, limit=20_000)
+    assert len(body) <= 20_000
+    taken = Cache(clock)
+    count = import_readings(body, taken, clock)
+    assert 50 <= count < 2000
+    assert taken.reading(reading(1999 * 7919**3).digest) is not None
+    assert taken.reading(reading(0).digest) is None
+
+
+def test_what_is_newer_here_stays(leader, clock):
+    body = export_readings(leader, clock)
+    webhook = Cache(clock)
+    clock.advance(50)
+    webhook.put_tag(PUBLIC, "1", TagRecord("sha256:newer", clock.monotonic()))
+    webhook.put_proof(PUBLIC, "")
+    import_readings(body, webhook, clock)
+    assert webhook.tag(PUBLIC, "1").digest == "sha256:newer"
+    assert webhook.proof(PUBLIC, (), **TTL).at == clock.monotonic()
+
+
+def test_a_time_in_the_future_counts_as_now(leader, clock):
+    body = export_readings(leader, clock)
+    clock.advance(-500)
+    webhook = Cache(clock)
+    import_readings(body, webhook, clock)
+    assert webhook.tag(PUBLIC, "1").checked_at == clock.monotonic()
+
+
+def test_an_empty_cache_makes_an_export_too(clock):
+    assert import_readings(export_readings(Cache(clock), clock), Cache(clock), clock) == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{}", id="not compressed"),
+        pytest.param(gzip.compress(b"{}"), id="another document"),
+        pytest.param(gzip.compress(b'{"version":2,"readings":[]}'), id="another version"),
+        pytest.param(gzip.compress(b'{"version":1,"readings":[{"reading":{}}]}'), id="a foreign reading"),
+        pytest.param(gzip.compress(b'{"version":1,"readings":[]}')[:-12], id="cut off"),
+        pytest.param(gzip.compress(b"[" * 10_000), id="nested without end"),
+        pytest.param(gzip.compress(b"\xff" * 100), id="not UTF-8"),
+    ],
+)
+def test_foreign_or_damaged_content_is_refused(body, clock):
+    cache = Cache(clock)
+    with pytest.raises(DamagedExport, match=r"^shared readings: "):
+        import_readings(body, cache, clock)
+    assert list(cache.readings()) == []
+
+
+def test_a_bomb_is_not_unpacked(clock):
+    with pytest.raises(DamagedExport, match="too large"):
+        import_readings(gzip.compress(b" " * (65 * 2**20), 9), Cache(clock), clock)
+
+
+class _Still:
+    def monotonic(self):
+        return 0.0
+
+    def now(self):
+        from datetime import UTC, datetime
+
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def sleep(self, seconds): ...
+
+
+@given(st.binary())
+def test_any_bytes_are_refused_or_read(body):
+    cache = Cache(_Still())
+    try:
+        import_readings(body, cache, _Still())
+    except DamagedExport:
+        assert list(cache.readings()) == []
+
+
+async def test_a_new_leader_starts_warm(registry, make_inspector, ref):
+    """PL-410: one inspection serves all replicas."""
+    registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+    leader, standby = make_inspector(), make_inspector()
+    before = leader.changes
+    await leader.inspect(ref("team/app:1"))
+    assert leader.changes > before
+    quiet = leader.changes
+    await leader.inspect(ref("team/app:1"))
+    assert leader.changes == quiet
+    assert standby.import_readings(leader.export_readings()) == 1
+    assert standby.peek(ref("team/app:1")).platforms
+    assert len(registry.seen) == 1
