@@ -22,8 +22,8 @@ AUDIT_DELAY = 1.5
 class Figure:
     """One line of the table. ``limit`` is the budget, ``at_most`` which side of it is good.
 
-    ``compared``: a cost that does not depend on how busy the machine is, so a regress of 20 % against the recorded value
-    fails. ``source`` is the number of the budget.
+    ``compared``: a cost that does not depend on how busy the machine is, so a regress of 20 % against the recorded
+    value fails. ``source`` is the number of the budget.
     """
 
     name: str
