@@ -70,10 +70,6 @@ class Credential:
             digest.update(len(data).to_bytes(8, "big") + data)
         return digest.hexdigest()
 
-    def same_secret(self, other: "Credential") -> bool:
-        """Whether a registry could not tell them apart."""
-        return self.secret == other.secret
-
     @property
     def secret(self) -> tuple[str, str, str, str]:
         """The secret parts, to compare credentials by; never to be shown."""

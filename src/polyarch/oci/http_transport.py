@@ -132,7 +132,7 @@ class AiohttpTransport:
                     proxy_headers=proxy_headers,
                 )
         except (aiohttp.ClientError, _Broken, OSError, ValueError) as error:
-            failure = _explain(error, attempt, self._timeouts, proxy)
+            failure = _explain(error, attempt, self._timeouts, proxy, secure=context is not True)
         finally:
             current.reset(token)
         raise failure  # not in the handler above: no exception with headers in it becomes its context
@@ -232,7 +232,9 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
         raise
 
 
-def _explain(error: Exception, attempt: Attempt, timeouts: Timeouts, proxy: Proxy | None) -> TransportError:
+def _explain(
+    error: Exception, attempt: Attempt, timeouts: Timeouts, proxy: Proxy | None, *, secure: bool
+) -> TransportError:
     """What happened, in words that name no header and no secret."""
     error = error.error if isinstance(error, _Broken) else error
     refusal, phase, host = attempt.refusal, attempt.phase, attempt.host
@@ -243,7 +245,7 @@ def _explain(error: Exception, attempt: Attempt, timeouts: Timeouts, proxy: Prox
         return TransportError("timeout", phase=phase, host=host, detail=_stalled(phase, seconds))
     by = f" through the proxy {proxy.url}" if proxy is not None else ""
     if phase == "connect":
-        return _explain_connect(error, host, by)
+        return _explain_connect(error, host, by, secure=secure)
     if isinstance(error.__cause__, ssl.SSLError):
         detail = f"the server ended TLS: {_tls_reason(error.__cause__)}"
         return TransportError("tls", phase=phase, host=host, detail=detail)
@@ -256,12 +258,14 @@ def _explain(error: Exception, attempt: Attempt, timeouts: Timeouts, proxy: Prox
     )
 
 
-def _explain_connect(error: Exception, host: str, by: str) -> TransportError:
+def _explain_connect(error: Exception, host: str, by: str, *, secure: bool) -> TransportError:
     def failure(detail: str, *, cause: Cause = "", tls: bool = False) -> TransportError:
         return TransportError("tls" if tls else "connect", phase="connect", host=host, detail=detail, cause=cause)
 
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return failure(f"the connection{by} was refused with HTTP {error.status}")
+        # Proxies allow tunnels to few ports, so a plain registry on another one is reached without (RG-101).
+        cause: Cause = "" if error.status == 407 else "refused"
+        return failure(f"the connection{by} was refused with HTTP {error.status}", cause=cause)
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return failure(f"cannot connect{by}: {_reason(error.os_error)}")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
@@ -275,7 +279,7 @@ def _explain_connect(error: Exception, host: str, by: str) -> TransportError:
         return failure(f"the TLS handshake failed: {_tls_reason(inner)}", cause="handshake", tls=True)
     if isinstance(inner, ConnectionRefusedError):
         return failure("the connection was refused", cause="refused")
-    if isinstance(inner, OSError) and (inner.errno in _CUT_OFF or isinstance(inner, ConnectionError)):
+    if secure and isinstance(inner, OSError) and (inner.errno in _CUT_OFF or isinstance(inner, ConnectionError)):
         return failure(f"the connection{by} was cut during the handshake", cause="handshake", tls=True)
     if isinstance(inner, OSError):
         return failure(f"cannot connect{by}: {_reason(inner)}")

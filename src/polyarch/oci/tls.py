@@ -47,10 +47,6 @@ class Channel(enum.Enum):
     def verified(self) -> bool:
         return self is Channel.VERIFIED
 
-    @property
-    def insecure(self) -> bool:
-        return self is not Channel.VERIFIED
-
     def url(self, base_url: str) -> str:
         """The base URL with the scheme of this channel."""
         rest = base_url.partition("://")[2]

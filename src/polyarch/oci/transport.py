@@ -62,11 +62,6 @@ class TransportError(Exception):
         self.detail = detail
         self.cause: Cause = cause
 
-    @property
-    def refused(self) -> bool:
-        """Nobody listens there."""
-        return self.cause == "refused"
-
 
 class BodyTooLarge(Exception):  # noqa: N818 - the name says what is the matter
     """A body exceeds the limit it was read with; ``size`` is what the server declared, if it did (RG-050)."""

@@ -47,7 +47,7 @@ def test_less_than_verified_tls_is_for_insecure_sources(
 def test_a_channel_changes_the_scheme_only() -> None:
     assert PLAIN.url("https://r.example:5000") == "http://r.example:5000"
     assert UNVERIFIED.url("https://r.example:5000") == "https://r.example:5000"
-    assert (VERIFIED.verified, VERIFIED.insecure, PLAIN.insecure) == (True, False, True)
+    assert (VERIFIED.verified, UNVERIFIED.verified, PLAIN.verified) == (True, False, False)
 
 
 @pytest.mark.parametrize(

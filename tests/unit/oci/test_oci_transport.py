@@ -475,7 +475,7 @@ async def test_a_closed_port_is_a_refused_connection() -> None:
         pass
     async with transport() as made:
         error = await fails(made, f"http://127.0.0.1:{port}/")
-    assert (error.kind, error.cause, error.refused) == ("connect", "refused", True)
+    assert (error.kind, error.cause) == ("connect", "refused")
     assert str(error) == f"127.0.0.1:{port}: the connection was refused"
 
 
@@ -589,6 +589,42 @@ async def test_a_client_certificate_is_shown(authority: trustme.CA, tmp_path: Pa
                 assert response.status == 200
         async with transport(trust=trusting(authority)) as made:
             assert (await fails(made, f"https://127.0.0.1:{port}/")).kind in ("tls", "truncated")
+
+
+async def test_of_two_client_certificates_the_first_places_is_shown(authority: trustme.CA, tmp_path: Path) -> None:
+    """RG-100: --certs-dir goes before the directories of the user and the system."""
+    clients = trustme.CA()
+
+    async def handler(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        return web.Response(text=str(request.transport.get_extra_info("peercert")["subjectAltName"]))
+
+    async with serving(handler, tls=server_tls(authority, client_ca=clients)) as port:
+        for name in ("first", "second"):
+            folder = tmp_path / name / f"127.0.0.1:{port}"
+            folder.mkdir(parents=True)
+            issued = clients.issue_cert(f"{name}@example")
+            issued.cert_chain_pems[0].write_to_path(str(folder / "me.cert"))
+            issued.private_key_pem.write_to_path(str(folder / "me.key"))
+        places = (str(tmp_path / "first"), str(tmp_path / "second"))
+        async with transport(trust=trusting(authority, directories=places)) as made:
+            async with made.request("GET", f"https://127.0.0.1:{port}/") as response:
+                assert "first@example" in (await response.read(1000)).decode()
+
+
+async def test_a_pinned_server_certificate_is_trusted_without_its_ca(authority: trustme.CA, tmp_path: Path) -> None:
+    """RG-100: a registry's self-signed certificate, put into certs.d as it is."""
+    issued = authority.issue_cert("127.0.0.1")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    issued.configure_cert(context)
+    async with serving(echo, tls=context) as port:
+        folder = tmp_path / f"127.0.0.1:{port}"
+        folder.mkdir()
+        issued.cert_chain_pems[0].write_to_path(str(folder / "server.crt"))
+        trust = Trust(TrustSettings(directories=(str(tmp_path),), system=False))
+        async with transport(trust=trust) as made:
+            async with made.request("GET", f"https://127.0.0.1:{port}/") as response:
+                assert response.status == 200
 
 
 async def test_a_certificate_file_that_cannot_be_used_is_a_tls_error_that_names_it(tmp_path: Path) -> None:
@@ -863,6 +899,19 @@ async def test_a_proxy_that_refuses_or_is_away_is_named_without_its_password() -
         error = await fails(made, "https://r.example/")
     assert str(error) == f"r.example: cannot connect {through}: Connection refused"
     assert MARKER not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(("status", "expected"), [(403, True), (502, True), (407, False)])
+async def test_a_tunnel_that_a_proxy_forbids_leaves_an_insecure_source_its_other_channels(
+    status: int, expected: bool
+) -> None:
+    """RG-101: proxies allow tunnels to few ports; a wrong password for the proxy is another matter."""
+    answer = f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode()
+    async with scripted(raw(answer)) as port:
+        proxies = Proxies({"HTTPS_PROXY": f"http://127.0.0.1:{port}"})
+        async with transport(proxies=proxies, resolver=Names()) as made:
+            error = await fails(made, "https://r.example:5000/")
+    assert (error.kind, try_next(error)) == ("connect", expected)
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "10.0.0.1", "[::ffff:10.0.0.1]", "0xa000001"])
