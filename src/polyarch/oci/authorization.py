@@ -8,6 +8,7 @@ blob of an image is asked for as its manifest was.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote_plus
 
 from polyarch.oci.addresses import NAMED, Reach
 from polyarch.oci.auth import parse_challenges
@@ -57,7 +58,7 @@ class Door:
 class Access:
     """One source, as those may use it who hold these credentials; ``scopes`` is pull unless stated (RG-075)."""
 
-    __slots__ = ("_pull_only", "accepted", "channels", "credentials", "refused", "scopes", "source")
+    __slots__ = ("_pull_only", "_tokens", "accepted", "channels", "credentials", "refused", "scopes", "source")
 
     def __init__(
         self, source: Source, credentials: Sequence[Credential], *, scopes: Sequence[str] = (), loopback: bool = False
@@ -66,6 +67,7 @@ class Access:
         self.channels = channels(source, loopback=loopback)
         self.scopes = tuple(scopes) or (pull_scope(source.repository),)
         self._pull_only = not scopes
+        self._tokens: set[str] = set()
         unique = {credential.secret: credential for credential in reversed(credentials)}
         self.credentials = [each for each in credentials if unique.get(each.secret) is each]
         self.accepted: Credential | None = None
@@ -87,11 +89,17 @@ class Access:
     @property
     def secrets(self) -> frozenset[str]:
         """Texts that must not be repeated by a message (RG-087)."""
-        found = {value for _, value in self.source.headers}
+        found = {value for _, value in self.source.headers} | self._tokens
         for credential in self.credentials:
             found.update(credential.secret)
             found.add((credential.basic or "").removeprefix("Basic "))
+        found |= {quote_plus(text, errors="surrogateescape") for text in found}
         return frozenset(text for text in found if len(text) > 3)
+
+    def show(self, token: Token) -> str:
+        """The header for a token, which is a secret from now on."""
+        self._tokens.add(token.value)
+        return f"Bearer {token.value}"
 
     def adopt(self, scopes: tuple[str, ...] | None) -> None:
         """The scope of a challenge is used if it names the same repository (RG-072); what was stated stays (RG-075)."""
@@ -122,7 +130,7 @@ class Authorization:
 
         A HEAD refused with 403 by all is answered as it is: some registries forbid the method (RG-032).
         """
-        request = replace(request, secrets=request.secrets | access.secrets)
+        request = replace(request, secrets=access.secrets)
         door = self._doors.get(access.name)
         tried_plainly = False
         last: Reply | None = None
@@ -171,12 +179,12 @@ class Authorization:
                 shown = f"Bearer {credential.registry_token}"
             elif door.bearer:
                 token, reused = await self._token(key, credential, door, access, visit)
-                shown = f"Bearer {token.value}"
+                shown = access.show(token)
             elif door.basic:
                 shown = credential.basic
             if shown is None and not credential.is_anonymous:
                 return None, door
-            reply = await self._exchange.fetch(_authorized(request, shown, token), visit)
+            reply = await self._exchange.fetch(_authorized(request, shown, access), visit)
             if reply.status != 401:
                 return reply, door
             renewed = self._learn(access, reply)
@@ -264,12 +272,11 @@ class Authorization:
         return reply
 
 
-def _authorized(request: Request, shown: str | None, token: Token | None) -> Request:
+def _authorized(request: Request, shown: str | None, access: Access) -> Request:
     if shown is None:
         return request
     own: Mapping[str, str] = {**request.own_headers, "Authorization": shown}
-    secrets = request.secrets | {token.value} if token is not None else request.secrets
-    return replace(request, own_headers=own, secrets=secrets)
+    return replace(request, own_headers=own, secrets=access.secrets)
 
 
 def _token_request(token_request: TokenRequest, door: Door, access: Access) -> Request:
@@ -294,7 +301,7 @@ def _token_request(token_request: TokenRequest, door: Door, access: Access) -> R
 
 def _refusal(request: Request, access: Access, last: Reply | None, door: Door) -> Failure:
     host = access.source.host
-    said = read_errors(last.body, request.secrets) if last is not None else Said("", "")
+    said = read_errors(last.body, access.secrets) if last is not None else Said("", "")
     status = last.status if last is not None else None
     shown = [credential.origin for credential in access.refused if not credential.is_anonymous]
     code = "denied" if status == 403 else "unauthorized"

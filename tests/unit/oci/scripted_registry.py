@@ -179,7 +179,7 @@ class ScriptedRegistry:
 
     async def _handle(self, request):
         path = request.path.removeprefix("/v2/").lstrip("/")
-        body = await request.read()
+        body = request["body"] = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.seen.append(Seen(request.method, path, request.query_string, headers, body))
         self.concurrent += 1
