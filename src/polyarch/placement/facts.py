@@ -86,6 +86,7 @@ class ClusterFacts:
         self._scoring: ScoringTable | None = None
         self._architectures: frozenset[str] | None = None
         self._changed = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._cppcs.add_handler(self._cluster_changed)
         self._policies.add_handler(self._cluster_changed)
         self._ppcs.add_handler(self._ppc_changed)
@@ -167,14 +168,22 @@ class ClusterFacts:
         """Calls ``handler`` with the namespace whose facts changed, or None for all."""
         self._handlers.append(handler)
 
+    async def synced(self) -> None:
+        """Returns once everything that the configuration asks for is known; ``run`` has to run meanwhile."""
+        for watched in (self._cppcs, self._ppcs, self._policies):
+            await watched.synced()
+        while not self.is_complete:
+            self._arrived.clear()
+            await self._arrived.wait()
+
     async def run(self) -> None:
         """Keeps watching namespaces and nodes as long as the policy needs them, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()
                 if self._policies.has_synced:
-                    self._namespaces.want(tasks, wanted=bool(self.table.overrides), told=self._tell_all)
-                    self._nodes.want(tasks, wanted=self.table.spec.node_aware != "off", told=self._tell_all)
+                    self._namespaces.want(tasks, wanted=bool(self.table.overrides), told=self._list_arrived)
+                    self._nodes.want(tasks, wanted=self.table.spec.node_aware != "off", told=self._list_arrived)
                     await self._changed.wait()
                 else:
                     await self._policies.synced()
@@ -215,10 +224,11 @@ class ClusterFacts:
         if before is not None and before != self.architectures:
             self._tell(None)
 
-    def _tell_all(self) -> None:
+    def _list_arrived(self) -> None:
         self._tell(None)
 
     def _tell(self, namespace: str | None) -> None:
+        self._arrived.set()
         for handler in self._handlers:
             handler(namespace)
 

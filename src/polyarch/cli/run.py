@@ -1,0 +1,134 @@
+"""``polyarch run ROLE``: one process of the operator (DESIGN section 4).
+
+The flags are what a process cannot read from the cluster. Once it serves it prints one line of JSON on stdout that says
+where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease given back.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from cyclopts import App, Parameter
+
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.kube.certificates import CertificateError
+from polyarch.kube.kubeconfig import ConfigurationError
+from polyarch.kube.errors import KubernetesError
+from polyarch.kube.lease import LeadershipError
+from polyarch.oci.addresses import InvalidSetting
+from polyarch.oci.providers import InvalidProviderConfiguration, ProviderConfiguration
+from polyarch.oci.toml_files import InvalidConfiguration
+from polyarch.placement.objects import DEFAULT_NAMESPACE
+from polyarch.run.settings import ADMISSION_PORT, HEALTH_PORT, METRICS_PORT, LogFormat, RunSettings
+
+Role = Literal["placement-webhook", "placement-controller", "all"]
+
+app = App(name="run", help="Run one process of the operator.")
+
+
+@app.default
+def run(
+    role: Annotated[Role, Parameter(help="Which process; `all` is every role in one.")],
+    *,
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="Where polyarch itself runs.")] = (
+        DEFAULT_NAMESPACE
+    ),
+    kubeconfig: Annotated[str | None, Parameter(help="Default: as kubectl, or the pod's own account.")] = None,
+    context: Annotated[str | None, Parameter(help="A context of the kubeconfig.")] = None,
+    bind: Annotated[str, Parameter(help="Address to listen on; empty for all.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port of the webhook; 0 takes a free one.")] = ADMISSION_PORT,
+    metrics_port: Annotated[int, Parameter(help="Port of /metrics.")] = METRICS_PORT,
+    health_port: Annotated[int, Parameter(help="Port of /healthz and /readyz.")] = HEALTH_PORT,
+    cert_dir: Annotated[str, Parameter(help="Folder with tls.crt and tls.key, followed while they change.")] = "",
+    global_pull_secret_namespace: Annotated[str, Parameter(help="Default on OpenShift: openshift-config.")] = "",
+    global_pull_secret_name: Annotated[str, Parameter(help="Default on OpenShift: pull-secret.")] = "",
+    registries_conf: Annotated[str | None, Parameter(help="Mirrors, blocked and insecure registries.")] = None,
+    ca: Annotated[
+        list[str] | None, Parameter(negative="", help="Certificates (PEM) to trust for registries; repeatable.")
+    ] = None,
+    allow_address: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Range (CIDR) that registries may be in although refused; repeatable."),
+    ] = None,
+    image_credential_provider_config: Annotated[str, Parameter(help="As the kubelet's flag of that name.")] = "",
+    image_credential_provider_bin_dir: Annotated[str, Parameter(help="As the kubelet's flag of that name.")] = "",
+    leader_elect: Annotated[bool, Parameter(help="Take turns with other replicas by a Lease.")] = True,
+    log_format: LogFormat = "json",
+) -> int:
+    """Run one process of the operator.
+
+    Examples:
+
+    - `polyarch run all --cert-dir ./certificates` every role in one process, with your kubeconfig
+    - `polyarch run placement-controller --bind=` one role as its Deployment starts it
+    """
+    if role != "placement-controller" and not cert_dir:
+        raise UsageError(f"run {role}: --cert-dir is needed, as API servers call webhooks over TLS only")
+    if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
+        raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
+    secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
+    settings = RunSettings(
+        namespace=namespace,
+        kubeconfig=kubeconfig,
+        context=context,
+        bind=bind,
+        port=port,
+        metrics_port=metrics_port,
+        health_port=health_port,
+        cert_dir=cert_dir,
+        global_pull_secret=secret,
+        registries_conf=registries_conf,
+        ca=tuple(ca or ()),
+        allow_addresses=tuple(allow_address or ()),
+        credential_providers=_providers(image_credential_provider_config, image_credential_provider_bin_dir),
+        leader_elect=leader_elect,
+        log_format=log_format,
+    )
+    module = importlib.import_module(f"polyarch.run.{role.replace('-', '_')}")
+    try:
+        _runner()(module.run(settings))
+    except (ConfigurationError, InvalidConfiguration, InvalidSetting) as error:
+        raise UsageError(f"run {role}: {error}") from None
+    except KubernetesError as error:
+        raise CouldNotComplete(f"run {role}: {error}") from None
+    except BaseExceptionGroup as group:
+        known, unknown = group.split((OSError, KubernetesError, CertificateError, LeadershipError))
+        if known is None or unknown is not None:
+            raise
+        problem = "; ".join(dict.fromkeys(str(error) for error in _leaves(known)))
+        raise CouldNotComplete(f"run {role}: {problem}") from None
+    return 0
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """uvloop where it is installed (extra ``fast``)."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def _providers(path: str, directory: str) -> ProviderConfiguration | None:
+    if bool(path) != bool(directory):
+        raise UsageError(
+            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
+        )
+    if not path:
+        return None
+    try:
+        content = yaml.safe_load(Path(path).read_bytes())
+        return ProviderConfiguration.from_mapping(content, directory=directory, origin=path)
+    except (OSError, yaml.YAMLError, InvalidProviderConfiguration) as error:
+        raise UsageError(f"--image-credential-provider-config {path}: {error}") from None

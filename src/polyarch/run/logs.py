@@ -1,0 +1,55 @@
+"""Logs of a process: one line each on stderr, JSON in a cluster, and a level that the cluster's configuration sets.
+
+``spec.logVerbosity`` of the ClusterPodPlacementConfig is taken over while the process runs, without a roll-out
+(PL-010).
+"""
+
+import logging
+import sys
+from typing import Final
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from polyarch.run.settings import LogFormat
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+_VERBOSITY: Final = {"Normal": logging.INFO, "Debug": logging.DEBUG, "Trace": logging.DEBUG, "TraceAll": logging.DEBUG}
+
+
+class Verbosity:
+    """The least level that is written; a processor of structlog."""
+
+    def __init__(self) -> None:
+        self._least = logging.INFO
+
+    def set(self, word: str) -> None:
+        """``Normal``, ``Debug``, ``Trace`` or ``TraceAll``; another word means ``Normal``."""
+        self._least = _VERBOSITY.get(word, logging.INFO)
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        if _LEVELS.get(method, logging.ERROR) < self._least:
+            raise structlog.DropEvent
+        return event
+
+
+def configure(format: LogFormat) -> Verbosity:
+    """Sends the logs of this process to stderr; stdout is for what a program reads."""
+    verbosity = Verbosity()
+    processors: list[structlog.typing.Processor] = [
+        verbosity,
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if format == "json":
+        processors += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    else:
+        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    return verbosity

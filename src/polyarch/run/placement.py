@@ -1,0 +1,112 @@
+"""What webhook and controller have in common: facts, credentials, registries and their metrics.
+
+Both read the same cluster and ask the same registries; ``polyarch run all`` shares one of each between them.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
+
+import structlog
+
+from polyarch.kube.informer import Informer
+from polyarch.kube.resources import SECRETS, Resource
+from polyarch.kube.watch import KubernetesObject
+from polyarch.model.secret import Secret
+from polyarch.oci.entries import Credential
+from polyarch.oci.providers import ProviderCredentials
+from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.secrets import GlobalPullSecret, PullSecrets
+from polyarch.run import openshift
+from polyarch.run.process import Process
+from polyarch.run.registries import Registries, open_registries
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+class Watches:
+    """Informers of the process: shared ones, and those that come and go with the policy."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def shared(self, resource: Resource, type: type[T], /) -> Informer[T]:
+        return self._process.informer(resource, type)
+
+    def own(self, resource: Resource, type: type[T], /) -> Informer[T]:
+        return Informer(self._process.client, resource, type, clock=self._process.clock)
+
+
+class Parts:
+    """The shared parts of the placement roles in one process."""
+
+    def __init__(
+        self,
+        process: Process,
+        facts: ClusterFacts,
+        secrets: PullSecrets,
+        registries: Registries,
+    ) -> None:
+        self.process = process
+        self.facts = facts
+        self.secrets = secrets
+        self.registries = registries
+        self.metrics = PlacementMetrics(process.metrics)
+        self.metrics.count_readings(registries.readings)
+        self.credentials_changed: list[Callable[[], None]] = []
+        """Called after the global pull secret changed."""
+        facts.on_change(self._take_verbosity)
+
+    def follow_global_secret(self, namespace: str, name: str) -> None:
+        """Watches the global pull secret by its name; its deletion revokes it (PL-423)."""
+        informer = self.process.informer(SECRETS, Secret, namespace=namespace, field_selector=f"metadata.name={name}")
+        informer.add_handler(GlobalPullSecret(self.secrets, f"{namespace}/{name}", self._forget).observe)
+        log.info("the global pull secret is followed", namespace=namespace, name=name)
+
+    def _forget(self, gone: Sequence[Credential]) -> None:
+        self.registries.forget(gone)
+        for tell in self.credentials_changed:
+            tell()
+
+    def _take_verbosity(self, namespace: str | None) -> None:
+        cppc = self.facts.cppc
+        if namespace is None and cppc is not None:
+            self.process.verbosity.set(cppc.spec.log_verbosity)
+
+
+@asynccontextmanager
+async def open_parts(process: Process) -> AsyncIterator[Parts]:
+    """Asks the API server once whether it is OpenShift's; everything else is watched when the process runs."""
+    settings = process.settings
+    client, clock = process.client, process.clock
+    async with AsyncExitStack() as stack:
+        registries = await stack.enter_async_context(
+            open_registries(
+                registries_conf=settings.registries_conf,
+                ca=settings.ca,
+                allow_addresses=settings.allow_addresses,
+                clock=clock,
+                metrics=process.metrics,
+            )
+        )
+        plugins = settings.credential_providers
+
+        async def read(namespace: str, name: str) -> Secret:
+            return await client.get(SECRETS, name, namespace=namespace, type=Secret)
+
+        secrets = PullSecrets(
+            read, clock, providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None
+        )
+        stack.push_async_callback(secrets.aclose)
+        facts = ClusterFacts(Watches(process), operator_namespace=settings.namespace)
+        parts = Parts(process, facts, secrets, registries)
+        served = await openshift.served_by(client)
+        if served:
+            openshift.OpenShift(process, served, registries, namespace=settings.namespace)
+        followed = settings.global_pull_secret or (openshift.PULL_SECRET if served else None)
+        if followed is not None:
+            parts.follow_global_secret(*followed)
+        yield parts

@@ -1,0 +1,149 @@
+"""The registry client of a process in a cluster, with a configuration that may change while it runs (PL-424).
+
+Mirrors, blocked and insecure registries and certificates come from files given at the start and, on OpenShift, from
+objects of the API. A change makes a new :class:`~polyarch.oci.inspect.Inspector` over the same cache and connections;
+what the old one has under way ends with its own answers.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+from prometheus_client import Counter, Gauge, Histogram
+
+from polyarch.kube.metrics import Metrics
+from polyarch.oci.addresses import AddressPolicy
+from polyarch.oci.cache import Cache
+from polyarch.oci.clock import Clock
+from polyarch.oci.credentials import CredentialStore
+from polyarch.oci.entries import Credential
+from polyarch.oci.http_transport import AiohttpTransport
+from polyarch.oci.image_reading import BundleMode
+from polyarch.oci.inspect import Inspector
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.metrics import RegistryMetrics
+from polyarch.oci.mirrors import Configuration
+from polyarch.oci.reference import Reference
+from polyarch.oci.registries_conf import Registry
+from polyarch.oci.settings import PLACEMENT, InspectorSettings
+from polyarch.oci.tls import Trust, TrustSettings
+
+
+class Registries:
+    """An inspector for placement (``placement.attempts.Inspects``) whose mirrors can be replaced."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        transport: AiohttpTransport,
+        trust: Trust,
+        policy: AddressPolicy,
+        clock: Clock,
+        metrics: RegistryMetrics,
+        settings: InspectorSettings = PLACEMENT,
+    ) -> None:
+        self._files = configuration
+        self._trust = trust
+        self._cache = Cache(clock, metrics=metrics)
+        self._make: Callable[[Configuration], Inspector] = lambda configuration: Inspector(
+            transport=transport,
+            configuration=configuration,
+            cache=self._cache,
+            clock=clock,
+            settings=settings,
+            policy=policy,
+            metrics=metrics,
+        )
+        self._current = self._make(configuration)
+        self._former: list[Inspector] = []
+
+    async def inspect(
+        self,
+        reference: Reference,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        bundle: BundleMode = "auto",
+        tenant: str = "",
+    ) -> Inspection:
+        return await self._current.inspect(
+            reference, credentials=credentials, fresh=fresh, not_before=not_before, bundle=bundle, tenant=tenant
+        )
+
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None:
+        return self._current.peek(reference, credentials, bundle=bundle, stale_for=stale_for)
+
+    def host_busy(self, reference: Reference) -> bool:
+        return self._current.host_busy(reference)
+
+    def forget(self, credentials: Iterable[Credential]) -> None:
+        """Drops what these credentials proved (PL-423)."""
+        self._current.forget(credentials)
+
+    def readings(self) -> int:
+        """How many readings are in memory."""
+        return sum(1 for _ in self._cache.readings())
+
+    def use(self, rules: Sequence[Registry]) -> None:
+        """The rules of the cluster's objects, besides those of the files, which come first."""
+        configuration = msgspec.structs.replace(self._files, registries=(*self._files.registries, *rules))
+        self._former.append(self._current)
+        self._current = self._make(configuration)
+
+    def trust(self, certificates: str) -> None:
+        """The cluster's own certificates (PEM); ``InvalidSetting`` if they cannot be used."""
+        self._trust.replace(ca_data=certificates)
+
+    async def close(self) -> None:
+        for inspector in (*self._former, self._current):
+            await inspector.close()
+
+
+@asynccontextmanager
+async def open_registries(
+    *,
+    registries_conf: str | None,
+    ca: Sequence[str],
+    allow_addresses: Sequence[str],
+    clock: Clock,
+    metrics: Metrics,
+) -> AsyncIterator[Registries]:
+    """Raises ``InvalidConfiguration`` or ``InvalidSetting`` naming the file or range that cannot be used.
+
+    Only the file that is named counts: what container tools of the image's base have in ``/etc`` is nobody's wish.
+    """
+    configuration = Configuration.load(registries_conf) if registries_conf else Configuration()
+    policy = AddressPolicy.of("cluster", allow=allow_addresses)
+    trust = Trust(TrustSettings.of(ca=ca, system_directories=()))
+    transport = AiohttpTransport(policy=policy, trust=trust)
+    registries = Registries(
+        configuration,
+        transport=transport,
+        trust=trust,
+        policy=policy,
+        clock=clock,
+        metrics=registry_metrics(metrics),
+    )
+    try:
+        yield registries
+    finally:
+        await registries.close()
+        await transport.close()
+
+
+def registry_metrics(metrics: Metrics) -> RegistryMetrics:
+    """The metrics of RG-160 in this process's registry."""
+    registry = metrics.registry
+    return RegistryMetrics(
+        partial(Counter, registry=registry), partial(Gauge, registry=registry), partial(Histogram, registry=registry)
+    )
