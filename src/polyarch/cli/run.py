@@ -15,8 +15,7 @@ from cyclopts import App, Parameter
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.kube.certificates import CertificateError
-from polyarch.kube.kubeconfig import ConfigurationError
-from polyarch.kube.errors import KubernetesError
+from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.lease import LeadershipError
 from polyarch.oci.addresses import InvalidSetting
 from polyarch.oci.providers import InvalidProviderConfiguration, ProviderConfiguration
