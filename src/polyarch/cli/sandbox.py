@@ -24,6 +24,7 @@ from polyarch.sandbox import binaries, document, processes, state, versions
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document
 from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.registry import catalogue
 from polyarch.sandbox.registry.seed import Seeded
 from polyarch.sandbox.state import Folder, Numa, Settings, Taint
 
@@ -176,6 +177,10 @@ def seed(
     `unknown`, `private`, `users`, `identityTokens`, `scheme` (bearer, basic).
     """
     data = _read_yaml(file)
+    try:
+        catalogue.read(data, file)
+    except SandboxError as error:
+        raise UsageError(str(error)) from error
 
     async def push() -> list[Seeded]:
         return await Sandbox.attach(name).registry.seed(data, origin=file)

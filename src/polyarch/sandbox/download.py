@@ -8,7 +8,7 @@ for every file of that host. A download that broke off goes on where it stopped.
 import asyncio
 import hashlib
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -65,8 +65,9 @@ class DownloadFailed(Exception):  # noqa: N818  named as what happened
 class OfficialReleases:
     """Downloads with checksums; see the module's docstring."""
 
-    def __init__(self, *, architecture: str = "") -> None:
+    def __init__(self, *, architecture: str = "", where: Callable[[Program, str], Release] = release) -> None:
         self._architecture = architecture or versions.host_architecture()
+        self._where = where
 
     @property
     def description(self) -> str:
@@ -79,7 +80,7 @@ class OfficialReleases:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
             for program in programs:
-                wanted = release(program, self._architecture)
+                wanted = self._where(program, self._architecture)
                 host = urlsplit(wanted.url).netloc
                 if host in unreachable:
                     problems[program.name] = unreachable[host]

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -158,6 +159,7 @@ class GoBuild:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 limit=1 << 20,
+                start_new_session=True,
             )
         except OSError as error:
             raise BuildFailed(f"{arguments[0]}: {error.strerror}") from error
@@ -171,8 +173,9 @@ class GoBuild:
             code = await process.wait()
         finally:
             if process.returncode is None:
+                # The whole group: a compiler that go has started would else go on, and keep the pipe open.
                 with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
+                    os.killpg(process.pid, signal.SIGTERM)
                 await process.wait()
         if code != 0:
             said = " | ".join(line for line in kept if line and not _is_package(line)) or "no message"

@@ -220,14 +220,14 @@ def is_free(port: int) -> bool:
     return True
 
 
-def choose_ports(others: Sequence[Ports] = ()) -> Ports:
+def choose_ports(others: Sequence[Ports] = (), *, within: tuple[int, int] = PORT_RANGE) -> Ports:
     """Free ports that no other sandbox has; call it under a lock that all sandboxes share."""
     taken = {port for ports in others for port in msgspec.structs.astuple(ports)}
-    order = random.SystemRandom().sample(range(*PORT_RANGE), PORT_RANGE[1] - PORT_RANGE[0])
+    order = random.SystemRandom().sample(range(*within), within[1] - within[0])
     names = [field.name for field in msgspec.structs.fields(Ports)]
     chosen = list(itertools.islice((port for port in order if port not in taken and is_free(port)), len(names)))
     if len(chosen) < len(names):
-        raise SandboxError(f"no {len(names)} free ports on {LOOPBACK} in {PORT_RANGE[0]}-{PORT_RANGE[1]}")
+        raise SandboxError(f"no {len(names)} free ports on {LOOPBACK} in {within[0]}-{within[1]}")
     return Ports(**dict(zip(names, chosen, strict=True)))
 
 

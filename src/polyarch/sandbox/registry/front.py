@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
@@ -40,6 +41,10 @@ HOP_BY_HOP = frozenset(
         "authorization",
     }
 )
+
+
+_user: ContextVar[str] = ContextVar("user", default="")
+"""Who makes the request that is handled now, for the access log."""
 
 
 class LogLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -136,7 +141,7 @@ class Front:
         given = parse_basic(header)
         if given is None or not self._access.current().user_of_password(*given):
             return web.json_response(_error("UNAUTHORIZED", "incorrect user name or password"), status=401)
-        request["user"] = given[0]
+        _user.set(given[0])
         return self._token_answer(given[0])
 
     async def exchange(self, request: web.Request) -> web.Response:
@@ -151,7 +156,7 @@ class Front:
             user = name if access.user_of_password(name, form.get("password", "")) else None
         if user is None:
             return web.json_response(_error("UNAUTHORIZED", "the grant is not valid"), status=401)
-        request["user"] = user
+        _user.set(user)
         return self._token_answer(user)
 
     def _token_answer(self, user: str) -> web.Response:
@@ -190,7 +195,7 @@ class Front:
         """Everything below ``/v2/``."""
         access = self._access.current()
         user = self._user(request, access)
-        request["user"] = user or ""
+        _user.set(user or "")
         repository = repository_of(request.path)
         if request.path == "/v2/" and user is None and access.private:
             # As hosted registries do: clients that learn from here how to log in would else never find out.
@@ -223,6 +228,7 @@ class Front:
     @web.middleware
     async def _logged(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.monotonic()
+        _user.set("")  # connections are kept: what is left here is of the request before
         status, length = 500, 0
         try:
             response: web.StreamResponse = await handler(request)
@@ -246,7 +252,7 @@ class Front:
             bytes=length,
             repository=repository_of(request.path),
             reference=reference,
-            user=request.get("user", ""),
+            user=_user.get(),
             user_agent=request.headers.get("User-Agent", ""),
         )
         self._log.write(msgspec.json.encode(line) + b"\n")

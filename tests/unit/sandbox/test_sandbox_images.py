@@ -1,0 +1,181 @@
+"""Images that the sandbox pushes (SB-005): real, small, the same everywhere."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+
+import msgspec
+import pytest
+
+from polyarch.oci.reading import read_index
+from polyarch.platforms import Platform
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.registry import catalogue, images
+from polyarch.sandbox.registry.catalogue import FAMILIAR, Described
+from polyarch.sandbox.registry.images import Manifest
+
+
+def read(value: object, name: str = "quay.io/acme/app:1") -> Described:
+    (described,) = catalogue.read({name: value})
+    return described
+
+
+def document(manifest: Manifest) -> dict[str, object]:
+    decoded = msgspec.json.decode(manifest.content)
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def entries(manifest: Manifest) -> list[dict[str, object]]:
+    listed = document(manifest)["manifests"]
+    assert isinstance(listed, list)
+    return listed
+
+
+def config(manifest: Manifest) -> dict[str, object]:
+    decoded = msgspec.json.decode(manifest.blobs[0])
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def test_sb_005_the_same_description_gives_the_same_digests() -> None:
+    assert read(["linux/amd64", "linux/arm64"]).manifest == read(["linux/amd64", "linux/arm64"]).manifest
+
+
+def test_sb_005_different_names_and_platforms_give_different_content() -> None:
+    digests = {
+        read(["linux/amd64"]).manifest.digest,
+        read(["linux/arm64"]).manifest.digest,
+        read(["linux/amd64"], "quay.io/acme/other:1").manifest.digest,
+    }
+    assert len(digests) == 3
+
+
+def test_sb_005_an_image_is_whole_layer_configuration_manifest() -> None:
+    manifest = read({"kind": "image", "platforms": ["linux/s390x"]}).manifest
+    configuration, layer = manifest.blobs
+    described = document(manifest)
+    assert described["config"]["digest"] == images.digest_of(configuration)  # type: ignore[index]
+    assert described["layers"][0]["size"] == len(layer)  # type: ignore[index]
+    tar = gzip.decompress(layer)
+    rootfs = config(manifest)["rootfs"]
+    assert rootfs == {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(tar).hexdigest()}"]}
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        program = archive.extractfile("bin/app")
+        assert program is not None
+        header = program.read()
+    assert header[:5] == b"\x7fELF\x02"
+    assert int.from_bytes(header[18:20], "big") == 22, "e_machine of s390x, in its byte order"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "length"), [("amd64", 64), ("arm", 52), ("386", 52), ("ppc64le", 64), ("wasm", 0)]
+)
+def test_sb_005_programs_have_the_header_of_their_architecture(architecture: str, length: int) -> None:
+    assert len(images.elf_header(architecture)) == length
+
+
+def test_sb_005_an_index_is_read_by_our_own_reader_as_described() -> None:
+    manifest = read({"platforms": ["linux/amd64", "linux/arm/v6", "windows(10.0.1)/amd64"], "attestations": True})
+    reading = read_index(manifest.manifest.content)
+    assert [str(entry.platform) for entry in reading.having("runnable")] == [
+        "linux/amd64",
+        "linux/arm/v6",
+        "windows(10.0.1)/amd64",
+    ]
+    assert len(reading.having("skipped")) == 3, "the attestations"
+
+
+def test_sb_005_schema_2_lists_are_dockers() -> None:
+    manifest = read({"platforms": ["linux/amd64"], "format": "docker"}).manifest
+    assert document(manifest)["mediaType"] == images.DOCKER_LIST
+    assert document(manifest.children[0])["mediaType"] == images.DOCKER_MANIFEST
+
+
+def test_sb_005_nested_indexes_hold_an_index_for_each_platform() -> None:
+    manifest = read({"platforms": ["linux/amd64", "linux/arm64"], "nested": True}).manifest
+    assert [entry["mediaType"] for entry in entries(manifest)] == [images.OCI_INDEX] * 2
+    inner = entries(manifest.children[0])
+    assert inner[0]["platform"] == {"architecture": "amd64", "os": "linux"}
+
+
+def test_sb_005_entries_can_leave_out_their_platform() -> None:
+    manifest = read({"platforms": ["linux/amd64", "linux/arm64"], "withoutPlatform": ["linux/arm64"]}).manifest
+    assert ["platform" in entry for entry in entries(manifest)] == [True, False]
+
+
+def test_sb_005_a_missing_child_is_named_and_not_pushed() -> None:
+    manifest = read({"platforms": ["linux/amd64", "linux/arm64"], "missing": ["linux/arm64"]}).manifest
+    assert len(entries(manifest)) == 2
+    assert len(manifest.children) == 1
+
+
+@pytest.mark.parametrize(
+    "value", [{"kind": "bundle"}, {"kind": "image", "platforms": ["linux/amd64"], "neutral": True}]
+)
+def test_sb_005_operator_bundles_carry_their_labels(value: object) -> None:
+    labels = config(read(value).manifest)["config"]["Labels"]  # type: ignore[index]
+    assert "operators.operatorframework.io.bundle.manifests.v1" in labels
+
+
+def test_sb_005_an_artifact_is_no_image() -> None:
+    manifest = read({"kind": "artifact"}).manifest
+    assert "artifactType" in document(manifest)
+    assert document(manifest)["config"]["mediaType"] == images.OCI_EMPTY  # type: ignore[index]
+
+
+def test_sb_005_an_unknown_image_does_not_say_its_architecture() -> None:
+    assert config(read({"kind": "image", "unknown": True}).manifest)["architecture"] == ""
+
+
+def test_sb_005_an_empty_index_is_possible() -> None:
+    assert entries(read([]).manifest) == []
+
+
+def test_sb_005_digests_of_the_platforms_are_told() -> None:
+    described = read(["linux/amd64", "linux/arm64"])
+    assert described.children == {
+        "linux/amd64": described.manifest.children[0].digest,
+        "linux/arm64": described.manifest.children[1].digest,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param([], "expected a mapping", id="a list"),
+        pytest.param({"UPPER/x:1": []}, "UPPER", id="invalid reference"),
+        pytest.param({f"a@sha256:{'0' * 64}": []}, "write NAME:TAG", id="by digest"),
+        pytest.param({"a:1": ["linux"]}, "linux", id="a system alone"),
+        pytest.param({"a:1": {"platform": []}}, "unknown field `platform`", id="misspelt member"),
+        pytest.param({"a:1": "linux/amd64"}, "expected a list of platforms", id="a text"),
+        pytest.param({"a:1": {"kind": "picture"}}, "picture", id="unknown kind"),
+        pytest.param({"a:1": {"kind": "image", "platforms": ["linux/amd64", "linux/arm64"]}}, "one platform", id="two"),
+        pytest.param({"a:1": {"platforms": ["linux/amd64"], "missing": ["linux/arm64"]}}, "missing names", id="other"),
+        pytest.param({"a:1": {"delay": -1}}, "delay", id="negative delay"),
+    ],
+)
+def test_sb_010_what_cannot_be_pushed_is_refused_with_file_and_reference(data: object, message: str) -> None:
+    with pytest.raises(SandboxError) as caught:
+        catalogue.read(data, "seed.yaml")  # type: ignore[arg-type]
+    assert str(caught.value).startswith("seed.yaml: ")
+    assert message in str(caught.value)
+
+
+def test_sb_010_images_may_stand_under_a_key_of_their_own() -> None:
+    (described,) = catalogue.read({"images": {"nginx": ["linux/amd64"]}})
+    assert described.reference.canonical == "docker.io/library/nginx:latest"
+
+
+def test_sb_005_users_make_a_repository_private() -> None:
+    access = read({"platforms": [], "users": {"alice": "wonderland"}}).description.access
+    assert access is not None
+    assert access.users == {"alice": "wonderland"}
+    assert read([]).description.access is None
+
+
+def test_sb_005_familiar_names_are_understood_and_have_the_platforms_one_expects() -> None:
+    described = {each.reference.familiar: each for each in catalogue.read(FAMILIAR)}
+    assert Platform.parse("linux/s390x") in map(Platform.parse, described["nginx:1.27"].description.platforms)
+    assert {"redis:7", "postgres:16"} <= set(described)

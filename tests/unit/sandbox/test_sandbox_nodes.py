@@ -1,0 +1,277 @@
+"""What nodes make of images and pods (SB-004), without an API server and without waiting."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.reference import parse
+from polyarch.platforms import Platform
+from polyarch.sandbox.nodes import fleet, lifecycle, reporting
+from polyarch.sandbox.nodes.lifecycle import Activity, Pulled, Run
+from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.nodes.pulling import CannotPull, Runs, Verdict, WrongFormat, verdict
+from polyarch.sandbox.state import Numa, Settings, Taint
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def answer(*platforms: str, kind: str = "index", **more: Any) -> Inspection:
+    entries = tuple(Entry(Platform.parse(text), "sha256:0") for text in platforms)
+    status = more.pop("status", Status.RESOLVED)
+    return Inspection(parse("quay.io/acme/app:1"), status, kind=kind, entries=entries, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(answer("linux/amd64", "linux/arm64"), Runs, id="the index has the architecture"),
+        pytest.param(answer("linux/arm64", kind="image"), Runs, id="the image is of the architecture"),
+        pytest.param(answer("linux/amd64"), CannotPull, id="the index lacks the architecture"),
+        pytest.param(answer(), CannotPull, id="the index is empty"),
+        pytest.param(answer("linux/amd64", kind="image"), WrongFormat, id="the image is of another architecture"),
+        pytest.param(answer("windows/arm64"), CannotPull, id="right architecture, other system"),
+        pytest.param(answer(kind="artifact", status=Status.NEUTRAL), CannotPull, id="an artifact is no image"),
+        pytest.param(answer(kind="image", status=Status.NEUTRAL), Runs, id="a bundle"),
+        pytest.param(answer(kind="image", status=Status.UNKNOWN), Runs, id="an image that does not say"),
+        pytest.param(
+            answer(status=Status.ERROR, error=InspectionError.of("not-found", "no such tag")), CannotPull, id="absent"
+        ),
+    ],
+)
+def test_sb_004_an_arm64_node_and_an_image(given: Inspection, expected: type[Verdict]) -> None:
+    assert isinstance(verdict("quay.io/acme/app:1", given, "arm64"), expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (answer("linux/amd64"), "no match for platform in manifest"),
+        (answer(status=Status.ERROR, error=InspectionError.of("not-found", "x")), "not found"),
+        (answer(status=Status.ERROR, error=InspectionError.of("unauthorized", "x")), "pull access denied"),
+        (answer(status=Status.ERROR, error=InspectionError.of("network", "connection refused")), "connection refused"),
+    ],
+)
+def test_sb_004_a_failed_pull_says_what_a_real_node_says(given: Inspection, text: str) -> None:
+    found = verdict("quay.io/acme/app:1", given, "arm64")
+    assert isinstance(found, CannotPull)
+    assert text in found.message
+    assert "quay.io/acme/app:1" in found.message
+
+
+def make_pod(*containers: str, init: tuple[dict[str, str], ...] = (), restart: str = "Always", **status: Any) -> Pod:
+    return msgspec.convert(
+        {
+            "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {
+                "nodeName": "arm64-1",
+                "restartPolicy": restart,
+                "containers": [{"name": name, "image": name} for name in containers],
+                "initContainers": list(init),
+            },
+            "status": status,
+        },
+        Pod,
+    )
+
+
+class Node:
+    """A pod on a node, and time that passes when the test says so."""
+
+    def __init__(self, pod: Pod, **verdicts: Verdict) -> None:
+        self.pod = pod
+        self.verdicts = verdicts
+        self.now = NOW
+        self.runs: dict[str, Run] = lifecycle.recover(pod, NOW)
+        self.pulls: list[str] = []
+
+    def advance(self, seconds: float = 0.0) -> "Node":
+        """Let time pass, and every step that is due in it happen."""
+        end = self.now + dt.timedelta(seconds=seconds)
+        while True:
+            due = lifecycle.due_images(self.pod, self.runs, self.now)
+            self.pulls += due
+            pulled = {image: Pulled(self.verdicts.get(image, Runs()), f"{image}@sha256:0") for image in due}
+            step = lifecycle.step(self.pod, self.runs, pulled, self.now)
+            self.runs = step.runs
+            if step.wait is None or self.now + dt.timedelta(seconds=step.wait) > end:
+                self.now = end
+                return self
+            self.now += dt.timedelta(seconds=step.wait)
+
+    @property
+    def activities(self) -> dict[str, Activity]:
+        return {name: run.activity for name, run in self.runs.items()}
+
+    @property
+    def phase(self) -> str:
+        return lifecycle.phase(self.pod, self.runs)
+
+    def status(self) -> dict[str, Any]:
+        images = {name: Pulled(Runs(), f"{name}@sha256:0") for name in self.verdicts}
+        return reporting.status(
+            self.pod, self.runs, images, host_address="10.250.0.1", pod_address="10.244.0.1", now=self.now
+        )
+
+    def container(self, name: str) -> dict[str, Any]:
+        statuses = self.status()["containerStatuses"] + self.status().get("initContainerStatuses", [])
+        return next(status for status in statuses if status["name"] == name)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in status["conditions"]}
+
+
+def test_sb_004_a_pod_with_fitting_images_is_running_and_ready() -> None:
+    node = Node(make_pod("a", "b")).advance()
+    assert node.phase == "Running"
+    assert conditions(node.status())["Ready"] == "True"
+    assert node.container("a")["state"]["running"]["startedAt"] == "2026-01-01T00:00:00Z"
+    node.advance(3600)
+    assert node.phase == "Running"
+    assert node.pulls == ["a", "b"], "nothing is pulled twice"
+
+
+def test_sb_004_a_foreign_binary_ends_in_crash_loop_backoff_with_exec_format_error() -> None:
+    node = Node(make_pod("a"), a=WrongFormat()).advance()
+    first = node.container("a")["state"]["terminated"]
+    assert (first["exitCode"], first["reason"]) == (1, "Error")
+    assert "exec format error" in first["message"]
+    node.advance(1)
+    looping = node.container("a")
+    assert looping["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert "exec format error" in looping["lastState"]["terminated"]["message"]
+    assert looping["restartCount"] == 1
+    assert node.phase == "Running", "as kubectl shows it on a real node"
+    assert conditions(node.status())["Ready"] == "False"
+
+
+def test_sb_004_restarts_come_after_10_20_40_seconds_and_never_later_than_5_minutes() -> None:
+    node = Node(make_pod("a"), a=WrongFormat()).advance(1)
+    for seconds, restarts in ((9, 1), (1, 2), (20, 3), (40, 4), (80, 5), (160, 6), (300, 7), (300, 8)):
+        assert node.advance(seconds).container("a")["restartCount"] == restarts
+
+
+def test_sb_004_every_start_has_a_container_id_of_its_own() -> None:
+    node = Node(make_pod("a"), a=WrongFormat()).advance()
+    first = node.container("a")["containerID"]
+    second = node.advance(1).container("a")["containerID"]
+    assert first != second
+    assert len(first.removeprefix("containerd://")) == 64
+
+
+@pytest.mark.parametrize(("restart", "phase"), [("Never", "Failed"), ("OnFailure", "Running")])
+def test_sb_004_a_job_with_a_foreign_binary_fails_or_tries_again(restart: str, phase: str) -> None:
+    assert Node(make_pod("a", restart=restart), a=WrongFormat()).advance(5).phase == phase
+
+
+def test_sb_004_a_missing_platform_is_err_image_pull_then_backoff_then_tried_again() -> None:
+    node = Node(make_pod("a"), a=CannotPull("no match for platform in manifest")).advance()
+    assert node.container("a")["state"]["waiting"] == {
+        "reason": "ErrImagePull",
+        "message": "no match for platform in manifest",
+    }
+    waiting = node.advance(2).container("a")["state"]["waiting"]
+    assert waiting["reason"] == "ImagePullBackOff"
+    assert "no match for platform" in waiting["message"]
+    assert node.phase == "Pending"
+    assert node.pulls == ["a"]
+    node.advance(8)
+    assert node.pulls == ["a", "a"]
+    node.verdicts = {"a": Runs()}
+    assert node.advance(30).phase == "Running", "somebody has pushed the platform meanwhile"
+
+
+def test_sb_004_one_bad_container_does_not_stop_the_other() -> None:
+    node = Node(make_pod("a", "b"), a=CannotPull("x")).advance()
+    assert node.activities == {"a": Activity.PULL_FAILED, "b": Activity.RUNNING}
+    assert node.phase == "Pending"
+
+
+@pytest.mark.parametrize("restart", ["Never", "OnFailure"])
+def test_sb_004_a_pod_that_comes_to_an_end_succeeds(restart: str) -> None:
+    node = Node(make_pod("a", "b", restart=restart)).advance()
+    assert node.phase == "Running"
+    assert node.advance(1).phase == "Succeeded"
+    assert node.container("a")["state"]["terminated"]["reason"] == "Completed"
+
+
+INIT = ({"name": "one", "image": "one"}, {"name": "two", "image": "two"})
+
+
+def test_sb_004_init_containers_run_one_after_the_other_before_the_rest() -> None:
+    node = Node(make_pod("a", init=INIT)).advance()
+    assert node.activities == {"one": Activity.RUNNING, "two": Activity.INITIALIZING, "a": Activity.INITIALIZING}
+    assert node.container("a")["state"]["waiting"]["reason"] == "PodInitializing"
+    assert conditions(node.status())["Initialized"] == "False"
+    node.advance(1)
+    assert node.activities["two"] == Activity.RUNNING
+    node.advance(1)
+    assert node.activities["a"] == Activity.RUNNING
+    assert conditions(node.status())["Initialized"] == "True"
+    assert node.pulls == ["one", "two", "a"]
+
+
+def test_sb_004_a_foreign_init_container_keeps_the_pod_from_starting() -> None:
+    node = Node(make_pod("a", init=INIT), one=WrongFormat()).advance(30)
+    assert node.phase == "Pending"
+    assert node.container("one")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert "two" not in node.pulls
+
+
+def test_sb_004_a_failed_init_container_that_is_not_restarted_fails_the_pod() -> None:
+    assert Node(make_pod("a", init=INIT, restart="Never"), one=WrongFormat()).advance(5).phase == "Failed"
+
+
+def test_sb_004_a_sidecar_stays_and_the_others_start_beside_it() -> None:
+    sidecar = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
+    node = Node(make_pod("a", init=(sidecar, INIT[0]))).advance(2)
+    assert node.activities == {"proxy": Activity.RUNNING, "one": Activity.COMPLETED, "a": Activity.RUNNING}
+
+
+def test_sb_004_a_restarted_node_goes_on_from_what_it_reported() -> None:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}
+    statuses = [
+        {"name": "a", "restartCount": 4, "state": waiting},
+        {"name": "b", "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
+    ]
+    node = Node(make_pod("a", "b", phase="Running", containerStatuses=statuses), a=WrongFormat()).advance()
+    assert node.pulls == []
+    assert node.container("a")["restartCount"] == 4
+    assert node.advance(80).container("a")["restartCount"] == 5
+
+
+def test_sb_004_an_image_that_is_never_pulled_waits_for_somebody_to_bring_it() -> None:
+    node = Node(make_pod("a"), a=CannotPull("not present with pull policy of Never", "ErrImageNeverPull")).advance(60)
+    assert node.container("a")["state"]["waiting"]["reason"] == "ErrImageNeverPull"
+
+
+def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
+    plans = fleet.plan(
+        Settings(
+            nodes={"amd64": 2, "s390x": 1},
+            numa=Numa(2, 8),
+            taints=(Taint("s390x", "kubernetes.io/arch", "s390x", "NoSchedule"), Taint("*", "new", "", "NoExecute")),
+        )
+    )
+    assert [plan.name for plan in plans] == ["amd64-1", "amd64-2", "s390x-1"]
+    assert len({plan.address for plan in plans}) == 3
+    node = fleet.node(plans[2])
+    assert node["metadata"]["labels"]["kubernetes.io/arch"] == "s390x"
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "s390x-1"
+    assert node["metadata"]["annotations"] == {fleet.NUMA_ANNOTATION: "2x8"}
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["kubernetes.io/arch", "new"]
+    assert [taint["key"] for taint in fleet.node(plans[0])["spec"]["taints"]] == ["new"]
+    status = fleet.status(plans[2], NOW)
+    assert status["nodeInfo"]["architecture"] == "s390x"
+    assert status["allocatable"]["cpu"] == "16"
+    assert conditions(status)["Ready"] == "True"
+    lease = fleet.lease(plans[0], NOW)
+    assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+def test_sb_004_a_thousand_nodes_have_a_thousand_addresses() -> None:
+    plans = fleet.plan(Settings(nodes={"amd64": 1000}))
+    assert len({plan.address for plan in plans}) == 1000

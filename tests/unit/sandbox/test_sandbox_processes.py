@@ -1,0 +1,123 @@
+"""Programs are started, found again and ended by what they are, not by their number alone (SB-003)."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from polyarch.sandbox import processes
+from polyarch.sandbox.errors import ProcessFailed
+from polyarch.sandbox.processes import Command, Record, is_running
+
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+)
+PATIENT = "import time; print('ready', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Record]]:
+    records: list[Record] = []
+    yield records
+    for record in records:
+        if is_running(record):
+            os.kill(record.pid, signal.SIGKILL)
+            os.waitpid(record.pid, 0)
+
+
+def python(name: str, program: str, tmp_path: Path) -> Command:
+    return Command(
+        name=name,
+        arguments=(sys.executable, "-c", program),
+        environment={"PATH": os.environ["PATH"]},
+        log=str(tmp_path / f"{name}.log"),
+    )
+
+
+async def until_ready(record: Record) -> None:
+    while "ready" not in Path(record.log).read_text():
+        await asyncio.sleep(0.02)
+
+
+async def test_sb_003_a_program_runs_in_its_own_session_and_is_found_by_its_record(
+    tmp_path: Path, started: list[Record]
+) -> None:
+    record = processes.start(python("a", PATIENT, tmp_path), records=tmp_path / "records")
+    started.append(record)
+    await until_ready(record)
+    assert os.getsid(record.pid) == record.pid
+    assert processes.load(tmp_path / "records") == {"a": record}
+    assert is_running(record)
+
+
+async def test_sb_003_a_program_that_ignores_sigterm_is_killed_and_its_record_goes(
+    tmp_path: Path, started: list[Record]
+) -> None:
+    records = tmp_path / "records"
+    record = processes.start(python("a", STUBBORN, tmp_path), records=records)
+    started.append(record)
+    await until_ready(record)
+    await processes.stop([record], records=records, grace=0.2)
+    assert not is_running(record)
+    assert processes.load(records) == {}
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        pytest.param({"start_time": 1}, id="the pid was given to a later program"),
+        pytest.param({"arguments": (sys.executable, "-c", "pass")}, id="another program has this pid"),
+    ],
+)
+async def test_sb_003_a_stranger_with_the_recorded_pid_is_left_alone(
+    tmp_path: Path, started: list[Record], difference: dict[str, object]
+) -> None:
+    record = processes.start(python("a", PATIENT, tmp_path), records=tmp_path / "records")
+    started.append(record)
+    await until_ready(record)
+    stale = msgspec.structs.replace(record, **difference)
+    assert not is_running(stale)
+    await processes.stop([stale], records=tmp_path / "records", grace=0.1)
+    assert is_running(record), "it was not ours to end"
+
+
+async def test_sb_003_whoever_stops_the_sandbox_does_not_stop_itself(tmp_path: Path) -> None:
+    me = processes.identify("me", os.getpid())
+    assert me is not None
+    assert is_running(me)
+    await processes.stop([me], records=tmp_path, grace=0.1)
+
+
+async def test_sb_003_a_program_that_ended_is_not_running_even_before_it_is_collected(tmp_path: Path) -> None:
+    record = processes.start(python("a", "pass", tmp_path), records=tmp_path / "records")
+    async with asyncio.timeout(10):
+        while is_running(record):
+            await asyncio.sleep(0.02)
+
+
+def test_sb_003_a_missing_program_is_named(tmp_path: Path) -> None:
+    command = Command(name="etcd", arguments=("/nowhere/etcd",), log=str(tmp_path / "log"))
+    with pytest.raises(ProcessFailed, match="etcd: /nowhere/etcd does not start: No such file"):
+        processes.start(command, records=tmp_path)
+
+
+def test_sb_003_a_damaged_record_is_named_and_nothing_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "etcd.json").write_text('{"pid": ')
+    with pytest.raises(ProcessFailed, match=r"etcd\.json: not a process record"):
+        processes.load(tmp_path)
+
+
+def test_sb_003_names_with_spaces_and_parentheses_do_not_shift_the_start_time() -> None:
+    fields = " ".join(str(number) for number in range(4, 53))
+    assert processes.parse_stat(f"7 (a) (b c) S {fields}") == ("S", 22)
+
+
+def test_sb_008_components_do_not_inherit_proxies() -> None:
+    outside = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy:3128", "SECRET": "x", "HOME": "/root"}
+    assert processes.inherited_environment(outside) == {"PATH": "/bin", "HOME": "/root"}
+    assert "HTTPS_PROXY" in processes.inherited_environment(outside, names=("HTTPS_PROXY",))

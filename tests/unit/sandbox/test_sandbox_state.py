@@ -1,0 +1,137 @@
+"""Names, options, ports and folders of sandboxes (SB-003)."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from polyarch.sandbox import state
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.state import Folder, Numa, Settings, State, Taint, choose_ports, parse_nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("amd64=3,arm64=2", {"amd64": 3, "arm64": 2}, id="counts"),
+        pytest.param("amd64", {"amd64": 1}, id="a word is one node"),
+        pytest.param(" amd64=1 , s390x=0", {"amd64": 1, "s390x": 0}, id="spaces and zero"),
+        pytest.param("", {}, id="no nodes"),
+    ],
+)
+def test_sb_003_nodes_are_given_by_architecture(text: str, expected: dict[str, int]) -> None:
+    assert parse_nodes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("amd64=x", "ARCHITECTURE=NUMBER"),
+        ("amd64=", "ARCHITECTURE=NUMBER"),
+        ("amd64=-1", "ARCHITECTURE=NUMBER"),
+        ("amd64=1,amd64=2", "given twice"),
+    ],
+)
+def test_sb_003_a_nodes_option_that_makes_no_sense_says_what_was_expected(text: str, message: str) -> None:
+    with pytest.raises(SandboxError, match=message):
+        parse_nodes(text)
+
+
+@pytest.mark.parametrize("nodes", [{"Amd64!": 1}, {"amd64": 5001}, {"": 1}])
+def test_sb_003_impossible_fleets_are_refused(nodes: dict[str, int]) -> None:
+    with pytest.raises(SandboxError, match="--nodes"):
+        Settings(nodes=nodes)
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "a" * 41, "a b"])
+def test_sb_003_names_that_are_no_folder_or_label_are_refused(name: str) -> None:
+    with pytest.raises(SandboxError, match="sandbox name"):
+        Settings(name=name)
+
+
+def test_sb_003_numa_and_taints_are_read() -> None:
+    assert Numa.parse("2x8") == Numa(2, 8)
+    assert Taint.parse("arm64:kubernetes.io/arch=arm64:NoSchedule") == Taint(
+        "arm64", "kubernetes.io/arch", "arm64", "NoSchedule"
+    )
+    assert Taint.parse("*:new:NoExecute") == Taint("*", "new", "", "NoExecute")
+    for text in ("8", "0x8", "2x", "2x8x1"):
+        with pytest.raises(SandboxError, match="ZONESxCPUS"):
+            Numa.parse(text)
+    for text in ("arm64", "arm64:a=b", "arm64:a=b:Sometimes"):
+        with pytest.raises(SandboxError, match="ARCHITECTURE:KEY"):
+            Taint.parse(text)
+
+
+def test_sb_003_ports_are_free_different_and_never_another_sandboxs() -> None:
+    others = choose_ports()
+    taken = set(msgspec.structs.astuple(others))
+    low = min(taken)
+    chosen = msgspec.structs.astuple(choose_ports([others], within=(low, low + 60)))
+    assert len(set(chosen)) == len(chosen)
+    assert not taken & set(chosen)
+
+
+def test_sb_003_a_port_that_somebody_listens_on_is_not_free() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        assert not state.is_free(listener.getsockname()[1])
+
+
+def test_sb_003_too_few_ports_are_an_error() -> None:
+    with pytest.raises(SandboxError, match="no 7 free ports"):
+        choose_ports(within=(20_000, 20_003))
+
+
+def test_sb_003_the_state_survives_and_is_for_its_owner_only(tmp_path: Path) -> None:
+    folder = Folder.of("a", tmp_path)
+    assert folder.load() is None
+    written = State(settings=Settings(name="a", nodes={"s390x": 2}, numa=Numa(2, 4)), ports=choose_ports())
+    folder.save(written)
+    assert folder.load() == written
+    assert folder.state.stat().st_mode & 0o077 == 0
+    assert [each.name for each in state.sandboxes(tmp_path)] == ["a"]
+    folder.delete()
+    assert state.sandboxes(tmp_path) == []
+
+
+def test_sb_003_a_damaged_state_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = Folder.of("a", tmp_path)
+    folder.root.mkdir()
+    folder.state.write_text("{")
+    with pytest.raises(SandboxError, match="--fresh"):
+        folder.load()
+
+
+async def test_sb_002_a_lock_is_held_by_one_and_told_about_once(tmp_path: Path) -> None:
+    order: list[str] = []
+    lock = tmp_path / "lock"
+
+    async def second() -> None:
+        async with file_lock(lock, waiting=lambda: order.append("waits")):
+            order.append("second")
+
+    async with file_lock(lock):
+        task = asyncio.create_task(second())
+        await asyncio.sleep(0.3)
+        order.append("first")
+    await task
+    assert order == ["waits", "first", "second"]
+
+
+async def test_sb_003_a_lock_that_was_deleted_meanwhile_is_taken_anew(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    held: list[int] = []
+
+    async def hold(number: int, *, remove: bool) -> None:
+        async with file_lock(lock, remove=remove):
+            held.append(number)
+            assert len(held) == 1
+            await asyncio.sleep(0.05)
+            held.clear()
+
+    await asyncio.gather(*(hold(number, remove=number % 2 == 0) for number in range(6)))
