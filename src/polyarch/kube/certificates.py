@@ -75,6 +75,7 @@ class Certificates:
         self._interval = interval
         self._fingerprint = ""
         self._refused = ""
+        self._taken = asyncio.Event()
         self.context: ssl.SSLContext = server_context()
         self.expires_at: datetime | None = None
         self.problem: str | None = f"no certificate was loaded from {origin} yet"
@@ -87,11 +88,15 @@ class Certificates:
     @property
     def loaded(self) -> bool:
         """Is there a certificate in the context, be it an old one?"""
-        return bool(self._fingerprint)
+        return self._taken.is_set()
 
     def not_ready(self) -> str | None:
         """The readiness check: None when serving is possible (PL-531)."""
         return None if self.loaded else self.problem
+
+    async def ready(self) -> None:
+        """Returns once there is a certificate in the context; somebody has to :meth:`run` meanwhile."""
+        await self._taken.wait()
 
     def _seconds_left(self) -> float:
         return (self.expires_at - self._clock.now()).total_seconds() if self.expires_at else math.nan
@@ -110,6 +115,7 @@ class Certificates:
             raise
         load_into(self.context, pair, self._origin)
         self._fingerprint, self.expires_at, self.problem = pair.fingerprint, expires_at, None
+        self._taken.set()
         log.info("certificate loaded", origin=self._origin, expires_at=expires_at.isoformat())
         return True
 
