@@ -1,0 +1,122 @@
+"""YAML text to marked nodes, quickly and within limits.
+
+The C parser of PyYAML does the work; what it calls back in Python for each node is replaced here: tags of plain scalars
+are remembered by their text, and the depth is counted while nodes are composed, so that a file of a million brackets is
+refused before recursion ends the process (MF-093). No tag ever constructs an object: only nodes are made.
+
+Pure: imports yaml and nothing of polyarch.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import yaml
+from yaml import CSafeLoader, events
+from yaml.composer import ComposerError
+from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
+from yaml.resolver import Resolver
+
+MAX_DEPTH = 100
+
+STRING = "tag:yaml.org,2002:str"
+_KINDS: dict[type[Node], str] = {SequenceNode: "tag:yaml.org,2002:seq", MappingNode: "tag:yaml.org,2002:map"}
+_resolver = Resolver()
+
+
+class TooDeep(yaml.MarkedYAMLError):
+    """Nesting beyond :data:`MAX_DEPTH`."""
+
+
+@lru_cache(maxsize=50_000)
+def plain_tag(value: str) -> str:
+    """The tag of a plain scalar with this text in YAML 1.1."""
+    return str(_resolver.resolve(ScalarNode, value, (True, False)))  # type: ignore[no-untyped-call]
+
+
+def compose_text(text: str) -> list[Node]:
+    """The root nodes of the documents of a text; raises yaml.YAMLError."""
+    try:
+        return list(_nodes(_Loader(text)))
+    except ComposerError as error:
+        if "duplicate anchor" not in str(error.context):
+            raise
+    return list(_from_events(_Loader(text)))
+
+
+class _Loader(CSafeLoader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = 0
+
+    def descend_resolver(self, parent: Node | None, index: object) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _too_deep(parent)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+    def resolve(self, kind: type[Node], value: str, implicit: tuple[bool, bool]) -> str:
+        if kind is ScalarNode:
+            return plain_tag(value) if implicit[0] else STRING
+        return _KINDS[kind]
+
+
+def _nodes(loader: _Loader) -> Iterator[Node]:
+    while loader.check_node():
+        node = loader.get_node()
+        if node is not None:
+            yield node
+
+
+def _from_events(parser: _Loader) -> Iterator[Node]:
+    """The same, but an anchor may be defined again: YAML and kubectl allow it, the C composer does not."""
+    anchors: dict[str, Node] = {}
+    stack: list[tuple[CollectionNode, list[Node]]] = []
+    while (event := parser.get_event()) is not None:
+        if isinstance(event, events.DocumentStartEvent):
+            anchors.clear()
+        if isinstance(event, events.CollectionEndEvent):
+            collection, children = stack.pop()
+            collection.end_mark = event.end_mark
+            pairs = list(zip(*[iter(children)] * 2, strict=True)) if isinstance(collection, MappingNode) else children
+            collection.value = pairs
+            node: Node = collection
+        elif isinstance(event, events.NodeEvent):
+            node = _of_event(event, anchors)
+            if stack:
+                stack[-1][1].append(node)
+            if isinstance(event, events.CollectionStartEvent) and isinstance(node, CollectionNode):
+                stack.append((node, []))
+                if len(stack) > MAX_DEPTH:
+                    raise _too_deep(node)
+        else:
+            continue
+        if not stack:
+            yield node
+
+
+def _of_event(event: Any, anchors: dict[str, Node]) -> Node:
+    if isinstance(event, events.AliasEvent):
+        if event.anchor not in anchors:
+            mark: Any = event.start_mark  # the stubs know one of the two Mark classes
+            raise yaml.MarkedYAMLError(problem=f"found undefined alias {event.anchor!r}", problem_mark=mark)
+        return anchors[event.anchor]
+    start: Any = event.start_mark
+    end: Any = event.end_mark
+    tag = None if event.tag == "!" else event.tag
+    if isinstance(event, events.ScalarEvent):
+        tag = tag or (plain_tag(event.value) if event.implicit[0] else STRING)
+        node: Node = ScalarNode(tag, event.value, start, end, event.style)
+    else:
+        kind = SequenceNode if isinstance(event, events.SequenceStartEvent) else MappingNode
+        node = kind(tag or _KINDS[kind], [], start, end, event.flow_style)
+    if event.anchor is not None:
+        anchors[event.anchor] = node
+    return node
+
+
+def _too_deep(parent: Node | None) -> TooDeep:
+    mark = parent.start_mark if parent is not None else None
+    return TooDeep(problem=f"nesting is deeper than {MAX_DEPTH} levels", problem_mark=mark)

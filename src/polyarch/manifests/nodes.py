@@ -1,0 +1,386 @@
+"""The documents of a file as YAML nodes that know their place, and how to read values from them.
+
+Rules and editor look at one and the same thing: nodes with marks. A file is cut at its ``---`` lines first, so that
+only documents that somebody asks for are composed (MF-015); marks then count from the start of a document's *chunk*,
+which is why positions are asked of the :class:`Document`, never of the mark.
+
+Values are read the way Kubernetes reads YAML (as JSON): keys are texts, timestamps and unknown tags are texts, merge
+keys are merged, and nothing is ever constructed from a tag (MF-093).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from polyarch.kube.jsonpatch import pointer
+from polyarch.manifests.composer import MAX_DEPTH, compose_text
+from polyarch.manifests.finding import Span
+from polyarch.manifests.scalars import NULL, scalar_value
+from polyarch.manifests.text import MAX_BYTES, SourceText
+from polyarch.manifests.tree import index, segments
+
+MAX_EXPANDED = 1_000_000
+"""Nodes of a document after its aliases are followed (MF-093)."""
+
+_MERGE = "tag:yaml.org,2002:merge"
+# A document starts at a line `---`, always and wherever it stands, but inside a file with directives or explicit ends
+# the lines before it may belong to it: such files are composed whole.
+_MARKER = re.compile(r"^---(?=[ \t\r\n\x85\u2028\u2029]|\Z)", re.MULTILINE)
+_WHOLE = re.compile(r"^(?:%|\.\.\.)", re.MULTILINE)
+_CONTENT = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
+_ALIAS = re.compile(r"(?:^|[\s\[\]{},:\-])\*[^\s*]", re.MULTILINE)
+
+
+class SyntaxProblem(ValueError):  # noqa: N818 - the name says what is the matter
+    """A text that is no YAML, or beyond a limit: line and column (from 1) and the parser's words (MA902)."""
+
+    def __init__(self, problem: str, *, offset: int, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}")
+        self.problem = problem
+        self.offset = offset
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """One YAML document of a file, by its number from 0."""
+
+    index: int
+    root: Node
+    source: SourceText
+    base: int
+    """Offset in the text from which the marks of the nodes count."""
+    chunk_start: int
+    chunk_end: int
+    """The part of the text that is this document's: from its ``---`` (or the start of the file) to the next one."""
+
+    def start(self, node: Node) -> int:
+        """Offset of a node's first character, its anchor and tag included."""
+        return self.base + int(node.start_mark.index)
+
+    def mark_end(self, node: Node) -> int:
+        """Offset of the parser's end of a node; for a block collection that is where the next thing starts."""
+        return self.base + int(node.end_mark.index)
+
+    def end(self, node: Node) -> int:
+        """Offset after a node's last character that is content: no comments, no blank lines."""
+        while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
+            last = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
+            if last.start_mark.index < node.start_mark.index:  # an alias: its node stands elsewhere
+                return self._trimmed(node)
+            node = last
+        return self._trimmed(node) if isinstance(node, ScalarNode) and node.style in ("|", ">") else self.mark_end(node)
+
+    def _trimmed(self, node: Node) -> int:
+        start = self.start(node)
+        return start + len(self.source.text[start : self.mark_end(node)].rstrip())
+
+    def span(self, node: Node) -> Span:
+        """The region of a node; that of a block collection is its first key or element (MF-042)."""
+        if isinstance(node, MappingNode) and not node.flow_style and node.value:
+            return self.span(node.value[0][0])
+        if isinstance(node, SequenceNode) and not node.flow_style and node.value:
+            start = self.start(node)
+            return self.source.span(start, self.source.line_end(start))
+        return self.source.span(self.start(node), self.end(node))
+
+    @property
+    def chunk(self) -> str:
+        return self.source.text[self.chunk_start : self.chunk_end]
+
+    @cached_property
+    def has_aliases(self) -> bool:
+        """Whether a node is reached in two ways, by an alias or a merge key."""
+        return bool(self.shared)
+
+    @cached_property
+    def shared(self) -> frozenset[int]:
+        """``id()`` of the nodes that an alias points at."""
+        if not _ALIAS.search(self.chunk):
+            return frozenset()
+        seen: set[int] = set()
+        twice: set[int] = set()
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                twice.add(id(node))
+                continue
+            seen.add(id(node))
+            stack += children(node)
+        return frozenset(twice)
+
+    @cached_property
+    def uses(self) -> dict[int, tuple[str, ...]]:
+        """All pointers of each node (by ``id()``) that is shared or below a shared one, in the order of the text."""
+        found: dict[int, list[str]] = {}
+
+        def walk(node: Node, path: str, below: bool) -> None:
+            below = below or id(node) in self.shared
+            if below:
+                found.setdefault(id(node), []).append(path)
+            for segment, child in effective(node):
+                walk(child, path + pointer(segment), below)
+
+        if self.shared:
+            walk(self.root, "", below=False)
+        return {node: tuple(paths) for node, paths in found.items()}
+
+    @cached_property
+    def value(self) -> Any:
+        """The document as Kubernetes reads it."""
+        return value(self.root)
+
+
+def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: True) -> list[Document]:
+    """The documents of a file of which the text is ``wanted``; raises :class:`SyntaxProblem`.
+
+    A document keeps its number when others are left out. Empty documents count and have a null root.
+    """
+    if source.size > MAX_BYTES:
+        problem = f"the file has {source.size} bytes, more than the {MAX_BYTES} that are read"
+        raise SyntaxProblem(problem, offset=0, line=1, column=1)
+    documents: list[Document] = []
+    number = 0
+    for start, end in _chunks(source.text):
+        chunk = source.text[start:end]
+        if wanted(chunk):
+            for node in _composed(source, chunk, start):
+                document = Document(number, node, source, start, start, end)
+                _check_expansion(document)
+                documents.append(document)
+                number += 1
+        else:
+            number += 1
+    return documents
+
+
+def _chunks(text: str) -> Iterator[tuple[int, int]]:
+    if _WHOLE.search(text):
+        yield 0, len(text)
+        return
+    start = 0
+    for match in _MARKER.finditer(text):
+        # What stands before the first marker is a document only if it says something.
+        if match.start() > start and (start or text.startswith("---") or _CONTENT.search(text, 0, match.start())):
+            yield start, match.start()
+        start = match.start()
+    yield start, len(text)
+
+
+def _composed(source: SourceText, chunk: str, start: int) -> list[Node]:
+    try:
+        return compose_text(chunk)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        offset = start + (int(mark.index) if mark is not None else 0)
+        words = ": ".join(part for part in (error.context, error.problem) if part)
+    except yaml.reader.ReaderError as error:
+        offset = start + int(error.position)
+        words = f"unacceptable character U+{ord(error.character):04X}"
+    except yaml.YAMLError as error:
+        offset, words = start, str(error)
+    line, column = source.place(offset)
+    raise SyntaxProblem(words, offset=offset, line=line, column=column)
+
+
+def _check_expansion(document: Document) -> None:
+    """Refuse what aliases blow up, and nodes that contain themselves (MF-093)."""
+    if not document.shared:
+        return
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Node) -> int:
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in open_nodes:
+            raise _limit(document, node, "an alias points at the node that it stands in")
+        open_nodes.add(id(node))
+        total = 1 + sum(size(child) for child in children(node))
+        open_nodes.discard(id(node))
+        if total > MAX_EXPANDED:
+            raise _limit(document, node, f"aliases expand to more than {MAX_EXPANDED} nodes")
+        sizes[id(node)] = total
+        return total
+
+    def depth(node: Node, known: dict[int, int]) -> int:
+        if id(node) not in known:
+            known[id(node)] = 1 + max((depth(child, known) for child in children(node)), default=0)
+        return known[id(node)]
+
+    size(document.root)
+    if depth(document.root, {}) > MAX_DEPTH:
+        raise _limit(document, document.root, f"nesting is deeper than {MAX_DEPTH} levels")
+
+
+def _limit(document: Document, node: Node, problem: str) -> SyntaxProblem:
+    offset = document.start(node)
+    line, column = document.source.place(offset)
+    return SyntaxProblem(problem, offset=offset, line=line, column=column)
+
+
+# Reading nodes ------------------------------------------------------------------------------------------------------
+
+
+def children(node: Node) -> list[Node]:
+    """The nodes directly below, keys included, aliases as what they point at."""
+    if isinstance(node, SequenceNode):
+        return list(node.value)
+    if isinstance(node, MappingNode):
+        return [child for pair in node.value for child in pair]
+    return []
+
+
+def key_of(node: Node) -> str:
+    """A key as JSON has it: a text. A collection as a key gets a text that no key can have."""
+    return str(node.value) if isinstance(node, ScalarNode) else f"\0{node.start_mark.index}"
+
+
+def is_merge(key: Node) -> bool:
+    return bool(key.tag == _MERGE)
+
+
+def entries(node: Node | None) -> Iterator[tuple[str, Node, Node]]:
+    """The entries that stand in a mapping itself, in order: key, key node, value node. Nothing for other nodes."""
+    if isinstance(node, MappingNode):
+        for key, member in node.value:
+            if key.tag != _MERGE:
+                yield key_of(key), key, member
+
+
+def members(node: Node | None) -> dict[str, tuple[Node, Node]]:
+    """The entries of a mapping with those it merges (``<<``): key → (key node, value node). Of a duplicate the last."""
+    found: dict[str, tuple[Node, Node]] = {}
+    if isinstance(node, MappingNode):
+        for merged in merged_mappings(node):
+            for key, pair in members(merged).items():
+                found.setdefault(key, pair)
+        for key, key_node, member in entries(node):
+            found[key] = key_node, member
+    return found
+
+
+def merged_mappings(node: MappingNode) -> list[MappingNode]:
+    """What a mapping merges, the strongest first."""
+    found: list[MappingNode] = []
+    for key, member in node.value:
+        if key.tag == _MERGE:
+            sources = member.value if isinstance(member, SequenceNode) else [member]
+            found += [source for source in sources if isinstance(source, MappingNode)]
+    return found
+
+
+def get(node: Node | None, key: str) -> Node | None:
+    """The value of a key in a mapping (merged ones too), None where there is none or the node is no mapping."""
+    if not isinstance(node, MappingNode):
+        return None
+    found: Node | None = None
+    merges = False
+    for key_node, member in node.value:
+        if key_node.value == key and isinstance(key_node, ScalarNode):
+            found = member
+        elif key_node.tag == _MERGE:
+            merges = True
+    if found is None and merges:
+        pair = members(node).get(key)
+        return pair[1] if pair else None
+    return found
+
+
+def find(node: Node | None, *keys: str) -> Node | None:
+    """``get`` several times."""
+    for key in keys:
+        node = get(node, key)
+    return node
+
+
+def elements(node: Node | None) -> list[Node]:
+    """The elements of a sequence; nothing for other nodes."""
+    return list(node.value) if isinstance(node, SequenceNode) else []
+
+
+def effective(node: Node) -> Iterator[tuple[str | int, Node]]:
+    """The members of a mapping or the elements of a sequence, with what leads to them."""
+    if isinstance(node, SequenceNode):
+        yield from enumerate(node.value)
+    elif isinstance(node, MappingNode):
+        for key, (_, member) in members(node).items():
+            yield key, member
+
+
+def item(root: Node, path: str) -> Node | None:
+    """The node at a JSON pointer, None where there is none."""
+    node: Node | None = root
+    for segment in segments(path):
+        if isinstance(node, SequenceNode):
+            place = index(segment)
+            node = node.value[place] if place is not None and place < len(node.value) else None
+        else:
+            node = get(node, segment)
+        if node is None:
+            return None
+    return node
+
+
+def is_null(node: Node | None) -> bool:
+    """Nothing, ``null``, ``~`` or an empty value."""
+    return node is None or (isinstance(node, ScalarNode) and node.tag == NULL)
+
+
+def text_of(node: Node | None) -> str | None:
+    """What a scalar says, also if YAML takes it for a number or a boolean; None for null and collections."""
+    return str(node.value) if isinstance(node, ScalarNode) and node.tag != NULL else None
+
+
+def is_string(node: Node | None) -> bool:
+    """A scalar that Kubernetes reads as a text (``386`` without quotes is a number)."""
+    return isinstance(node, ScalarNode) and isinstance(value(node), str)
+
+
+def value(node: Node) -> Any:
+    """The node as Kubernetes reads it: dict, list, str, int, float, bool or None. Shared nodes give shared values."""
+    return _value(node, {})
+
+
+def named_pointer(root: Node, path: str) -> str:
+    """The pointer with the index of each element that has a ``name`` replaced by it (MF-033)."""
+    parts: list[str] = []
+    node: Node | None = root
+    for segment in segments(path):
+        element = isinstance(node, SequenceNode)
+        node = item(node, pointer(segment)) if node is not None else None
+        name = text_of(get(node, "name")) if element else None
+        parts.append(name or segment)
+    return pointer(*parts)
+
+
+def duplicate_keys(node: Node) -> list[tuple[str, Node]]:
+    """Keys that stand in a mapping more than once: the key and the node of its repetition."""
+    seen: set[str] = set()
+    found: list[tuple[str, Node]] = []
+    for key, key_node, _ in entries(node):
+        if key in seen:
+            found.append((key, key_node))
+        seen.add(key)
+    return found
+
+
+def _value(node: Node, known: dict[int, Any]) -> Any:
+    if isinstance(node, ScalarNode):
+        return scalar_value(node)
+    if id(node) in known:
+        return known[id(node)]
+    if isinstance(node, SequenceNode):
+        result: Any = [_value(child, known) for child in node.value]
+    else:
+        result = {key: _value(member, known) for key, (_, member) in members(node).items()}
+    known[id(node)] = result
+    return result
