@@ -4,6 +4,7 @@ A :class:`Resource` is the whole knowledge the client needs of a kind. Features 
 the ones of Kubernetes itself stand here. Pure.
 """
 
+import re
 from typing import Final
 from urllib.parse import quote
 
@@ -55,8 +56,13 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]*", re.ASCII)
+
+
 def _segment(text: str) -> str:
     """Quoted as one path segment. RBAC names hold colons, and nothing may climb out of its place."""
+    if _PLAIN.fullmatch(text):
+        return text
     if text in (".", "..") or "/" in text:
         raise ValueError(f"{text!r} cannot be the name of an object")
     return quote(text, safe=":")

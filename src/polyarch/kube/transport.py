@@ -10,7 +10,7 @@ import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -76,6 +76,7 @@ class Transport:
         self._credentials = credentials or credentials_of(configuration.user, clock)
         self._chance: Callable[[], float] = chance or random.SystemRandom().random
         self._tls = TlsContexts(configuration.tls, clock) if configuration.server.startswith("https:") else None
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(self._settings.in_flight)
         self._warned: set[str] = set()
@@ -128,44 +129,57 @@ class Transport:
         """An open answer, to be read until it ends; ``idle`` seconds without a byte end it with ConnectionFailed."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout, sock_read=idle)
         with self._failures(request):
-            async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self._settings.timeout):
-                    response = await stack.enter_async_context(self._open(request, timeout))
+            response = await self._answer(request, timeout)
+            try:
                 _keep_alive(response)
                 yield response.content
+            finally:
+                response.release()
 
     async def _attempt(self, request: Request) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout)
         with self._failures(request):
-            async with asyncio.timeout(self._settings.timeout), self._open(request, timeout) as response:
-                return await response.read()
+            response = await self._answer(request, self._timeout)
+            try:
+                async with asyncio.timeout(self._settings.timeout):
+                    return await response.read()
+            finally:
+                # Given back if read to its end, closed otherwise.
+                response.release()
 
-    @asynccontextmanager
-    async def _open(self, request: Request, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A 2xx answer; a 401 is answered once with fresh credentials, every other status is raised."""
+    async def _answer(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """A 2xx answer; a 401 is met once with fresh credentials, every other status is raised.
+
+        Getting credentials has its own time limits: a person may be logging in.
+        """
         credential = await self._credentials.current()
         response = await self._exchange(request, credential, timeout)
-        try:
-            if response.status == 401:
-                if self._tls is not None:
-                    self._tls.expire()
-                if await self._credentials.refused(credential):
-                    response.release()
-                    response = await self._exchange(request, await self._credentials.current(), timeout)
-            if not 200 <= response.status < 300:
-                raise error_for(
-                    response.status,
-                    await response.read(),
-                    retry_after=_retry_after(response.headers.get("Retry-After", "")),
-                    verb=request.verb,
-                    resource=request.resource,
-                    name=request.name,
-                )
+        if response.status == 401:
+            if self._tls is not None:
+                self._tls.expire()
+            try:
+                again = await self._credentials.refused(credential)
+            except BaseException:
+                response.release()
+                raise
+            if again:
+                response.release()
+                response = await self._exchange(request, await self._credentials.current(), timeout)
+        if 200 <= response.status < 300:
             self._warn(response)
-            yield response
+            return response
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                body = await response.read()
         finally:
-            # Given back if read to its end, closed otherwise.
             response.release()
+        raise error_for(
+            response.status,
+            body,
+            retry_after=_retry_after(response.headers.get("Retry-After", "")),
+            verb=request.verb,
+            resource=request.resource,
+            name=request.name,
+        )
 
     async def _exchange(
         self, request: Request, credential: Credential, timeout: aiohttp.ClientTimeout
@@ -180,17 +194,18 @@ class Transport:
         if self._tls is not None:
             context = self._tls.current(credential.certificate)
         try:
-            response = await self._session.request(
-                request.method,
-                URL(f"{target}?{request.query}" if request.query else target, encoded=True),
-                data=request.body,
-                headers=headers,
-                timeout=timeout,
-                ssl=context,
-                server_hostname=self._configuration.tls.server_name or None,
-                proxy=self._configuration.proxy or None,
-                allow_redirects=False,
-            )
+            async with asyncio.timeout(self._settings.timeout):
+                response = await self._session.request(
+                    request.method,
+                    URL(f"{target}?{request.query}" if request.query else target, encoded=True),
+                    data=request.body,
+                    headers=headers,
+                    timeout=timeout,
+                    ssl=context,
+                    server_hostname=self._configuration.tls.server_name or None,
+                    proxy=self._configuration.proxy or None,
+                    allow_redirects=False,
+                )
         except BaseException:
             self._count(request, 0)
             raise

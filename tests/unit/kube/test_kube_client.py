@@ -14,6 +14,7 @@ from polyarch.kube import errors
 from polyarch.kube.client import Client, JsonPatch, MergePatch, TransportSettings
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.config import Configuration, ExecSettings, User
+from polyarch.kube.credentials import Credential
 from polyarch.kube.jsonpatch import add
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, NODES, PODS
 from polyarch.kube.retry import Retries
@@ -397,3 +398,21 @@ async def test_kr_001_a_proxy_is_used_and_named_when_it_does_not_work(api, clock
     async with Client(Configuration(server="http://api.invalid:80", proxy=dead), clock=clock) as client:
         with pytest.raises(errors.ConnectionFailed, match="the proxy does not connect us"):
             await client.get(PODS, "web", namespace="demo")
+
+
+async def test_kr_001_a_login_may_take_longer_than_a_request(api):
+    """KR-001: the deadline of a request does not cut off the person who is asked for a password."""
+
+    class Slow:
+        async def current(self):
+            await asyncio.sleep(0.3)
+            return Credential((("Authorization", "Bearer late"),))
+
+        async def refused(self, credential):
+            return False
+
+    api.otherwise = document(pod("web", 1))
+    settings = TransportSettings(timeout=0.2)
+    async with Client(api.configuration(), settings=settings, credentials=Slow()) as client:
+        await client.get(PODS, "web", namespace="demo", retry=False)
+    assert api.last.headers["Authorization"] == "Bearer late"
