@@ -1,0 +1,145 @@
+"""Kubernetes objects from YAML or JSON files, each knowing where it stands, so that an error can say it.
+
+A file holds any number of documents; a ``List`` counts as its items. Texts are read with the safe loader: tags that
+would construct anything but plain data are an error like any other.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from polyarch.cli.errors import UsageError
+
+T = TypeVar("T")
+
+STDIN = "-"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One object and its place: ``file``, the number of its document in it (from 1) and the line it begins at."""
+
+    file: str
+    number: int
+    content: dict[str, Any]
+    node: Any = None
+
+    @property
+    def line(self) -> int:
+        return int(self.node.start_mark.line) + 1 if self.node is not None else 1
+
+    @property
+    def kind(self) -> str:
+        return str(self.content.get("kind") or "")
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}, document {self.number} (line {self.line})"
+
+    def into(self, type: type[T]) -> T:
+        """The object as this type; :class:`UsageError` names the line of the member that is not as expected."""
+        try:
+            return msgspec.convert(self.content, type)
+        except msgspec.ValidationError as error:
+            problem, _, path = str(error).rstrip("`").partition(" - at `")
+            raise UsageError(
+                f"{self.file}, document {self.number}, line {self._line_of(path)}: {self.kind or 'object'}"
+                f"{self._named()}: {path.removeprefix('$.') or 'the object'}: {problem}"
+            ) from None
+
+    def part(self, path: Iterable[str], content: dict[str, Any]) -> "Document":
+        """A part of the object, rewritten as ``content``, whose errors name the lines where it stands."""
+        node = self.node
+        for name in path:
+            node = _member(node, name)
+        return Document(self.file, self.number, content, node or self.node)
+
+    def error(self, problem: str) -> UsageError:
+        """An error about the object as a whole."""
+        return UsageError(f"{self.where}: {problem}")
+
+    def _named(self) -> str:
+        metadata = self.content.get("metadata")
+        name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+        return f" {name!r}" if name else ""
+
+    def _line_of(self, path: str) -> int:
+        """The line of the deepest member on a path such as ``$.spec.containers[0].image`` that exists."""
+        node = self.node
+        for name, index in _STEP.findall(path):
+            found = _member(node, name) if name else _element(node, int(index))
+            if found is None:
+                break
+            node = found
+        return int(node.start_mark.line) + 1 if node is not None else 1
+
+
+def read_documents(path: str) -> list[Document]:
+    """The objects of a file, ``-`` for standard input. :class:`UsageError` names file, document and line."""
+    try:
+        text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror or error}; name a file with Kubernetes objects, or - for stdin"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: it is not UTF-8 (byte {error.start})") from None
+    shown = "standard input" if path == STDIN else path
+    return list(_documents(text, shown))
+
+
+def _documents(text: str, file: str) -> Iterator[Document]:
+    loader = _LOADER(text)
+    number = 0
+    try:
+        while True:
+            number += 1
+            if not loader.check_node():
+                return
+            node = loader.get_node()
+            content = loader.construct_document(node)
+            if content is None:
+                continue
+            if not isinstance(content, dict):
+                raise UsageError(
+                    f"{file}, document {number}, line {node.start_mark.line + 1}: "
+                    f"expected a Kubernetes object (a mapping), found a {type(content).__name__}"
+                )
+            yield from _items(Document(file, number, content, node))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise UsageError(f"{file}, document {number}{line}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{file}, document {number}: {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _items(document: Document) -> Iterator[Document]:
+    items = document.content.get("items")
+    if not document.kind.endswith("List") or not isinstance(items, list):
+        yield document
+        return
+    nodes = _member(document.node, "items")
+    for index, item in enumerate(items):
+        if isinstance(item, dict):
+            yield Document(document.file, document.number, item, _element(nodes, index))
+
+
+def _member(node: Any, name: str) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == name), None)
+    return None
+
+
+def _element(node: Any, index: int) -> Any:
+    if isinstance(node, yaml.SequenceNode) and index < len(node.value):
+        return node.value[index]
+    return None
