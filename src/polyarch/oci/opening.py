@@ -5,7 +5,7 @@ anything is kept on disk, whether they wait for a registry. ``Wiring`` says whic
 tests do, needs none of this.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,12 +21,16 @@ from polyarch.oci.http_transport import AiohttpTransport
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import Configuration
-from polyarch.oci.settings import PLACEMENT, InspectorSettings
+from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.tls import Trust, TrustSettings
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):
-    """What an inspector is made of. The defaults are the command line's; :func:`cluster_wiring` gives a cluster's."""
+    """What an inspector is made of. The defaults are the command line's.
+
+    In a cluster pod authors choose the hosts (RG-103, PL-851): there ``settings`` starts from ``CLUSTER`` or
+    ``PLACEMENT`` and ``policy`` is ``AddressPolicy.of("cluster", allow=…)``.
+    """
 
     settings: InspectorSettings = InspectorSettings()
     configuration: Configuration = Configuration()
@@ -37,27 +41,6 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     """Where readings outlive the process; None: nowhere (RG-114)."""
     answers: AnswerFile | None = None
     offline: bool = False
-
-
-def cluster_wiring(
-    *,
-    settings: InspectorSettings = PLACEMENT,
-    configuration: Configuration | None = None,
-    allow: Iterable[str] = (),
-    deny: Iterable[str] = (),
-    trust: TrustSettings | None = None,
-) -> Wiring:
-    """How a process in a cluster asks registries: pod authors choose the hosts, so neither loopback nor metadata
-    services are reached unless their ranges (CIDR) are in ``allow`` (RG-103, PL-851); nothing is kept on disk.
-
-    Raises ``InvalidSetting`` for a range that is none.
-    """
-    return Wiring(
-        settings=settings,
-        configuration=configuration or Configuration(),
-        policy=AddressPolicy.of("cluster", allow=allow, deny=deny),
-        trust=trust,
-    )
 
 
 @asynccontextmanager

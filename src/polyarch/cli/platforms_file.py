@@ -1,0 +1,51 @@
+"""Reading a platforms file (RG-130): YAML or JSON, with the place of what is wrong in it.
+
+A key that stands there twice is refused, although YAML readers take the last one silently: of two answers for an image
+one would be lost (RG-132).
+"""
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polyarch.cli.errors import UsageError
+from polyarch.oci.answers import AnswerFile, InvalidAnswers
+
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Strict(_Loader):  # type: ignore[valid-type,misc]
+    """Refuses a key that a mapping has twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
+                seen.add(key)
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def load_platforms_file(path: str) -> AnswerFile:
+    """The answers of the file; ``UsageError`` with file, place and reason if it cannot be used."""
+    try:
+        body = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"--platforms-file {path}: {error.strerror}; name a YAML or JSON file of answers") from None
+    try:
+        data = yaml.load(body, _Strict)  # noqa: S506 - a subclass of the safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path
+        raise UsageError(f"{place}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not YAML ({error})") from None
+    try:
+        return AnswerFile.from_mapping(data, origin=path)
+    except InvalidAnswers as error:
+        raise UsageError(str(error)) from None

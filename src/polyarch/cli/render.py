@@ -1,0 +1,141 @@
+"""What commands print: documents and rows on stdout, progress and remarks on stderr.
+
+Rows are never cut or wrapped, so that they can be searched and copied; a terminal adds colour, ``NO_COLOR`` takes it
+away. Texts that come from elsewhere, as names in images do, cannot move the cursor or change the colour.
+"""
+
+import sys
+import threading
+import time
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self, TextIO
+
+import msgspec
+import yaml
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+OutputFormat = Literal["text", "json", "yaml"]
+
+SHOWN_AFTER = 1.0
+"""Seconds before a bar appears: what is quicker needs none."""
+LINE_EVERY = 10.0
+"""Seconds between the lines of progress in a pipe."""
+GAP = "   "
+
+
+class Row(NamedTuple):
+    """One line of a table; ``style`` is rich's, for the whole line."""
+
+    cells: Sequence[str]
+    style: str = ""
+
+
+def console() -> Console:
+    """Stdout as it is now."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+
+
+def remarks() -> Console:
+    """Stderr as it is now."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def print_document(document: Mapping[str, Any], output: Literal["json", "yaml"] | OutputFormat) -> None:
+    """A document of a documented schema on stdout: JSON indented by two, or YAML; keys in the order given."""
+    if output == "yaml":
+        text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=10_000)
+    else:
+        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def print_table(header: Sequence[str], rows: Iterable[Row], *, to: Console | None = None) -> None:
+    """Columns as wide as their widest cell; the last one takes what it needs."""
+    lines = [Row([printable(cell) or "-" for cell in row.cells], row.style) for row in rows]
+    widths = [
+        max(cell_len(cells[column]) for cells in ([*header], *(line.cells for line in lines)))
+        for column in range(len(header))
+    ]
+    target = to or console()
+    target.print(Text(_line(header, widths), style="bold"), soft_wrap=True)
+    for line in lines:
+        target.print(Text(_line(line.cells, widths), style=line.style), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text on one line and without characters that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(" " if each.isspace() else "�" if unicodedata.category(each)[0] == "C" else each for each in text)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True)]
+    return GAP.join(padded).rstrip()
+
+
+class Bar:
+    """A bar on a terminal that appears after a second and leaves nothing behind."""
+
+    def __init__(self, text: str, total: int, target: Console) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=target, transient=True)
+        self._task = self._progress.add_task(printable(text), total=total)
+        self._timer = threading.Timer(SHOWN_AFTER, self._progress.start)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._progress.stop()
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._progress.advance(self._task)
+
+    def remark(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        self._progress.console.print(Text(printable(text)), soft_wrap=True)
+
+
+class Lines:
+    """The same in a pipe: a line once in a while."""
+
+    def __init__(self, text: str, total: int, stream: TextIO) -> None:
+        self._text = printable(text)
+        self._total = total
+        self._done = 0
+        self._stream = stream
+        self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.flush()
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if time.monotonic() - self._told >= LINE_EVERY and self._done < self._total:
+            self._told = time.monotonic()
+            self.remark(f"{self._text}: {self._done} of {self._total}")
+
+    def remark(self, text: str) -> None:
+        """A line of its own."""
+        print(printable(text), file=self._stream, flush=True)
+
+
+def progress(text: str, total: int) -> Bar | Lines:
+    """How far a long work of ``total`` steps is, on stderr; use it as a context manager."""
+    target = remarks()
+    return Bar(text, total, target) if target.is_terminal else Lines(text, total, sys.stderr)
