@@ -47,7 +47,11 @@ class ManualClock:
     the tasks work in between, so that ``await clock.run(60)`` with a loop that sleeps 10 s gives six passes.
     """
 
-    def __init__(self, start: float = 1000.0, now: datetime = datetime(2025, 1, 1, tzinfo=UTC)) -> None:
+    def __init__(
+        self, start: float = 1000.0, now: datetime = datetime(2025, 1, 1, tzinfo=UTC), *, turns: int = 50
+    ) -> None:
+        """``turns`` of the event loop count as enough for tasks to get as far as they can; none does real I/O."""
+        self._turns = turns
         self._started = start
         self._time = start
         self._now = now
@@ -91,9 +95,9 @@ class ManualClock:
         self.advance(end - self._time)
         await self.settle()
 
-    async def settle(self, turns: int = 50) -> None:
-        """Lets other tasks run without moving time; 50 turns of the loop are enough for code that does no real I/O."""
-        for _ in range(turns):
+    async def settle(self, turns: int | None = None) -> None:
+        """Lets other tasks run without moving time."""
+        for _ in range(turns or self._turns):
             await asyncio.sleep(0)
 
     def _next_deadline(self) -> float | None:
