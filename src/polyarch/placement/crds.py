@@ -139,16 +139,9 @@ def enoexec_event() -> Schema:
 
 
 def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
-    given = "self.platforms.map(p, p.architecture)"
-    twice = f"{given}.filter(a, {given}.indexOf(a) != {given}.lastIndexOf(a))"
     unique = "self.platforms.all(p, self.platforms.exists_one(q, q.architecture == p.architecture))"
     if duplicates_allowed_if_disabled:
         unique = f"!self.enabled || {unique}"
-    said = (
-        f"'plugins.nodeAffinityScoring.platforms has architecture ' + {twice}[0] + ' twice, at positions '"
-        f" + string({given}.indexOf({twice}[0])) + ' and ' + string({given}.lastIndexOf({twice}[0]))"
-        " + ': keep one of them'"
-    )
     return obj(
         {
             "enabled": boolean(description="Whether it applies."),
@@ -171,7 +164,6 @@ def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
             rule(
                 unique,
                 "plugins.nodeAffinityScoring.platforms has an architecture twice: keep one of them",
-                message_expression=said,
             )
         ],
     )
