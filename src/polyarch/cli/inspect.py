@@ -18,7 +18,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.image_lists import Given, given_images
 from polyarch.cli.inspect_output import Answered, Planned
 from polyarch.cli.platforms_file import load_platforms_file
-from polyarch.cli.render import Bar, Lines, print_document, print_table, progress, remarks
+from polyarch.cli.render import print_document, print_table, progress, remarks
 from polyarch.oci import mirrors
 from polyarch.oci.addresses import InvalidSetting
 from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
@@ -126,7 +126,7 @@ async def _ask(
     given: Sequence[Given], wiring: Wiring, credentials: CredentialStore, *, fresh: bool
 ) -> tuple[list[Inspection], dict[str, RateLimit]]:
     references = [each.reference for each in given]
-    shown: Bar | Lines = progress("inspecting images", len(set(references)))
+    shown = progress("inspecting images", len(set(references)))
     try:
         async with open_inspector(wiring, credentials=credentials, notice=shown.remark) as inspector:
             with shown:

@@ -5,23 +5,19 @@ away. Texts that come from elsewhere, as names in images do, cannot move the cur
 """
 
 import sys
-import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self, TextIO
+from typing import Any, Literal, NamedTuple, Protocol, Self, TextIO
 
 import msgspec
 import yaml
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 OutputFormat = Literal["text", "json", "yaml"]
 
-SHOWN_AFTER = 1.0
-"""Seconds before a bar appears: what is quicker needs none."""
 LINE_EVERY = 10.0
 """Seconds between the lines of progress in a pipe."""
 GAP = "   "
@@ -79,36 +75,22 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return GAP.join(padded).rstrip()
 
 
-class Bar:
-    """A bar on a terminal that appears after a second and leaves nothing behind."""
+class Progress(Protocol):
+    """How far a long work is, while its block lasts."""
 
-    def __init__(self, text: str, total: int, target: Console) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
-        self._progress = Progress(*columns, TimeElapsedColumn(), console=target, transient=True)
-        self._task = self._progress.add_task(printable(text), total=total)
-        self._timer = threading.Timer(SHOWN_AFTER, self._progress.start)
-        self._timer.daemon = True
+    def __enter__(self) -> Self: ...
 
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        self._timer.join()
-        self._progress.stop()
+    def __exit__(self, *_: object) -> None: ...
 
     def advance(self) -> None:
         """One more is done."""
-        self._progress.advance(self._task)
 
     def remark(self, text: str) -> None:
-        """A line that stays, above the bar."""
-        self._progress.console.print(Text(printable(text)), soft_wrap=True)
+        """A line that stays."""
 
 
 class Lines:
-    """The same in a pipe: a line once in a while."""
+    """Progress in a pipe: a line once in a while."""
 
     def __init__(self, text: str, total: int, stream: TextIO) -> None:
         self._text = printable(text)
@@ -135,7 +117,11 @@ class Lines:
         print(printable(text), file=self._stream, flush=True)
 
 
-def progress(text: str, total: int) -> Bar | Lines:
-    """How far a long work of ``total`` steps is, on stderr; use it as a context manager."""
+def progress(text: str, total: int) -> Progress:
+    """How far a work of ``total`` steps is, on stderr: a bar on a terminal, lines in a pipe."""
     target = remarks()
-    return Bar(text, total, target) if target.is_terminal else Lines(text, total, sys.stderr)
+    if not target.is_terminal:
+        return Lines(text, total, sys.stderr)
+    from polyarch.cli.progress_bar import Bar  # rich's bars take longer to import than most commands run
+
+    return Bar(text, total, target)

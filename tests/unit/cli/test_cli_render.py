@@ -8,8 +8,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from polyarch.cli import render
-from polyarch.cli.render import Bar, Lines, Row, print_document, print_table, printable, progress
+from polyarch.cli import progress_bar, render
+from polyarch.cli.progress_bar import Bar
+from polyarch.cli.render import Lines, Row, print_document, print_table, printable, progress
 
 
 def test_json_is_indented_by_two_and_keeps_the_order_of_keys(capsys):
@@ -101,7 +102,7 @@ def test_on_a_terminal_what_is_quick_shows_no_bar():
 
 
 def test_and_what_takes_longer_shows_one(monkeypatch):
-    monkeypatch.setattr(render, "SHOWN_AFTER", 0.01)
+    monkeypatch.setattr(progress_bar, "SHOWN_AFTER", 0.01)
     target = terminal()
     with Bar("inspecting images", 2, target) as shown:
         for _ in range(1000):
