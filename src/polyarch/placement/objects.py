@@ -15,6 +15,9 @@ import msgspec
 from polyarch.placement import names
 
 DEFAULT_NAMESPACE: Final = "polyarch-system"
+TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
+"""ConfigMap with further certificates for registries, on OpenShift (PL-424)."""
+
 Document = dict[str, Any]
 
 
@@ -27,7 +30,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     global_pull_secret: tuple[str, str] | None = None
     """Namespace and name of the global pull secret."""
     openshift: bool = False
-    """Image mirrors from ``config.openshift.io``, and pods bound to a security context constraint (PL-551)."""
+    """Image mirrors and certificates of the cluster, and pods bound to a security context constraint (PL-551)."""
 
 
 def namespace(name: str = DEFAULT_NAMESPACE) -> Document:
@@ -49,8 +52,12 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
     home = parts.namespace
     documents: list[Document] = []
     for role, cluster_rules, own_rules in (
-        (names.WEBHOOK, _READS, [_lease("get", "list", "watch")]),
-        (names.CONTROLLER, [*_READS, *_WRITES], [_lease("get", "list", "watch", "update", "patch"), _CREATE_LEASE]),
+        (names.WEBHOOK, [*_READS, *_REVIEWS], [_lease("get", "list", "watch")]),
+        (
+            names.CONTROLLER,
+            [*_READS, *_WRITES, *_REVIEWS],
+            [_lease("get", "list", "watch", "update", "patch"), _CREATE_LEASE],
+        ),
     ):
         documents += _granted("ClusterRole", role, cluster_rules, [role], home)
         documents += _granted("Role", role, own_rules, [role], home, home)
@@ -60,6 +67,8 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
     if parts.openshift:
         documents += _granted("ClusterRole", "pod-placement-registries", _OPENSHIFT_READS, both, home)
         documents += _granted("ClusterRole", "pod-placement-constraints", [_USE_CONSTRAINTS], [names.CONTROLLER], home)
+        authority = _rule("", ["configmaps"], "get", "list", "watch", names=[TRUSTED_CA])
+        documents += _granted("Role", "pod-placement-registries", [authority], both, home, home)
     if parts.global_pull_secret is not None:
         place, name = parts.global_pull_secret
         rule = _rule("", ["secrets"], "get", "list", "watch", names=[name])
@@ -148,6 +157,10 @@ _READS: Final = (
 _WRITES: Final = (
     _rule("", ["pods"], "get", "list", "watch", "patch"),
     _rule("events.k8s.io", ["events"], "create", "patch"),
+)
+_REVIEWS: Final = (  # who may read metrics (PL-703)
+    _rule("authentication.k8s.io", ["tokenreviews"], "create"),
+    _rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
 )
 _CREATE_LEASE: Final = _rule("coordination.k8s.io", ["leases"], "create")  # RBAC cannot narrow create by name
 _OPENSHIFT_READS: Final = (

@@ -19,6 +19,7 @@ from polyarch.oci.addresses import InvalidSetting
 from polyarch.oci.mirror_objects import registries as mirror_rules
 from polyarch.oci.registries_conf import Registry
 from polyarch.oci.toml_files import InvalidConfiguration
+from polyarch.placement.objects import TRUSTED_CA
 from polyarch.run.process import Process
 from polyarch.run.registries import Registries
 
@@ -29,7 +30,6 @@ OPERATOR_GROUP: Final = "operator.openshift.io"
 MIRROR_KINDS: Final = ("ImageDigestMirrorSet", "ImageTagMirrorSet", "ImageContentSourcePolicy")
 IMAGE_CONFIG: Final = Resource(CONFIG_GROUP, "v1", "images", "Image", namespaced=False)
 PULL_SECRET: Final = ("openshift-config", "pull-secret")
-TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
 TRUSTED_CA_KEY: Final = "ca-bundle.crt"
 
 
