@@ -139,7 +139,7 @@ async def _established(client: Client, name: str) -> None:
     deadline = loop.time() + ESTABLISHED_SECONDS
     while loop.time() < deadline:
         definition = await client.get(CRDS, name)
-        conditions = definition.get("status", {}).get("conditions", ())
+        conditions = definition.get("status", {}).get("conditions") or ()  # null right after creation
         if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
             return
         await asyncio.sleep(POLL_SECONDS)
