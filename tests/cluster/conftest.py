@@ -53,7 +53,15 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
         return Sandbox.attach(named)
     owner = _session_process(request)
     settings = Settings(name=f"tests-{owner}", nodes=TEST_NODES, polyarch=False)
-    return _run(Sandbox.start(settings, owner=owner))
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
+@pytest.fixture(scope="session")
+def placed_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A second one, with polyarch's roles running in it as in a real deployment; shared like the first."""
+    owner = _session_process(request)
+    settings = Settings(name=f"placed-{owner}", nodes=TEST_NODES)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
 @pytest.fixture

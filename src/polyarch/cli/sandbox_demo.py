@@ -58,14 +58,14 @@ def _lines(stream: TextIO) -> Callable[[str, tuple[Row, ...]], None]:
 
 def _line(namespace: str, row: Row) -> str:
     constraint = f" [{','.join(row.architectures)}]" if row.architectures else ""
-    way = f" {row.path}: {row.reason or 'not placed'}{constraint}" if namespace == WITH and row.path else ""
+    way = f" {' '.join(filter(None, (row.path, row.reason)))}{constraint}," if namespace == WITH and row.path else ""
     place = f" on {row.node}" if row.node else ""
     requests = f", {row.requests} API requests" if row.requests else ""
     return f"{namespace}/{row.name}:{way} {row.problem or row.phase}{place}{requests}"
 
 
 def _tables(rows: Tables) -> Group:
-    parts = []
+    parts: list[Table] = []
     if WITH in rows:
         parts.append(_with(rows[WITH]))
     if WITHOUT in rows:

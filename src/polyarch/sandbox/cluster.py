@@ -144,13 +144,15 @@ class Sandbox:
         assets: str = "",
         fresh: bool = False,
         owner: int | None = None,
+        repair: bool = True,
         home: Path | None = None,
         progress: Progress | None = None,
     ) -> "Sandbox":
         """Bring a sandbox up, or what of it does not run, and wait until it is healthy.
 
         Without ``settings`` those of the last time are used. ``fresh`` forgets an earlier one of this name first.
-        ``owner`` is the pid of a process with which the sandbox ends and is forgotten.
+        ``owner`` is the pid of a process with which the sandbox ends and is forgotten. With ``repair=False`` a sandbox
+        all of whose processes run is taken as it is, so that others who use it are not disturbed.
         """
         progress = progress or Silent()
         programs = await binaries.find(assets=assets, progress=progress)
@@ -162,6 +164,10 @@ class Sandbox:
             if fresh:
                 await cls._stop(folder)
                 folder.delete()
+            known = folder.load()
+            running = processes.load(folder.records).values()
+            if not repair and known is not None and running and all(map(is_running, running)):
+                return cls(folder, known, programs=programs)
             state = await _prepare(folder, settings, owner)
             sandbox = cls(folder, state, programs=programs)
             before = set(sandbox.records())
@@ -190,7 +196,7 @@ class Sandbox:
             if self.state.settings.polyarch:
                 progress.step("starting polyarch")
                 await roles.start(layout, client, self.state.settings)
-            else:
+            elif roles.ROLES.keys() & self.records().keys():
                 await roles.stop(layout, client)
 
     async def _registry(self, layout: Layout) -> None:

@@ -151,6 +151,8 @@ def kube_apiserver(layout: Layout) -> Command:
         f"--audit-log-path={layout.folder.audit_log}",
         "--audit-log-mode=batch",
         "--audit-log-batch-max-wait=1s",
+        # By name a node would first be looked up in the machine's DNS, which is outside (SB-008).
+        "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
         # Nothing of ours is in flight for long; without this a stop waits for watches.
         "--shutdown-delay-duration=0s",

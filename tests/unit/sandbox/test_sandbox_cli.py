@@ -2,9 +2,11 @@
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 import yaml
 
 from polyarch.cli import main, sandbox_kubeconfig
@@ -29,11 +31,12 @@ THEIRS = {
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
+    yield tmp_path
+    structlog.reset_defaults()
 
 
 def test_sb_003_merging_adds_ours_keeps_theirs_and_a_copy(tmp_path: Path) -> None:

@@ -44,6 +44,25 @@ def test_sb_007_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
     assert counted == {"a": 2, "b": 1, "c": 1}
 
 
+def test_sb_010_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
+    note = {audit.DECISION: "ArchitectureAlreadyRequired ignored"}
+    lines = [
+        event("admin", "create", "pods", "a", annotations=note),
+        event("admin", "create", "pods", "b"),
+        event("admin", "create", "pods", "c", annotations=note, namespace="elsewhere"),
+        event("admin", "patch", "pods", "d", annotations=note),
+    ]
+    assert audit.decisions(audit.read(lines), namespace="demo") == {"a": "ArchitectureAlreadyRequired ignored"}
+
+
+def test_sb_007_a_container_that_ended_once_is_waited_for() -> None:
+    ended = {"state": {"terminated": {"exitCode": 1, "message": "exec /bin/app: exec format error"}}}
+    row = observation.seen(Row(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
+    assert row.problem == "Error: exec format error"
+    assert not row.settled
+    assert row.times.running is None
+
+
 def test_sb_006_polyarchs_users_are_its_service_accounts() -> None:
     assert set(roles.USERS) == {
         "system:serviceaccount:polyarch-system:pod-placement-web-hook",

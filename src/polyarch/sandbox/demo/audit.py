@@ -8,6 +8,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from polyarch.placement.names import POD_WEBHOOK
+
+DECISION = f"{POD_WEBHOOK}/decision"
+
 
 class User(msgspec.Struct, frozen=True, gc=False):
     username: str = ""
@@ -27,6 +31,7 @@ class AuditEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     verb: str = ""
     user: User = User()
     object_ref: ObjectReference | None = None
+    annotations: dict[str, str] | None = None
 
 
 _decode = msgspec.json.Decoder(AuditEvent).decode
@@ -69,3 +74,15 @@ def count(
         if pod in counts:
             counts[pod] += 1
     return counts
+
+
+def decisions(events: Iterable[AuditEvent], *, namespace: str) -> dict[str, str]:
+    """What the webhook noted about each pod that was created (PL-119): the reason, values if any, the way."""
+    noted: dict[str, str] = {}
+    for event in events:
+        at = event.object_ref
+        if at is None or (event.verb, at.resource, at.namespace) != ("create", "pods", namespace):
+            continue
+        if (text := (event.annotations or {}).get(DECISION)) is not None:
+            noted[at.name] = text
+    return noted

@@ -13,6 +13,10 @@ from polyarch.sandbox.nodes.pods import ContainerStatus
 FAILURES = frozenset({"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
 
+ENDED = "Error"
+"""A container's first end with an error; it is started again at once."""
+
+
 class Gate(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
@@ -59,8 +63,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> bool:
-        """Nothing that matters will change."""
-        return self.phase in {"Running", "Succeeded", "Failed"} if not self.problem else True
+        """Nothing that matters will change: it runs, or it was tried again and failed again."""
+        if self.problem:
+            return not self.problem.startswith(ENDED)
+        return self.phase in {"Running", "Succeeded", "Failed"}
 
 
 def created(row: Row, pod: SeenPod, milliseconds: float) -> Row:
@@ -97,7 +103,10 @@ def seen(row: Row, pod: SeenPod, milliseconds: float) -> Row:
 def problem_of(pod: SeenPod) -> str:
     """What keeps the pod from running, if it is more than a matter of time."""
     for status in pod.status.container_statuses or ():
-        waiting, last = status.state.waiting, status.last_state.terminated or status.state.terminated
+        waiting, ended = status.state.waiting, status.state.terminated
+        last = ended or status.last_state.terminated
+        if ended is not None and ended.exit_code:
+            return f"{ENDED}: exec format error" if "exec format error" in ended.message else ENDED
         if waiting is not None and waiting.reason in FAILURES:
             if last is not None and "exec format error" in last.message:
                 return f"{waiting.reason}: exec format error"

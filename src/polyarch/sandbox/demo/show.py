@@ -15,6 +15,7 @@ from polyarch.kube.store import Change
 from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo import audit, observation
+from polyarch.sandbox.demo.audit import AuditEvent
 from polyarch.sandbox.demo.observation import Row, SeenPod
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, DemoImage, DemoPod, Without
@@ -49,10 +50,7 @@ async def show(sandbox: Sandbox, listener: Listener) -> Shown:
         mark = sandbox.audit_log.stat().st_size
         with_polyarch = await _Stage(client, sandbox, WITH, listener).run()
         await asyncio.sleep(AUDIT_SECONDS)
-        requests = _requests(sandbox.audit_log, mark)
-        with_polyarch = {
-            name: msgspec.structs.replace(row, requests=requests[name]) for name, row in with_polyarch.items()
-        }
+        with_polyarch = _with_audit(with_polyarch, _audit(sandbox.audit_log, mark))
         listener(WITH, tuple(with_polyarch.values()))
         await roles.unregister(client)
         try:
@@ -100,14 +98,24 @@ def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -
     )
 
 
-def _requests(log: Path, mark: int) -> dict[str, int]:
-    """polyarch's requests for each pod since the log was ``mark`` bytes long."""
+def _audit(log: Path, mark: int) -> list[AuditEvent]:
+    """What the API server wrote since the log was ``mark`` bytes long."""
     with log.open("rb") as file:
         file.seek(mark)
-        events = audit.read(file)
+        return audit.read(file)
+
+
+def _with_audit(rows: Mapping[str, Row], events: list[AuditEvent]) -> dict[str, Row]:
+    """The rows with polyarch's requests for each pod, and the reason for pods that carry no annotation."""
     private = dict.fromkeys([PULL_SECRET], next(workload.name for workload in WORKLOADS if workload.private))
-    pods = [workload.name for workload in WORKLOADS]
-    return audit.count(events, users=roles.USERS, namespace=WITH, pods=pods, secrets=private)
+    requests = audit.count(events, users=roles.USERS, namespace=WITH, pods=rows, secrets=private)
+    noted = audit.decisions(events, namespace=WITH)
+    return {
+        name: msgspec.structs.replace(
+            row, requests=requests[name], reason=row.reason or noted.get(name, "").partition(" ")[0]
+        )
+        for name, row in rows.items()
+    }
 
 
 async def _clean(client: Client, namespace: str) -> None:

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.state import write_private
 
 PUBLIC_HOSTS = (
     "docker.io",
@@ -77,4 +78,4 @@ def write(path: Path, address: str, own_file: str) -> None:
         beside = Path(own_file).with_name("registries.conf.d")
         if beside.is_dir():
             shutil.copytree(beside, drop_ins)
-    path.write_text(registries_conf(address, own, own_file), encoding="utf-8")
+    write_private(path, registries_conf(address, own, own_file).encode())
