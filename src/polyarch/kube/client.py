@@ -445,11 +445,26 @@ class Client:
         return (await self._typed(request, _TokenRequest, True)).status
 
     async def raw(
-        self, method: str, path: str, *, query: str = "", body: bytes | None = None, accept: str = requests.JSON
+        self,
+        method: str,
+        path: str,
+        *,
+        query: str = "",
+        body: bytes | None = None,
+        content_type: str = requests.JSON,
+        accept: str = requests.JSON,
     ) -> bytes:
         """Any path of the server (``/version``, ``/readyz``); ``query`` is encoded already."""
         request = Request(
-            method, path, method.lower(), path, query=query, body=body, accept=accept, idempotent=method != "POST"
+            method,
+            path,
+            method.lower(),
+            path,
+            query=query,
+            body=body,
+            content_type=content_type,
+            accept=accept,
+            idempotent=method != "POST",
         )
         return await self._transport.send(request)
 
