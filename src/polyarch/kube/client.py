@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 import msgspec
 
-from polyarch.kube import requests
+from polyarch.kube import discovery, requests
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.config import Configuration
 from polyarch.kube.credentials import Credentials
-from polyarch.kube.errors import Gone, NotFound, UnreadableAnswer
+from polyarch.kube.errors import Gone, UnreadableAnswer
 from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicPatch
 from polyarch.kube.requests import Propagation, Request, Selection
 from polyarch.kube.resources import Resource
@@ -66,25 +66,6 @@ class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
 
 class _TokenRequest(msgspec.Struct, frozen=True):
     status: IssuedToken
-
-
-class _ServedVersion(msgspec.Struct, frozen=True):
-    version: str
-
-
-class _ServedGroup(msgspec.Struct, frozen=True, rename="camel"):
-    versions: list[_ServedVersion]
-    preferred_version: _ServedVersion | None = None
-
-
-class _ServedResource(msgspec.Struct, frozen=True):
-    name: str
-    kind: str
-    namespaced: bool
-
-
-class _ServedResources(msgspec.Struct, frozen=True):
-    resources: list[_ServedResource]
 
 
 class Client:
@@ -282,25 +263,10 @@ class Client:
 
     async def discover(self, group: str) -> tuple[Resource, ...]:
         """The resources a group serves, of every version, the preferred one first; empty if there is no such group."""
-        root = f"/apis/{group}" if group else "/api"
         try:
-            if group:
-                served = await self._typed(_discovery(root), _ServedGroup, True)
-                preferred = served.preferred_version.version if served.preferred_version else ""
-                versions = sorted((entry.version for entry in served.versions), key=lambda v: v != preferred)
-            else:
-                versions = ["v1"]
-            found: list[Resource] = []
-            for version in versions:
-                answer = await self._typed(_discovery(f"{root}/{version}"), _ServedResources, True)
-                found += [
-                    Resource(group, version, entry.name, entry.kind, entry.namespaced)
-                    for entry in answer.resources
-                    if "/" not in entry.name
-                ]
-        except NotFound:
-            return ()
-        return tuple(found)
+            return await discovery.discover(lambda path: self.raw("GET", path), group)
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(f"discover {group or 'core'}: {error}") from None
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -484,7 +450,3 @@ def _accept(type: type[Any]) -> str:
 
 def _accept_list(type: type[Any]) -> str:
     return requests.METADATA_ONLY_LIST if type is PartialObjectMetadata else requests.JSON
-
-
-def _discovery(path: str) -> Request:
-    return Request("GET", path, "get", path)
