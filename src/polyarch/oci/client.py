@@ -5,6 +5,8 @@ client that does not name indexes, silently, and others answer 404. ``/v2/`` is 
 compared and reported, never believed for content.
 """
 
+import hashlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -18,7 +20,7 @@ from polyarch.oci.documents import (
     check_body,
     digest_of,
 )
-from polyarch.oci.exchange import Exchange, Reply, Request, Visit
+from polyarch.oci.exchange import Exchange, Receive, Reply, Request, Visit
 from polyarch.oci.failures import Failure, of_status, read_errors
 from polyarch.oci.line import Urgency
 from polyarch.oci.pacing import Pacing
@@ -118,24 +120,27 @@ class RegistryClient:
         self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
     ) -> bytes:
         """A small blob, verified; after all manifests that wait for the same host (RG-052)."""
-        request = Request(
-            method="GET",
-            url=_url(access, "blobs", digest),
-            operation="blob-get",
-            what=f"{what} {digest}",
-            limit=limit,
-            headers=_BLOB_HEADERS,
-            own_headers=dict(access.source.headers),
-            urgency=Urgency.BLOB,
-            charged=True,
-            channels=access.channels,
-            tls=access.source.tls,
-        )
+        request = _blob_request(access, digest, what=what, limit=limit)
         reply = await self._authorization.fetch(request, access, visit)
         if reply.status != 200:
             raise _failure(access, request, reply)
         _check(access, reply.body, digest)
         return reply.body
+
+    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
+        """A blob of any size, given to ``receive`` while it arrives (RG-049, RG-155).
+
+        The pieces end with ``Failure`` ``digest-mismatch`` if together they are not the blob; who stops before the end
+        has no such proof.
+        """
+
+        async def verified(chunks: AsyncIterator[bytes]) -> None:
+            await receive(_verified(chunks, digest, access.source.host))
+
+        request = _blob_request(access, digest, what="the blob", limit=0, receive=verified)
+        reply = await self._authorization.fetch(request, access, visit)
+        if reply.status != 200:
+            raise _failure(access, request, reply)
 
 
 def _manifest_request(access: Access, method: str, selector: str, *, etag: str = "") -> Request:
@@ -154,10 +159,37 @@ def _manifest_request(access: Access, method: str, selector: str, *, etag: str =
     )
 
 
+def _blob_request(access: Access, digest: str, *, what: str, limit: int, receive: Receive | None = None) -> Request:
+    return Request(
+        method="GET",
+        url=_url(access, "blobs", digest),
+        operation="blob-get",
+        what=f"{what} {digest}",
+        limit=limit,
+        headers=_BLOB_HEADERS,
+        own_headers=dict(access.source.headers),
+        receive=receive,
+        urgency=Urgency.BLOB,
+        charged=True,
+        channels=access.channels,
+        tls=access.source.tls,
+    )
+
+
 def _url(access: Access, kind: str, selector: str) -> str:
     source = access.source
     path = f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{quote(selector, safe=':')}"
     return f"{path}?{source.query}" if source.query else path
+
+
+async def _verified(chunks: AsyncIterator[bytes], digest: str, host: str) -> AsyncIterator[bytes]:
+    actual = hashlib.new(digest.partition(":")[0])
+    async for chunk in chunks:
+        actual.update(chunk)
+        yield chunk
+    if f"{actual.name}:{actual.hexdigest()}" != digest:
+        what = f"asked for {digest}, the bytes received are {actual.name}:{actual.hexdigest()}"
+        raise Failure.of("digest-mismatch", host, what)
 
 
 def _check(access: Access, body: bytes, digest: str) -> None:

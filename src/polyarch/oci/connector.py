@@ -65,10 +65,12 @@ class Attempt:
         "_timeouts",
         "deadline",
         "host",
+        "once",
         "opened",
         "peer",
         "phase",
         "refusal",
+        "seconds",
         "tried",
     )
 
@@ -84,6 +86,10 @@ class Attempt:
         """Addresses that were permitted, and so had their chance."""
         self.opened = False
         """A socket was made for the latest connection; false if it came from the pool."""
+        self.once = False
+        """The body comes from elsewhere and cannot be sent a second time."""
+        self.seconds = timeouts.connect
+        """What the current phase was allowed."""
         self._policy = policy
         self._reach = reach
         self._timeouts = timeouts
@@ -116,7 +122,12 @@ class Attempt:
         self.phase = "first byte"
         self._extend(self._timeouts.first_byte)
 
+    def sending(self, *, seconds: float | None = None) -> None:
+        """A piece of the body is on its way, or with ``seconds`` the last one: the wait for the answer begins anew."""
+        self._extend(self._timeouts.first_byte if seconds is None else seconds)
+
     def _extend(self, seconds: float) -> None:
+        self.seconds = seconds
         if self.deadline is not None:
             self.deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 

@@ -7,7 +7,7 @@ taking credentials along. What it means to be answered 401 or 404 is for the lay
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -28,6 +28,39 @@ from polyarch.oci.transport import NO_TLS, BodyTooLarge, Headers, Response, Tran
 
 LONGEST_DELAY = 8.0
 
+Receive = Callable[[AsyncIterator[bytes]], Awaitable[None]]
+"""Takes the body of a success piece by piece. Called anew when the request is repeated; it may end before the body."""
+
+
+class Stream:
+    """A body of ``size`` bytes that is sent while it arrives from elsewhere, and so once only.
+
+    ``error`` is what broke off the source: the request then fails too, for no reason of its own.
+    """
+
+    __slots__ = ("_chunks", "_started", "error", "size")
+
+    def __init__(self, chunks: AsyncIterator[bytes], size: int) -> None:
+        self._chunks = chunks
+        self._started = False
+        self.size = size
+        self.error: Exception | None = None
+
+    def begin(self, host: str) -> AsyncIterator[bytes]:
+        """The pieces; ``Failure`` of a passing kind the second time, so that the whole transfer begins anew."""
+        if self._started:
+            raise Failure.of("network", host, "the upload was not accepted at once and has to begin anew")
+        self._started = True
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        except Exception as error:
+            self.error = error
+            raise
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -41,7 +74,11 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     own_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """For the first origin only: credentials and what a source's configuration adds."""
-    body: bytes | None = field(default=None, repr=False)
+    body: bytes | Stream | None = field(default=None, repr=False)
+    receive: Receive | None = field(default=None, repr=False)
+    """Who takes the body of a success while it arrives; the reply then has none."""
+    idempotent: bool = False
+    """May be repeated although it is neither GET nor HEAD: a PUT by digest (RG-061)."""
     urgency: Urgency = Urgency.MANIFEST
     charged: bool = False
     """Counts against the rate limit of the host (RG-063)."""
@@ -55,7 +92,7 @@ class Request:
 
     @property
     def repeatable(self) -> bool:
-        return self.method in ("GET", "HEAD")
+        return self.idempotent or self.method in ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +275,18 @@ class Exchange:
 
     async def _once(self, request: Request, channel: Channel) -> Reply:
         url = channel.url(request.url)
+        headers = {**request.headers, **request.own_headers}
+        body: bytes | AsyncIterator[bytes] | None
+        if isinstance(request.body, Stream):
+            body = request.body.begin(origin_host(request.url))
+            headers["Content-Length"] = str(request.body.size)
+        else:
+            body = request.body
         async with self._transport.request(
             request.method,
             url,
-            headers={**request.headers, **request.own_headers},
-            body=request.body,
+            headers=headers,
+            body=body,
             reach=request.reach,
             verified=channel.verified,
             tls=request.tls,
@@ -279,6 +323,9 @@ async def _read(request: Request, response: Response) -> bytes:
             f"{request.what} came with Content-Encoding {clean(encoding, limit=40)!r} although identity was asked for"
         )
         raise Failure.of("unsupported-encoding", host, what, status=response.status)
+    if request.receive is not None:
+        await request.receive(response.chunks())
+        return b""
     try:
         return await response.read(request.limit)
     except BodyTooLarge as error:

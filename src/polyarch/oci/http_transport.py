@@ -12,7 +12,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -28,6 +28,8 @@ from polyarch.oci.tls import Trust
 from polyarch.oci.transport import NO_TLS, BodyTooLarge, Cause, Headers, Timeouts, TransportError
 
 DEFAULT_HEADERS = {"user-agent": f"polyarch/{__version__}", "accept-encoding": "identity"}
+STORING_SECONDS = 300.0
+"""How long a registry may take to answer a body that came piece by piece: it moves gigabytes before it does."""
 MAX_HEADER = 16 * 1024  # signed URLs in a Location are long
 _AIOHTTP_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
@@ -64,7 +66,7 @@ class AiohttpTransport:
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | AsyncIterable[bytes] | None = None,
         reach: Reach = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
@@ -108,7 +110,7 @@ class AiohttpTransport:
         method: str,
         url: str,
         headers: dict[str, str],
-        body: bytes | None,
+        body: bytes | AsyncIterable[bytes] | None,
         context: ssl.SSLContext | bool,
         proxy: Proxy | None,
     ) -> aiohttp.ClientResponse:
@@ -118,6 +120,10 @@ class AiohttpTransport:
                 headers = {**headers, "proxy-authorization": proxy.authorization}
             else:
                 proxy_headers = {"Proxy-Authorization": proxy.authorization}
+        data: bytes | AsyncIterable[bytes] | None = body
+        if body is not None and not isinstance(body, bytes):
+            attempt.once = True
+            data = _sent(body, attempt)
         token = current.set(attempt)
         try:
             async with asyncio.timeout(None) as attempt.deadline:
@@ -125,14 +131,14 @@ class AiohttpTransport:
                     method,
                     URL(url, encoded=True),
                     headers=headers,
-                    data=body,
+                    data=data,
                     ssl=context,
                     allow_redirects=False,
                     proxy=proxy.url if proxy is not None else None,
                     proxy_headers=proxy_headers,
                 )
         except (aiohttp.ClientError, _Broken, OSError, ValueError) as error:
-            failure = _explain(error, attempt, self._timeouts, proxy, secure=context is not True)
+            failure = _explain(error, attempt, proxy, secure=context is not True)
         finally:
             current.reset(token)
         raise failure  # not in the handler above: no exception with headers in it becomes its context
@@ -220,29 +226,35 @@ class _Broken(Exception):  # noqa: N818 - never leaves this module
         self.error = error
 
 
+async def _sent(body: AsyncIterable[bytes], attempt: Attempt) -> AsyncIterator[bytes]:
+    """The pieces, each with the time to the next one: a slow upload is no slow answer."""
+    async for piece in body:
+        attempt.sending()
+        yield piece
+    attempt.sending(seconds=STORING_SECONDS)
+
+
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Repeating is allowed for a pooled connection only, which the server may have closed before it read anything."""
+    """Repeating is allowed for a pooled connection only, which the server may have closed before it read anything, and
+    not with a body that is gone once it was sent."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        if current.get().opened:
+        if current.get().opened or current.get().once:
             raise _Broken(error) from None
         raise
 
 
-def _explain(
-    error: Exception, attempt: Attempt, timeouts: Timeouts, proxy: Proxy | None, *, secure: bool
-) -> TransportError:
+def _explain(error: Exception, attempt: Attempt, proxy: Proxy | None, *, secure: bool) -> TransportError:
     """What happened, in words that name no header and no secret."""
     error = error.error if isinstance(error, _Broken) else error
     refusal, phase, host = attempt.refusal, attempt.phase, attempt.host
     if refusal is not None and attempt.tried == 0:
         return TransportError("refused-address", phase="connect", host=host, detail=f"it {refusal.message}")
     if isinstance(error, TimeoutError):
-        seconds = timeouts.connect if phase == "connect" else timeouts.first_byte
-        return TransportError("timeout", phase=phase, host=host, detail=_stalled(phase, seconds))
+        return TransportError("timeout", phase=phase, host=host, detail=_stalled(phase, attempt.seconds))
     by = f" through the proxy {proxy.url}" if proxy is not None else ""
     if phase == "connect":
         return _explain_connect(error, host, by, secure=secure)

@@ -7,7 +7,7 @@ trust; it fails with one error type that says which of these it was.
 """
 
 import importlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -151,12 +151,14 @@ class Transport(Protocol):
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | AsyncIterable[bytes] | None = None,
         reach: Reach = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
     ) -> AbstractAsyncContextManager[Response]:
         """Send one request. ``url`` is absolute, ``http`` or ``https``, and is sent exactly as it is given.
+
+        A body that comes piece by piece is sent once, as it arrives, under the ``Content-Length`` of the headers.
 
         ``verified=False`` accepts any certificate: for a source configured insecure only (RG-101). ``tls`` is what the
         source's file says of this host, and is given for requests to that host only. ``User-Agent`` and
