@@ -15,6 +15,7 @@ import msgspec
 
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.kube.store import Change
 from polyarch.model.pod import Pod
@@ -112,7 +113,7 @@ async def drive(
                 if on_released is not None:
                     on_released(len(seen_free))
 
-    informer: Informer[Pod] = Informer(client, PODS, Pod, namespace=namespace)
+    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=Selection(namespace=namespace))
     informer.add_handler(changed)
     watching = asyncio.create_task(informer.run())
     await informer.synced()

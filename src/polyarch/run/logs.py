@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 import structlog
+import structlog.tracebacks
 from structlog.typing import EventDict, WrappedLogger
 
 from polyarch.run.settings import LogFormat
@@ -43,9 +44,12 @@ def configure(format: LogFormat) -> Verbosity:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if format == "json":
-        processors += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        processors += [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
     else:
-        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        # Never with local variables, here or above: in a transport they hold the Authorization header (PL-850).
+        plain = structlog.dev.plain_traceback
+        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain))
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
