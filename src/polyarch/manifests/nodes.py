@@ -8,7 +8,6 @@ Values are read the way Kubernetes reads YAML (as JSON): keys are texts, timesta
 keys are merged, and nothing is ever constructed from a tag (MF-093).
 """
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,12 +27,7 @@ MAX_EXPANDED = 1_000_000
 """Nodes of a document after its aliases are followed (MF-093)."""
 
 _MERGE = "tag:yaml.org,2002:merge"
-# A document starts at a line `---`, always and wherever it stands, but inside a file with directives or explicit ends
-# the lines before it may belong to it: such files are composed whole.
-_MARKER = re.compile(r"^---(?=[ \t\r\n\x85\u2028\u2029]|\Z)", re.MULTILINE)
-_WHOLE = re.compile(r"^(?:%|\.\.\.)", re.MULTILINE)
-_CONTENT = re.compile(r"^[ \t]*[^\s#]", re.MULTILINE)
-_ALIAS = re.compile(r"(?:^|[\s\[\]{},:\-])\*[^\s*]", re.MULTILINE)
+_MARKER_ENDS = frozenset(("", *" \t\r\n\x85\u2028\u2029"))
 
 
 class SyntaxProblem(ValueError):  # noqa: N818 - the name says what is the matter
@@ -102,7 +96,8 @@ class Document:
     @cached_property
     def shared(self) -> frozenset[int]:
         """``id()`` of the nodes that an alias points at."""
-        if not _ALIAS.search(self.chunk):
+        chunk = self.chunk
+        if "*" not in chunk or "&" not in chunk:
             return frozenset()
         seen: set[int] = set()
         twice: set[int] = set()
@@ -162,16 +157,33 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
 
 
 def _chunks(text: str) -> Iterator[tuple[int, int]]:
-    if _WHOLE.search(text):
+    """The parts of a text that are one document each: a line ``---`` starts one, always and wherever it stands.
+
+    Lines with directives or explicit ends may belong to the document after them: such a text stays whole. (Searches for
+    plain texts: a regular expression with ``^`` costs more than the parser.)
+    """
+    if text.startswith(("%", "...")) or "\n%" in text or "\n..." in text:
         yield 0, len(text)
         return
     start = 0
-    for match in _MARKER.finditer(text):
+    for marker in _markers(text):
         # What stands before the first marker is a document only if it says something.
-        if match.start() > start and (start or text.startswith("---") or _CONTENT.search(text, 0, match.start())):
-            yield start, match.start()
-        start = match.start()
+        if marker > start and (text.startswith("---", start) or _says_something(text[start:marker])):
+            yield start, marker
+        start = marker
     yield start, len(text)
+
+
+def _markers(text: str) -> Iterator[int]:
+    at = 0 if text.startswith("---") else text.find("\n---") + 1 or -1
+    while at >= 0:
+        if text[at + 3 : at + 4] in _MARKER_ENDS:
+            yield at
+        at = text.find("\n---", at) + 1 or -1
+
+
+def _says_something(text: str) -> bool:
+    return any(line and not line.startswith("#") for line in map(str.strip, text.splitlines()))
 
 
 def _composed(source: SourceText, chunk: str, start: int) -> list[Node]:
@@ -364,13 +376,10 @@ def named_pointer(root: Node, path: str) -> str:
 
 def duplicate_keys(node: Node) -> list[tuple[str, Node]]:
     """Keys that stand in a mapping more than once: the key and the node of its repetition."""
-    seen: set[str] = set()
-    found: list[tuple[str, Node]] = []
-    for key, key_node, _ in entries(node):
-        if key in seen:
-            found.append((key, key_node))
-        seen.add(key)
-    return found
+    keys = [(key, key_node) for key, key_node, _ in entries(node)]
+    if len({key for key, _ in keys}) == len(keys):
+        return []
+    return [pair for place, pair in enumerate(keys) if any(pair[0] == key for key, _ in keys[:place])]
 
 
 def _value(node: Node, known: dict[int, Any]) -> Any:

@@ -76,5 +76,7 @@ def _objects(document: Document, node: Node, path: str, source: str) -> Iterator
 
 def _chart_source(document: Document) -> str:
     """What ``helm template`` writes above each object: ``# Source: chart/templates/web.yaml``."""
-    match = _SOURCE.search(document.source.text, document.chunk_start, document.start(document.root))
+    text = document.source.text
+    start, end = document.chunk_start, document.start(document.root)
+    match = _SOURCE.search(text, start, end) if text.find("# Source:", start, end) >= 0 else None
     return match[1] if match else ""

@@ -32,10 +32,9 @@ from polyarch.manifests.podspecs import ImageUse, PodSpec
 from polyarch.manifests.text import MAX_BYTES, SourceText
 from polyarch.manifests.tree import segments
 
-# A document without any of these texts has nothing that a rule looks at.
+# A document without any of these texts has nothing that a rule looks at (an entry of relatedImages has an `image`).
 _SIGNS = (
     "image",
-    "relatedImages",
     "nodeSelector",
     "nodeAffinity",
     "operatorframework.io/",
@@ -46,8 +45,10 @@ _SIGNS = (
 _BYTE_SIGNS = tuple(sign.encode() for sign in _SIGNS)
 _MARKS = ("{{", "{%", "<%")
 # A resource definition describes pods and runs none, unless an example or a default in it names an image.
-_DEFINITION = re.compile(r"""^(?:\{?\s*"kind"|kind|'kind')\s*:\s*["']?CustomResourceDefinition\b""", re.MULTILINE)
-_NAMED_IMAGE = re.compile(r"""\bimage["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
+_DEFINITION = b"CustomResourceDefinition"
+_DEFINITION_TEXT = _DEFINITION.decode()
+_KIND = re.compile(rb"""[ \t{]*["']?kind["']?\s*:\s*["']?""")
+_NAMED_IMAGE = re.compile(rb"""image["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +67,15 @@ class Scan:
 
 
 def worth_reading(data: bytes) -> bool:
-    """Whether a file could matter to any rule, by its bytes alone."""
-    return any(sign in data for sign in _BYTE_SIGNS) or data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    """Whether a file could matter to any rule, by its bytes alone: this costs milliseconds for megabytes."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True  # to be refused by name
+    if not any(sign in data for sign in _BYTE_SIGNS):
+        return False
+    at = data.find(_DEFINITION)
+    if at < 0 or data.find(b"\n---", 1) >= 0 or not _KIND.fullmatch(data, data.rfind(b"\n", 0, at) + 1, at):
+        return True
+    return bool(_NAMED_IMAGE.search(data))
 
 
 def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIONS) -> Scan:
@@ -93,9 +101,9 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
 
 
 def _wanted(chunk: str) -> bool:
-    if not any(sign in chunk for sign in _SIGNS):
-        return False
-    return not _DEFINITION.search(chunk) or bool(_NAMED_IMAGE.search(chunk))
+    if any(sign in chunk for sign in _SIGNS):
+        return _DEFINITION_TEXT not in chunk or worth_reading(chunk.encode())
+    return False
 
 
 def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[ImageEntry, ...]) -> list[PodSpec]:
