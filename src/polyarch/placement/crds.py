@@ -4,6 +4,7 @@
 holds while our webhooks are down. Pure.
 """
 
+from itertools import combinations
 from typing import Final, get_args
 
 from polyarch.placement import api, settings
@@ -139,16 +140,18 @@ def enoexec_event() -> Schema:
 
 
 def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
-    unique = "self.platforms.all(p, self.platforms.exists_one(q, q.architecture == p.architecture))"
-    if duplicates_allowed_if_disabled:
-        unique = f"!self.enabled || {unique}"
+    # One rule for each two positions: a message cannot be computed from positions (its cost has no bound), and of five
+    # entries two always have one of the four architectures in common.
+    places = range(len(SCORING_ARCHITECTURES) + 1)
     return obj(
         {
             "enabled": boolean(description="Whether it applies."),
             "platforms": array(
                 obj(
                     {
-                        "architecture": text(description="The architecture.", enum=SCORING_ARCHITECTURES),
+                        "architecture": text(
+                            description="The architecture.", enum=SCORING_ARCHITECTURES, max_length=16
+                        ),
                         "weight": integer(description="1 to 100.", minimum=1, maximum=100, format="int32"),
                     },
                     required=("architecture", "weight"),
@@ -161,9 +164,20 @@ def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
         description="Adds soft preferences for architectures.",
         required=("enabled", "platforms"),
         rules=[
-            rule(
-                unique,
-                "plugins.nodeAffinityScoring.platforms has an architecture twice: keep one of them",
-            )
+            _apart(first, second, only_if_enabled=duplicates_allowed_if_disabled)
+            for first, second in combinations(places, 2)
         ],
+    )
+
+
+def _apart(first: int, second: int, *, only_if_enabled: bool) -> Schema:
+    field = "plugins.nodeAffinityScoring.platforms"
+    one, other = (f"self.platforms[{place}].architecture" for place in (first, second))
+    unless = "!self.enabled || " if only_if_enabled else ""
+    return rule(
+        f"{unless}size(self.platforms) <= {second} || {one} != {other}",
+        f"{field}[{first}] and [{second}] have the same architecture: keep one of them",
+        message_expression=(
+            f"'{field}[{first}] and [{second}] both have architecture ' + {one} + ': keep one of them'"
+        ),
     )
