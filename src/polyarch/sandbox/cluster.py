@@ -169,6 +169,8 @@ class Sandbox:
             if not repair and known is not None and running and all(map(is_running, running)):
                 return cls(folder, known, programs=programs)
             state = await _prepare(folder, settings, owner)
+            if known is not None:
+                await _stop_outdated(folder, known.settings, state.settings)
             sandbox = cls(folder, state, programs=programs)
             before = set(sandbox.records())
             try:
@@ -190,9 +192,8 @@ class Sandbox:
         service.write_files(layout, self.state.settings.registries_conf)
         await together([controlplane.start(layout, progress), self._registry(layout)])
         async with self.client() as client:
-            if self.state.settings.nodes:
-                progress.step(f"starting {sum(self.state.settings.nodes.values())} nodes")
-                await nodes.start(layout, client, self.state.settings)
+            progress.step(f"starting {sum(self.state.settings.nodes.values())} nodes")
+            await nodes.start(layout, client, self.state.settings)
             if self.state.settings.polyarch:
                 progress.step("starting polyarch")
                 await roles.start(layout, client, self.state.settings)
@@ -266,6 +267,17 @@ async def _prepare(folder: Folder, settings: Settings | None, owner: int | None)
             state = State(settings=wanted, ports=ports, owner=owned_by)
         folder.save(state)
     return state
+
+
+async def _stop_outdated(folder: Folder, before: Settings, now: Settings) -> None:
+    """End what was started for other settings than those asked for now; it is then started again."""
+    outdated: set[str] = set()
+    if (before.nodes, before.numa, before.taints) != (now.nodes, now.numa, now.taints):
+        outdated.add(nodes.NAME)
+    if (before.registries_conf, before.ca) != (now.registries_conf, now.ca):
+        outdated |= {nodes.NAME, *roles.ROLES}
+    records = processes.load(folder.records)
+    await processes.stop([records[name] for name in outdated if name in records], records=folder.records)
 
 
 def _all_free(ports: Ports) -> bool:

@@ -1,0 +1,146 @@
+"""A sandbox from its first `up` to its end, through the command line as a user or a script would (SB-003, SB-010)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.processes import identify, is_running
+
+PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
+SECONDS = 240
+
+
+class CommandLine:
+    """``polyarch``, with its sandboxes in a folder of the test's own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(home)}
+
+    def __call__(self, *arguments: str, expect: int = 0) -> str:
+        ran = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert ran.returncode == expect, f"{arguments}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+        return ran.stdout
+
+    def document(self, *arguments: str, expect: int = 0) -> dict[str, Any]:
+        found = json.loads(self(*arguments, "-o", "json", expect=expect))
+        assert isinstance(found, dict)
+        return found
+
+
+@pytest.fixture
+def polyarch(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path / "state")
+
+
+def processes(document: dict[str, Any]) -> dict[str, int]:
+    return {process["name"]: process["pid"] for process in document["processes"]}
+
+
+async def keep(document: dict[str, Any], value: str) -> None:
+    async with Client(config.load(document["kubeconfig"])) as client:
+        kept = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"value": value}}
+        await client.create(CONFIGMAPS, kept, namespace="default")
+
+
+async def kept(document: dict[str, Any]) -> str:
+    async with Client(config.load(document["kubeconfig"])) as client:
+        return str((await client.get(CONFIGMAPS, "kept", namespace="default"))["data"]["value"])
+
+
+async def test_sb_003_state_survives_down_and_up_and_a_dead_component_is_shown_and_brought_back(
+    polyarch: CommandLine,
+) -> None:
+    first = polyarch.document("up", "--name", "life", "--only", "control-plane", "--nodes", "amd64=1,riscv64=2")
+    try:
+        assert {node["architecture"] for node in first["nodes"]} == {"amd64", "riscv64"}
+        assert len(first["nodes"]) == 3
+        assert all(process["healthy"] for process in first["processes"])
+        await keep(first, "through it all")
+
+        started = {name: identify(name, pid) for name, pid in processes(first).items()}
+        polyarch("down", "--name", "life")
+        assert not [name for name, record in started.items() if record is not None and is_running(record)]
+        assert polyarch.document("status", "--name", "life", expect=1)["processes"] == []
+
+        again = polyarch.document("up", "--name", "life", "--only", "control-plane")
+        assert again["apiServer"] == first["apiServer"]
+        assert again["registry"] == first["registry"]
+        assert len(again["nodes"]) == 3, "without the option the fleet is that of the last time"
+        assert await kept(again) == "through it all"
+
+        os.kill(processes(again)["kube-scheduler"], signal.SIGKILL)
+        broken = polyarch.document("status", "--name", "life", expect=1)
+        assert [each["name"] for each in broken["processes"] if not each["healthy"]] == ["kube-scheduler"]
+        assert "kube-scheduler" in polyarch("status", "--name", "life", expect=1)
+
+        mended = polyarch.document("up", "--name", "life", "--only", "control-plane", "--nodes", "s390x=1")
+        changed = {name for name, pid in processes(mended).items() if processes(again)[name] != pid}
+        assert changed == {"kube-scheduler", "nodes"}, "what ran and is as asked was left running"
+        assert [node["name"] for node in mended["nodes"]] == ["s390x-1"]
+
+        fresh = polyarch.document("up", "--name", "life", "--only", "control-plane", "--fresh", "--nodes", "")
+        assert fresh["nodes"] == []
+        with pytest.raises(Exception, match="kept"):
+            await kept(fresh)
+    finally:
+        polyarch("down", "--name", "life", "--delete")
+    assert not (polyarch.home / "polyarch" / "sandbox" / "life").exists()
+
+
+async def test_sb_003_two_sandboxes_stand_side_by_side(polyarch: CommandLine, sandbox: Sandbox) -> None:
+    other = polyarch.document("up", "--name", "beside", "--only", "control-plane", "--nodes", "")
+    try:
+        assert other["apiServer"] != sandbox.api_server
+        assert not set(processes(other).values()) & {record.pid for record in sandbox.records().values()}
+        await keep(other, "here only")
+        with pytest.raises(Exception, match="kept"):
+            await kept({"kubeconfig": str(sandbox.kubeconfig)})
+        assert all(each.healthy for each in await sandbox.health())
+    finally:
+        polyarch("down", "--name", "beside", "--delete")
+
+
+def test_sb_008_a_sandbox_ends_with_the_process_that_owns_it_even_if_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, os, time\n"
+        "from pathlib import Path\n"
+        "from polyarch.sandbox.cluster import Sandbox\n"
+        "from polyarch.sandbox.state import Settings\n"
+        "settings = Settings(name='owned', nodes={}, polyarch=False, seed_images=False)\n"
+        f"started = asyncio.run(Sandbox.start(settings, owner=os.getpid(), home=Path({str(tmp_path)!r})))\n"
+        "print(*(record.pid for record in started.records().values()), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pids = [int(word) for word in owner.stdout.readline().split()]
+        records = [record for pid in pids if (record := identify("", pid)) is not None]
+        assert len(records) == len(pids) > 5
+        owner.kill()
+        owner.wait()
+    deadline = time.monotonic() + 60
+    while (left := [record for record in records if is_running(record)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    while (tmp_path / "owned").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not (tmp_path / "owned").exists()
