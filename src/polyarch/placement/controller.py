@@ -42,6 +42,8 @@ FACTS_SOON: Final = 0.2
 """When to look again while facts are still on their way (PL-301)."""
 NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
+MOVED_ON_WAIT: Final = 30.0
+"""How long the event of a pod that moved on may take to reach us."""
 STANDBY_WAIT: Final = 1.0
 STANDBY_SPREAD: Final = 1.0
 TAG_TTL: Final = 600.0
@@ -142,7 +144,7 @@ class PodController:
         now = self._clock.monotonic()
         memory = self._remember(key, pod, now)
         if memory.written_from == pod.metadata.resource_version:
-            return Done()
+            return self._wait_for_event(memory, now)
         leading = self._is_leading()
         if not leading and (rest := memory.seen_at + memory.standby_delay - now) > 0:
             return After(rest)
@@ -176,6 +178,19 @@ class PodController:
         if not leading:
             return Done()
         return await self._keep(key, case, decision, memory, credentials, now)
+
+    @staticmethod
+    def _wait_for_event(memory: GatedPod, now: float) -> Result:
+        """We wrote from this version, so the next event brings the pod back.
+
+        If the API server refused the patch as not fitting and yet nothing changes, then it is the patch that is wrong.
+        """
+        if memory.moved_on_at is None:
+            return Done()
+        if (left := memory.moved_on_at + MOVED_ON_WAIT - now) > 0:
+            return After(left)
+        memory.written_from, memory.moved_on_at = "", None
+        raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
 
     def _remember(self, key: Key, pod: Pod, now: float) -> GatedPod:
         memory = self._memories.get(key)
@@ -297,7 +312,7 @@ class PodController:
                 self._finished(key, case, decision, memory, credentials)
                 return Done()
             case Written.MOVED_ON:
-                return Done()
+                return After(MOVED_ON_WAIT)
             case Written.UNANSWERED:
                 memory.unanswered += 1
                 return After(retry.delay(memory.unanswered, uniform=self._uniform()))
@@ -375,6 +390,7 @@ class PodController:
             self._metrics.patch_conflicts.inc()
         if write.result in (Written.DONE, Written.MOVED_ON):
             memory.written_from = pod.metadata.resource_version
+            memory.moved_on_at = self._clock.monotonic() if write.result is Written.MOVED_ON else None
             memory.unanswered = 0
         return write
 

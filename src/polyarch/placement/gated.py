@@ -26,6 +26,7 @@ class GatedPod:
         "gate_told",
         "held_since",
         "held_told_at",
+        "moved_on_at",
         "refusal",
         "refusal_told_at",
         "refusals",
@@ -47,6 +48,8 @@ class GatedPod:
         """The windows of PL-330 run from here."""
         self.written_from = ""
         """The resourceVersion that our last PATCH was made from: not to be written from again (PL-304)."""
+        self.moved_on_at: float | None = None
+        """When the API server said that the pod is not what our cache shows; None: it did not, for this version."""
         self.told_failing = False
         self.gate_told = 0
         """How often it was decided whether to tell of the gate: at first sight, and after 2 s (PL-710)."""

@@ -5,7 +5,7 @@ on, which is nobody's fault, the other that this pod can never be written like t
 """
 
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from polyarch.kube.errors import (
     ApiError,
@@ -73,13 +73,14 @@ async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, .
     return Write(Written.DONE)
 
 
-def is_failed_test(error: Invalid) -> bool:
-    """Whether a 422 comes from a JSON patch's ``test``, not from validation or a webhook.
+NO_FIT: Final = "the server rejected our request due to an error in our request"
+"""All that the API server says of a JSON patch which does not fit the object; not a word of the ``test`` that failed."""
 
-    The API server says so in words only: ``testing value /metadata/uid failed``, or ``... path ... failed``. Validation
-    names fields in its causes, a webhook itself in the message.
+
+def is_failed_test(error: Invalid) -> bool:
+    """Whether a 422 says that the patch does not fit the pod any more, and not that its outcome is refused.
+
+    Validation names the fields in its causes and a webhook itself in the message; what is left is a patch that does not
+    fit. As our patches test first whether the pod is the one they were made for, that means that it moved on.
     """
-    if any(cause.field for cause in error.causes):
-        return False
-    texts = (error.message, *(cause.message for cause in error.causes))
-    return any("testing " in text and " failed" in text for text in texts)
+    return error.message.startswith(NO_FIT) and not any(cause.field for cause in error.causes)

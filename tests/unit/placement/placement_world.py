@@ -27,6 +27,7 @@ from polyarch.placement.api import CPPCS, POLICIES, PPCS
 from polyarch.placement.events import Event
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.writing import NO_FIT
 from polyarch.platforms import Platform
 
 OPERATOR = "polyarch-system"
@@ -290,8 +291,8 @@ class FakeApi:
         operations = [msgspec.convert(each, type(each)) for each in patch.operations]
         try:
             after = apply_patch(before, operations)
-        except TestFailed as problem:
-            raise Invalid(422, reason="Invalid", message=f"testing value {problem.operation.path} failed") from None
+        except TestFailed:
+            raise Invalid(422, reason="Invalid", message=NO_FIT) from None
         after = {**after, "metadata": {**after["metadata"], "resourceVersion": self._next()}}
         self.pods[key] = after
         if not self.lagging:

@@ -27,7 +27,7 @@ from placement_world import (
 
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.controller import Controller
-from polyarch.kube.errors import ConnectionFailed, Forbidden
+from polyarch.kube.errors import ConnectionFailed, Forbidden, Invalid
 from polyarch.kube.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.oci.inspection import Inspection, Status
@@ -37,6 +37,7 @@ from polyarch.placement.attempts import Attempts
 from polyarch.placement.controller import PodController
 from polyarch.placement.secrets import PullSecrets, document_of
 from polyarch.placement.waiting import Waiting
+from polyarch.placement.writing import NO_FIT
 
 MARKER = "m4rk3r"
 
@@ -193,7 +194,7 @@ async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(wo
         world.api.change(key, annotations={"somebody": "else"})
     else:
         del world.api.pods[key]
-    await world.run(30)
+    await world.run(29)
     assert world.patched(key) == 1, "at most one PATCH from one version"
     assert world.told.events == []
     assert value(world.metrics, "polyarch_placement_patch_conflicts_total") == 1
@@ -202,6 +203,21 @@ async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(wo
     if change == "moved on":
         assert world.api.architectures(key) == ["amd64"]
         assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
+
+
+async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_bounded(world):
+    """PL-306: neither written again and again nor waited for in vain."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = Invalid(422, reason="Invalid", message=NO_FIT)
+    key = await world.create("app:1")
+    await world.run(29)
+    assert world.patched(key) == 1
+    await world.run(60)
+    assert 2 <= world.patched(key) <= 4
+    assert value(world.metrics, "polyarch_internal_errors_total") >= 1
+    world.api.refuse = None
+    await world.run(60)
+    assert not world.api.is_gated(key)
 
 
 async def test_a_cache_that_lags_behind_causes_no_second_patch(world):

@@ -1,0 +1,234 @@
+"""Pods placed at admission: by a real API server, with no request of polyarch's own (PL-100 to PL-119, PL-800)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, pod, until
+
+from polyarch.kube.admission import AdmissionServer
+from polyarch.kube.certificates import FileCertificates
+from polyarch.kube.client import Client
+from polyarch.kube.jsonpatch import replace
+from polyarch.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
+from polyarch.kube.reviews import AdmissionRequest, AdmissionResponse, Route
+from polyarch.model.pod import Pod
+from polyarch.placement import names
+from polyarch.sandbox.cluster import Sandbox
+
+
+@pytest.fixture
+async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
+    async with placed_sandbox.client() as client:
+        cluster = PlacementCluster(placed_sandbox, client)
+        await cluster.configure()
+        yield cluster
+
+
+async def warm(cluster: PlacementCluster, namespace: str, image: str) -> None:
+    """The webhook knows the image afterwards."""
+
+    async def inline() -> bool:
+        seen = await cluster.create(pod(image, name="warm"), namespace, dry_run=True)
+        return not is_gated(seen)
+
+    await until(inline)
+
+
+async def test_a_known_image_is_placed_at_admission_and_costs_no_request(cluster):
+    """PL-110, PL-111, PL-800: neither gate nor request; the pod then runs on a node that its image supports."""
+    await cluster.seed({"quay.io/inline/web:1": ["linux/arm64", "linux/s390x"]})
+    async with cluster.namespace() as namespace:
+        await warm(cluster, namespace, "quay.io/inline/web:1")
+        created = await cluster.create(pod("quay.io/inline/web:1"), namespace)
+        assert not is_gated(created)
+        assert architectures(created) == ["arm64", "s390x"]
+        assert labels(created)[names.SCHEDULING_GATE_LABEL] == "removed"
+        assert labels(created)[names.NODE_AFFINITY_LABEL] == "set"
+        assert names.MULTI_ARCH_LABEL in labels(created)
+        assert decision(created)["by"] == "admission"
+        running = await cluster.running(namespace, "app")
+        node = await cluster.client.get(NODES, running["spec"]["nodeName"])
+        assert node["metadata"]["labels"]["kubernetes.io/arch"] in ("arm64", "s390x")
+        assert await cluster.requests(namespace) == []
+        assert await cluster.events(namespace, "app") == []
+
+
+async def test_a_cold_image_that_answers_within_the_budget_is_placed_at_admission_too(cluster):
+    """PL-113."""
+    await cluster.seed({"quay.io/inline/quick:1": ["linux/ppc64le"]})
+    async with cluster.namespace() as namespace:
+        created = await cluster.create(pod("quay.io/inline/quick:1"), namespace)
+        assert architectures(created) == ["ppc64le"]
+
+
+async def test_an_image_that_misses_the_budget_is_gated_and_serves_the_next_pod(cluster):
+    """PL-113: what is late goes on in the background."""
+    await cluster.seed({"quay.io/inline/slow:1": {"platforms": ["linux/arm64"], "delay": 1500}})
+    async with cluster.namespace() as namespace:
+        first = await cluster.create(pod("quay.io/inline/slow:1", name="first"), namespace)
+        assert is_gated(first)
+        assert architectures(await cluster.released(namespace, "first")) == ["arm64"]
+        await warm(cluster, namespace, "quay.io/inline/slow:1")
+        assert not is_gated(await cluster.create(pod("quay.io/inline/slow:1", name="second"), namespace))
+
+
+async def test_fields_that_we_do_not_know_survive(cluster):
+    """PL-101, PL-900 row 10: what polyarch's slim types leave out is stored as it was sent."""
+    await cluster.seed({"quay.io/inline/fields:1": ["linux/amd64"]})
+    spec: dict[str, Any] = {
+        "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["a.example"]}],
+        "topologySpreadConstraints": [
+            {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+        ],
+        "dnsConfig": {"options": [{"name": "ndots", "value": "3"}]},
+        "securityContext": {"runAsUser": 7, "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "0"}]},
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 3, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
+                ]
+            }
+        },
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}],
+    }
+    async with cluster.namespace() as namespace:
+        await warm(cluster, namespace, "quay.io/inline/fields:1")
+        created = await cluster.create(pod("quay.io/inline/fields:1", **spec), namespace)
+        assert architectures(created) == ["amd64"]
+        for member in ("hostAliases", "topologySpreadConstraints", "dnsConfig", "securityContext"):
+            assert created["spec"][member] == spec[member]
+        assert created["spec"]["affinity"]["podAntiAffinity"] == spec["affinity"]["podAntiAffinity"]
+        assert spec["volumes"][0] in created["spec"]["volumes"]
+
+
+async def test_dry_runs_leave_nothing(cluster):
+    """PL-109: no pod, no request, no event; and other pods are placed meanwhile."""
+    await cluster.seed({"quay.io/inline/dry:1": ["linux/amd64"]})
+    async with cluster.namespace("gated") as namespace:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(100):
+                document = pod("quay.io/inline/dry:1", name=f"dry-{number}")
+                tasks.create_task(cluster.create(document, namespace, dry_run=True))
+            other = tasks.create_task(cluster.create(pod("quay.io/inline/dry:1", name="other"), namespace))
+        assert is_gated(other.result())
+        await cluster.released(namespace, "other")
+        assert len((await cluster.client.list(PODS, namespace=namespace)).items) == 1
+        requests = await cluster.requests(namespace)
+        assert [request for request in requests if "dry-" in request] == []
+
+
+async def test_the_audit_log_says_what_was_decided(cluster):
+    """PL-119."""
+    await cluster.seed({"quay.io/inline/audited:1": ["linux/amd64", "linux/arm64"]})
+    async with cluster.namespace() as namespace:
+        await warm(cluster, namespace, "quay.io/inline/audited:1")
+        await cluster.create(pod("quay.io/inline/audited:1"), namespace)
+        await asyncio.sleep(1.5)
+        said = [
+            event["annotations"].get(f"{names.POD_WEBHOOK}/decision")
+            for event in cluster.audit()
+            if event["verb"] == "create"
+            and event.get("objectRef", {}).get("namespace") == namespace
+            and event.get("objectRef", {}).get("name") == "app"
+        ]
+        assert "ArchitecturesSet amd64,arm64 inline" in said
+
+
+async def test_excluded_namespaces_are_left_wholly_untouched(cluster):
+    """PL-201 row 3."""
+    async with cluster.namespace(prefix="excluded") as namespace:
+        created = await cluster.create(pod("quay.io/inline/whatever:1"), namespace)
+        assert not any(key.startswith(names.GROUP) for key in labels(created))
+
+
+async def test_an_opt_out_counts_where_the_policy_allows_it(cluster):
+    """PL-201 row 4, PL-040 podOptOut, PL-042."""
+    await cluster.seed({"quay.io/inline/opt:1": ["linux/amd64"]})
+    document = pod("quay.io/inline/opt:1")
+    document["metadata"]["annotations"] = {names.SKIP_ANNOTATION: "true"}
+    async with cluster.namespace() as allowed, cluster.namespace("strict") as forbidden:
+        left = await cluster.create(document, allowed)
+        assert architectures(left) is None
+        assert labels(left)[names.SCHEDULING_GATE_LABEL] == "not-set"
+        await cluster.create(document, forbidden)
+        assert architectures(await cluster.released(forbidden, "app")) == ["amd64"]
+
+
+async def test_a_second_call_after_another_webhook_changed_the_image_ends_where_the_first_would(
+    cluster, placed_sandbox, tmp_path
+):
+    """PL-114: a real reinvocation; no trace of the first decision remains."""
+    images = {"quay.io/inline/before:1": ["linux/amd64"], "quay.io/inline/after:1": ["linux/s390x"]}
+    await cluster.seed(images)
+    async with cluster.namespace() as namespace:
+        for image in images:
+            await warm(cluster, namespace, image)
+        async with _image_changer(placed_sandbox, cluster.client, namespace):
+            created = await cluster.create(pod("quay.io/inline/before:1"), namespace)
+        assert created["spec"]["containers"][0]["image"] == "quay.io/inline/after:1"
+        assert architectures(created) == ["s390x"]
+        required = created["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 1
+        assert "amd64" not in json.dumps({"labels": labels(created), "affinity": required})
+
+
+class _image_changer:  # noqa: N801 - used like a function
+    """A foreign mutating webhook, called after ours, that changes the image of pods in one namespace."""
+
+    NAME = "zz-image-changer"
+
+    def __init__(self, sandbox: Sandbox, client: Client, namespace: str) -> None:
+        self._sandbox = sandbox
+        self._client = client
+        self._namespace = namespace
+
+    async def __aenter__(self) -> None:
+        certificates = FileCertificates(self._sandbox.layout.pki.webhook_folder)
+        await certificates.load()
+        route: Route[Pod] = Route(path="/change", name=self.NAME, type=Pod, handler=self._change, on_error="deny")
+        self._server = AdmissionServer([route], certificates, port=0)
+        await self._server.start()
+        webhook = {
+            "name": "change.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{self._server.port}/change",
+                "caBundle": _base64(self._sandbox.ca.read_bytes()),
+            },
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        }
+        document = {
+            "apiVersion": MUTATING_WEBHOOKS.api_version,
+            "kind": MUTATING_WEBHOOKS.kind,
+            "metadata": {"name": self.NAME},
+            "webhooks": [webhook],
+        }
+        await self._client.create(MUTATING_WEBHOOKS, document)
+
+        async def asked() -> bool:
+            seen = await self._client.create(
+                PODS, pod("quay.io/inline/before:1", name="probe"), namespace=self._namespace, type=dict, dry_run=True
+            )
+            return bool(seen["spec"]["containers"][0]["image"] == "quay.io/inline/after:1")
+
+        await until(asked)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.delete(MUTATING_WEBHOOKS, self.NAME)
+        await self._server.stop()
+
+    async def _change(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
+        if (request.object.spec.containers or [])[0].image != "quay.io/inline/before:1":
+            return AdmissionResponse()
+        return AdmissionResponse(patch=(replace("/spec/containers/0/image", "quay.io/inline/after:1"),))
+
+
+def _base64(data: bytes) -> str:
+    import base64
+
+    return base64.b64encode(data).decode()
