@@ -8,6 +8,7 @@ compared and reported, never believed for content.
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import quote
 
 from polyarch.oci.authorization import Access, Authorization
@@ -48,6 +49,18 @@ class Stated:
 
     digest: str
     etag: str = ""
+
+
+class Holder(Protocol):
+    """Who has manifests and blobs: a registry, or a layout directory."""
+
+    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None: ...
+
+    async def get_blob(
+        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+    ) -> bytes: ...
+
+    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None: ...
 
 
 class RegistryClient:

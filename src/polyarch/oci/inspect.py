@@ -18,16 +18,19 @@ from polyarch.oci.authorization import Authorization
 from polyarch.oci.cache import Cache
 from polyarch.oci.client import RegistryClient
 from polyarch.oci.clock import Clock, SystemClock
+from polyarch.oci.contents import Connection
 from polyarch.oci.credentials import CredentialStore, NoCredentials
 from polyarch.oci.entries import Credential
 from polyarch.oci.exchange import Exchange
 from polyarch.oci.flights import Flights
 from polyarch.oci.image_reading import BundleMode
-from polyarch.oci.inspection import Common, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Common, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.layout import Layout
 from polyarch.oci.lookup import Lookup, Question, place_of
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import Configuration, Source
 from polyarch.oci.pacing import Pacing, RateLimit
+from polyarch.oci.policy import SignaturePolicy
 from polyarch.oci.reading import read_index
 from polyarch.oci.reference import Reference, parse
 from polyarch.oci.settings import InspectorSettings
@@ -47,8 +50,8 @@ NEVER_CHECKED = float("-inf")
 class Inspector:
     """See the module. One per process and set of settings; ``close`` ends what is under way.
 
-    ``policy`` is the one that the transport was made with. ``notice`` is told what a user should know while it happens:
-    waits for a rate limit, warnings of registries.
+    ``policy`` is the one that the transport was made with; ``signatures`` judges references before anything is sent
+    (RG-107). ``notice`` is told what a user should know while it happens: waits for a rate limit, words of registries.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Inspector:
         clock: Clock | None = None,
         settings: InspectorSettings | None = None,
         policy: AddressPolicy | None = None,
+        signatures: SignaturePolicy | None = None,
         metrics: Metrics | None = None,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -74,6 +78,7 @@ class Inspector:
         self._cache = cache or Cache(self._clock, metrics=self._metrics)
         self._answers = answers
         self._offline = offline
+        self._signatures = signatures
         self._pacing = Pacing(self._clock, self.settings, self._metrics)
         exchange = Exchange(
             transport,
@@ -86,6 +91,16 @@ class Inspector:
         )
         authorization = Authorization(exchange, clock=self._clock, key=self._cache.key)
         self._client = RegistryClient(exchange, authorization, self._pacing)
+        self.connection = Connection(
+            exchange=exchange,
+            authorization=authorization,
+            client=self._client,
+            configuration=self._configuration,
+            credentials=self._credentials,
+            clock=self._clock,
+            settings=self.settings,
+        )
+        """What it asks with: for looking into images and for writing them."""
         self._lookup = Lookup(self._client, self._cache, clock=self._clock, settings=self.settings)
         self._tour = Tour(self._lookup, self._cache, clock=self._clock, settings=self.settings)
         self._flights: Flights[Key, Inspection] = Flights()
@@ -114,6 +129,9 @@ class Inspector:
         """
         if isinstance(reference, str):
             reference = parse(reference)
+        judged = self._signatures.judge(reference) if self._signatures is not None else None
+        if isinstance(judged, InspectionError):
+            return self._counted(Inspection(reference, Status.ERROR, error=judged))
         answer = await self._inspect(
             reference,
             store=credentials or self._credentials,
@@ -124,6 +142,11 @@ class Inspector:
             stale_for=self.settings.stale_for if stale_for is None else stale_for,
             tenant=tenant,
         )
+        if isinstance(judged, InspectionWarning):
+            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, judged))
+        return self._counted(answer)
+
+    def _counted(self, answer: Inspection) -> Inspection:
         self._metrics.inspection(str(answer.status))
         return answer
 
@@ -182,6 +205,8 @@ class Inspector:
         A tag older than its TTL answers as ``stale`` while its registry fails, up to ``stale_for`` (PL-407). A refusal
         or absence found less than a minute ago is known too: an answer with an error.
         """
+        if self._signatures is not None:
+            return None
         if self._answers is not None and (given := self._answers.get(reference)) is not None:
             return given
         if self._offline:
@@ -267,6 +292,8 @@ class Inspector:
     ) -> Inspection:
         if self._answers is not None and (given := self._answers.get(reference)) is not None:
             return given
+        if reference.transport == "oci" and self.settings.layouts:
+            return await Layout(reference.repository).inspect(reference, self.connection.visit(), mode=mode)
         if self._offline:
             error = InspectionError.of("offline-miss", f"{reference}: no answer in the platforms file; add one to it")
             return Inspection(reference, Status.ERROR, error=error)

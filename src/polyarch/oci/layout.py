@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -21,7 +21,10 @@ from polyarch.oci.documents import CONFIG_LIMIT, MANIFEST_LIMIT, ContentError, c
 from polyarch.oci.entries import ANONYMOUS
 from polyarch.oci.exchange import Receive, Visit
 from polyarch.oci.failures import Failure
+from polyarch.oci.image_reading import BundleMode
+from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.mirrors import Source
+from polyarch.oci.reader import ImageReader
 from polyarch.oci.reference import Reference, check_digest
 
 REF_NAME = "org.opencontainers.image.ref.name"
@@ -47,11 +50,25 @@ class Layout:
         source = Source(base_url="", host="", repository=str(self._root), origin=self.name)
         return Access(source, [ANONYMOUS])
 
+    async def inspect(self, reference: Reference, visit: Visit, *, mode: BundleMode) -> Inspection:
+        """The answer for an image in it. Never raises for an image's fault."""
+        try:
+            digest = await self.resolve(reference)
+            manifest = await self.get_manifest(self.access, digest, visit)
+            read = await ImageReader(self).read(manifest, self.access, visit, mode=mode)
+        except ContentError as error:
+            found = InspectionError.of(error.code, f"{reference}: {error.message}")
+        except Failure as failure:
+            found = failure.about(reference.canonical)
+        else:
+            return read.reading.answer(reference, mode=mode, source=None, warnings=tuple(visit.warnings))
+        return Inspection(reference, Status.ERROR, error=found)
+
     async def resolve(self, reference: Reference) -> str:
         """The digest that the reference selects: by digest, by tag, or the only entry (RG-120)."""
         return await asyncio.to_thread(self._resolve, reference)
 
-    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None:
+    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched:
         """The manifest of this digest."""
         body = await asyncio.to_thread(self._read_blob, selector, "the manifest", MANIFEST_LIMIT)
         return Fetched(body=body, digest=selector, content_type="")
@@ -164,11 +181,12 @@ class Layout:
 
 class _Descriptor(msgspec.Struct):
     digest: str
-    annotations: dict[str, str] | None = None
+    annotations: dict[str, Any] | None = None
 
     @property
     def tag(self) -> str | None:
-        return (self.annotations or {}).get(REF_NAME)
+        name = (self.annotations or {}).get(REF_NAME)
+        return name if isinstance(name, str) else None
 
 
 class _Index(msgspec.Struct):

@@ -21,6 +21,7 @@ from polyarch.oci.http_transport import AiohttpTransport
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import Configuration
+from polyarch.oci.policy import SignaturePolicy
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.tls import Trust, TrustSettings
 
@@ -41,6 +42,8 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     """Where readings outlive the process; None: nowhere (RG-114)."""
     answers: AnswerFile | None = None
     offline: bool = False
+    signatures: SignaturePolicy | None = None
+    """The signature policy; None: every image is as good as another (RG-107)."""
 
 
 @asynccontextmanager
@@ -74,6 +77,7 @@ async def open_inspector(
         clock=clock,
         settings=wiring.settings,
         policy=wiring.policy,
+        signatures=wiring.signatures,
         metrics=metrics,
         notice=notice,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from polyarch.oci.authorization import Access
-from polyarch.oci.client import Fetched, RegistryClient
+from polyarch.oci.client import Fetched, Holder
 from polyarch.oci.documents import ContentError, Document, classify
 from polyarch.oci.exchange import Visit
 from polyarch.oci.failures import Failure
@@ -44,7 +44,7 @@ class Read(NamedTuple):
 class ImageReader:
     """Reads what is below one manifest with the access that the manifest was read with."""
 
-    def __init__(self, client: RegistryClient) -> None:
+    def __init__(self, client: Holder) -> None:
         self._client = client
 
     async def read(self, fetched: Fetched, access: Access, visit: Visit, *, mode: BundleMode) -> Read:

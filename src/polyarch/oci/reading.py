@@ -90,6 +90,14 @@ class ManifestReading(msgspec.Struct, frozen=True, gc=False):
     artifact_type: str = ""
 
 
+class Blob(msgspec.Struct, frozen=True, gc=False):
+    """One blob of an image. ``urls``: it may be had elsewhere only, and is not pushed (RG-155)."""
+
+    digest: str
+    size: int
+    urls: bool = False
+
+
 class ConfigReading(msgspec.Struct, frozen=True, gc=False):
     """What an image says of its platform; None if it does not say the architecture. ``stated`` as in an entry."""
 
@@ -127,6 +135,27 @@ def read_manifest(document: "Document | bytes | Mapping[str, Any]") -> ManifestR
     digest = _checked_digest("the manifest", "$.config.digest", config.digest)
     descriptor = Descriptor(config.media_type, digest, config.size, inline_data(config.data, digest))
     return ManifestReading(document.media_type, descriptor, artifact_type)
+
+
+def read_blobs(document: "Document | bytes | Mapping[str, Any]") -> tuple[Blob, ...]:
+    """What an image or an artifact consists of besides its manifest: the config, then the layers from the bottom up.
+
+    Raises :class:`ContentError`.
+    """
+    document = _document(document)
+    if document.type != "image":
+        raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an image manifest")
+    manifest = decode(document.body, _Blobs, "the manifest")
+    places = [
+        ("$.config", manifest.config),
+        *((f"$.layers[{at}]", each) for at, each in enumerate(manifest.layers or [])),
+    ]
+    if len(places) > ENTRY_LIMIT:
+        raise ContentError("too-complex", f"the manifest has {len(places)} blobs where at most {ENTRY_LIMIT} are read")
+    return tuple(
+        Blob(_checked_digest("the manifest", f"{path}.digest", each.digest), each.size, bool(each.urls))
+        for path, each in places
+    )
 
 
 def read_config(body: bytes) -> ConfigReading:
@@ -210,6 +239,17 @@ class _Index(msgspec.Struct):
 class _Manifest(msgspec.Struct):
     config: _Descriptor
     artifact_type: str | None = msgspec.field(name="artifactType", default=None)
+
+
+class _Blob(msgspec.Struct):
+    digest: str
+    size: _Size
+    urls: list[Any] | None = None
+
+
+class _Blobs(msgspec.Struct):
+    config: _Blob
+    layers: list[_Blob] | None = None
 
 
 class _ContainerConfig(msgspec.Struct):
