@@ -1,7 +1,7 @@
 """A file as the rules see it: objects, pod specifications with their images, and what kept it from being read.
 
-Most files of a tree are of no interest, so :func:`worth_reading` looks at the bytes first, and documents that cannot
-matter are never parsed (MF-015). What no one can read without guessing (templates, MF-013) becomes a finding.
+Most files of a tree are of no interest, so :func:`worth_reading` looks at the bytes first, and resource definitions are
+not parsed at all (MF-015). What no one can read without guessing (templates, MF-013) becomes a finding.
 
 Pure.
 """
@@ -32,17 +32,16 @@ from polyarch.manifests.podspecs import ImageUse, PodSpec
 from polyarch.manifests.text import MAX_BYTES, SourceText
 from polyarch.manifests.tree import segments
 
-# A document without any of these texts has nothing that a rule looks at (an entry of relatedImages has an `image`).
+# A file without any of these texts has nothing that a rule looks at (an entry of relatedImages has an `image`).
 _SIGNS = (
-    "image",
-    "nodeSelector",
-    "nodeAffinity",
-    "operatorframework.io/",
-    "PodPlacementConfig",
-    "Subscription",
-    "ClusterExtension",
+    b"image",
+    b"nodeSelector",
+    b"nodeAffinity",
+    b"operatorframework.io/",
+    b"PodPlacementConfig",
+    b"Subscription",
+    b"ClusterExtension",
 )
-_BYTE_SIGNS = tuple(sign.encode() for sign in _SIGNS)
 _MARKS = ("{{", "{%", "<%")
 # A resource definition describes pods and runs none, unless an example or a default in it names an image.
 _DEFINITION = b"CustomResourceDefinition"
@@ -70,19 +69,16 @@ def worth_reading(data: bytes) -> bool:
     """Whether a file could matter to any rule, by its bytes alone: this costs milliseconds for megabytes."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return True  # to be refused by name
-    if not any(sign in data for sign in _BYTE_SIGNS):
+    if not any(sign in data for sign in _SIGNS):
         return False
-    at = data.find(_DEFINITION)
-    if at < 0 or data.find(b"\n---", 1) >= 0 or not _KIND.fullmatch(data, data.rfind(b"\n", 0, at) + 1, at):
-        return True
-    return bool(_NAMED_IMAGE.search(data))
+    return data.find(b"\n---", 1) >= 0 or not _only_defines(data)
 
 
 def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIONS) -> Scan:
     """The file's objects and pod specifications in the order of the text; never raises for what a file says."""
     marked = any(mark in source.text for mark in _MARKS)
     try:
-        documents = compose(source, _wanted)
+        documents = compose(source) if marked else compose(source, _wanted)
     except SyntaxProblem as problem:
         if marked and source.size <= MAX_BYTES:
             return _template(source)
@@ -100,10 +96,16 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
     return Scan(source, tuple(documents), tuple(objects), tuple(pod_specs), tuple(dict.fromkeys(problems)))
 
 
+def _only_defines(data: bytes) -> bool:
+    """A document that defines a resource; what it says about images are descriptions."""
+    at = data.find(_DEFINITION)
+    if at < 0 or not _KIND.fullmatch(data, data.rfind(b"\n", 0, at) + 1, at):
+        return False
+    return not _NAMED_IMAGE.search(data)
+
+
 def _wanted(chunk: str) -> bool:
-    if any(sign in chunk for sign in _SIGNS):
-        return _DEFINITION_TEXT not in chunk or worth_reading(chunk.encode())
-    return False
+    return _DEFINITION_TEXT not in chunk or not _only_defines(chunk.encode())
 
 
 def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[ImageEntry, ...]) -> list[PodSpec]:
