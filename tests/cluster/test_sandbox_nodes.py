@@ -13,7 +13,7 @@ import pytest
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import JOBS, LEASES, NODES, PODS
+from polyarch.kube.resources import EVENTS, JOBS, LEASES, NODES, PODS
 from polyarch.kube.resources import SECRETS as SECRET_OBJECTS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
@@ -90,6 +90,13 @@ async def test_sb_004_a_foreign_binary_ends_in_crash_loop_backoff(client: Client
     assert last["exitCode"] == 1
     assert last["message"] == "exec /bin/app: exec format error"
     assert status["containerStatuses"][0]["restartCount"] >= 1
+    async with asyncio.timeout(SECONDS):
+        while True:
+            events = (await client.list(EVENTS, namespace=namespace)).items
+            told = {event["reason"] for event in events if event.get("regarding", {}).get("name") == "a"}
+            if {"Failed", "BackOff"} <= told:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def test_sb_004_an_index_without_the_platform_cannot_be_pulled_until_it_is_pushed(

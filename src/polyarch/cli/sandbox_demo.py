@@ -14,9 +14,12 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo import show as demo
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, Shown
-from polyarch.sandbox.demo.workloads import WORKLOADS, platforms
+from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, platforms
 
 Tables = dict[str, tuple[Row, ...]]
+WIDE = 120
+"""Columns of a terminal from which on the whole table fits."""
+_WIDE_HEADINGS = ("POD", "ITS IMAGES RUN ON", "WAY", "CONSTRAINT", "NODE", "STATE")
 
 
 async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
@@ -37,7 +40,7 @@ async def _live(sandbox: Sandbox, console: Console) -> Shown:
 
         def listen(namespace: str, changed: tuple[Row, ...]) -> None:
             rows[namespace] = changed
-            live.update(_tables(rows))
+            live.update(tables(rows, console.width))
 
         return await demo.show(sandbox, listen)
 
@@ -64,27 +67,29 @@ def _line(namespace: str, row: Row) -> str:
     return f"{namespace}/{row.name}:{way} {row.problem or row.phase}{place}{requests}"
 
 
-def _tables(rows: Tables) -> Group:
+def tables(rows: Tables, width: int) -> Group:
+    """What the terminal shows: with polyarch, and below it without."""
     parts: list[Table] = []
     if WITH in rows:
-        parts.append(_with(rows[WITH]))
+        parts.append(_with(rows[WITH], narrow=width < WIDE))
     if WITHOUT in rows:
         parts.append(_without(rows[WITHOUT]))
     return Group(*parts)
 
 
-def _with(rows: tuple[Row, ...]) -> Table:
+def _with(rows: tuple[Row, ...], *, narrow: bool) -> Table:
+    """On a narrow terminal the images' platforms and the first two times are left out: `-o json` has them."""
     table = Table(title="with polyarch", title_justify="left", box=None, pad_edge=False)
-    for heading in ("POD", "ITS IMAGES RUN ON", "WAY", "CONSTRAINT", "NODE", "STATE"):
+    for heading in ("POD", "WAY", "CONSTRAINT", "NODE", "STATE") if narrow else _WIDE_HEADINGS:
         table.add_column(heading)
-    for heading in ("ADMISSION", "BOUND", "RUNNING", "REQUESTS"):
+    for heading in ("RUNNING", "REQUESTS") if narrow else ("ADMISSION", "BOUND", "RUNNING", "REQUESTS"):
         table.add_column(heading, justify="right")
     for workload, row in zip(WORKLOADS, rows, strict=True):
-        images = " ∩ ".join(_architectures(image) for image in workload.images)
         constraint = ", ".join(row.architectures) or row.reason
-        times = [row.times.admission, row.times.bound, row.times.running]
+        times = [row.times.running] if narrow else [row.times.admission, row.times.bound, row.times.running]
         cells = [f"{milliseconds:.0f} ms" if milliseconds is not None else "" for milliseconds in times]
-        table.add_row(row.name, images, row.path, constraint, row.node, _state(row), *cells, str(row.requests))
+        images = [] if narrow else [_images(workload)]
+        table.add_row(row.name, *images, row.path, constraint, row.node, _state(row), *cells, str(row.requests))
     return table
 
 
@@ -93,9 +98,12 @@ def _without(rows: tuple[Row, ...]) -> Table:
     for heading in ("POD", "ITS IMAGES RUN ON", "NODE", "STATE"):
         table.add_column(heading)
     for workload, row in zip(WORKLOADS, rows, strict=True):
-        images = " ∩ ".join(_architectures(image) for image in workload.images)
-        table.add_row(row.name, images, row.node, _state(row))
+        table.add_row(row.name, _images(workload), row.node, _state(row))
     return table
+
+
+def _images(workload: Workload) -> str:
+    return " ∩ ".join(_architectures(image) for image in workload.images)
 
 
 def _architectures(image: str) -> str:

@@ -12,6 +12,7 @@ import yaml
 from polyarch.cli import main, sandbox_kubeconfig
 from polyarch.cli.errors import UsageError
 from polyarch.cli.sandbox_progress import LineProgress
+from polyarch.sandbox.versions import PROGRAMS
 
 OURS = {
     "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -143,3 +144,15 @@ def test_sb_002_progress_in_a_pipe_is_plain_lines() -> None:
         progress.advance(2, 100)
         progress.step("done")
     assert stream.getvalue() == "building etcd\ndone\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_sb_002_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for program in PROGRAMS:
+        (tmp_path / program.name).write_text("#!/bin/sh\n")
+        (tmp_path / program.name).chmod(0o755)
+    assert main(["sandbox", "fetch", "--assets", str(tmp_path), "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["binaries"] == {program.name: str(tmp_path / program.name) for program in PROGRAMS}
+    assert main(["sandbox", "fetch", "--assets", "/nowhere"]) == 3
+    assert "--assets names /nowhere" in capsys.readouterr().err

@@ -1,15 +1,18 @@
 """The demo's counting and reading (SB-007, SB-010), from documents."""
 
+import io
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from polyarch.cli import sandbox_demo
 from polyarch.placement import names
 from polyarch.sandbox import document, roles
 from polyarch.sandbox.demo import audit, observation
 from polyarch.sandbox.demo.observation import Row, SeenPod
-from polyarch.sandbox.demo.show import summarize
+from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
 from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, Document, Milliseconds
 from polyarch.sandbox.registry import catalogue
@@ -227,3 +230,19 @@ def test_sb_010_without_a_demo_there_is_no_such_member() -> None:
         Document("s", "n", "k", "c", "a", "v", document.RegistryAddress("r", True), "a", "r", [], [])
     )
     assert Demo([], "") != Demo([], "x")
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"), [(160, "ITS IMAGES RUN ON", ""), (80, "REQUESTS", "ADMISSION")]
+)
+def test_sb_007_the_live_table_fits_its_terminal(width: int, shown: str, left_out: str) -> None:
+    good, without = outcome(impossible="Unschedulable")
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(sandbox_demo.tables({WITH: tuple(good.values())}, width))
+    text = console.export_text()
+    assert "Unschedulable" in text
+    assert shown in text
+    assert not left_out or left_out not in text
+    assert len(text.splitlines()) == 2 + len(WORKLOADS), "no row is wrapped"
+    console.print(sandbox_demo.tables({WITH: tuple(good.values()), WITHOUT: tuple(without.values())}, width))
+    assert "the same pods without polyarch" in console.export_text()

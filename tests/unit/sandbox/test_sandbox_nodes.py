@@ -248,6 +248,21 @@ def test_sb_004_an_image_that_is_never_pulled_waits_for_somebody_to_bring_it() -
     assert node.container("a")["state"]["waiting"]["reason"] == "ErrImageNeverPull"
 
 
+def test_sb_004_failures_are_told_as_events_and_what_runs_is_not() -> None:
+    node = Node(make_pod("a", "b", "c"), a=WrongFormat(), b=CannotPull("no match for platform in manifest"))
+    before = dict(node.runs)
+    node.advance()
+    first = reporting.notices(node.pod, before, node.runs)
+    assert [(each.type, each.reason) for each in first] == [("Warning", "Failed"), ("Warning", "Failed")]
+    assert "exec format error" in first[0].note
+    assert "no match for platform" in first[1].note
+    before = dict(node.runs)
+    node.advance(2)
+    then = reporting.notices(node.pod, before, node.runs)
+    assert [(each.type, each.reason) for each in then] == [("Warning", "BackOff"), ("Normal", "BackOff")]
+    assert reporting.notices(node.pod, node.runs, node.runs) == []
+
+
 def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     plans = fleet.plan(
         Settings(

@@ -9,6 +9,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.clock import SystemClock
 from polyarch.kube.controller import Controller
+from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informers
 from polyarch.kube.resources import PODS
 from polyarch.model.meta import Key
@@ -38,12 +39,14 @@ async def serve(folder: Folder) -> None:
         informers = Informers(client, clock=clock)
         # The API server has an index for this: pods without a node are never sent to us.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
-        kubelets = Kubelets(client, images, pods.store, plans, clock=clock)
+        events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)
+        kubelets = Kubelets(client, images, pods.store, plans, clock=clock, events=events)
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
             tasks.create_task(controller.run())
+            tasks.create_task(events.run())
             tasks.create_task(registration.renew(client, plans, clock))
 
 

@@ -6,7 +6,7 @@ images that are due, lets ``lifecycle`` say what happens, and reports it with on
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import structlog
 
@@ -14,6 +14,7 @@ from polyarch.kube.client import Client, StrategicPatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Conflict, NotFound
+from polyarch.kube.events import Regarding
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.kube.store import Store
 from polyarch.model.meta import Key
@@ -44,6 +45,14 @@ class ImageSource(Protocol):
     ) -> Inspection: ...
 
 
+class Events(Protocol):
+    """Where failures are told: the runtime's recorder."""
+
+    def event(
+        self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
+    ) -> None: ...
+
+
 class Memory:
     """What the node knows of one pod between passes."""
 
@@ -58,13 +67,21 @@ class Kubelets:
     """Reconciles one pod at a time; see the module's docstring."""
 
     def __init__(
-        self, client: Client, images: ImageSource, pods: Store[Pod], plans: Iterable[NodePlan], *, clock: Clock
+        self,
+        client: Client,
+        images: ImageSource,
+        pods: Store[Pod],
+        plans: Iterable[NodePlan],
+        *,
+        clock: Clock,
+        events: Events,
     ) -> None:
         self._client = client
         self._images = images
         self._pods = pods
         self._plans = {plan.name: plan for plan in plans}
         self._clock = clock
+        self._events = events
         self._memories: dict[Key, tuple[str, Memory]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
         self._numbers = itertools.count(1)
@@ -148,7 +165,15 @@ class Kubelets:
         # The uid in the patch is a precondition: never report on a pod that took another's name.
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
+        self._tell(pod, memory)
         memory.reported = memory.runs
+
+    def _tell(self, pod: Pod, memory: Memory) -> None:
+        regarding = Regarding("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        for notice in reporting.notices(pod, memory.reported or {}, memory.runs):
+            self._events.event(
+                regarding, type=notice.type, reason=notice.reason, note=notice.note, action=notice.reason
+            )
 
     async def _pull(self, pod: Pod, plan: NodePlan, container: Container) -> Pulled:
         """What this node makes of the image, asking the registry if the pull policy says so."""

@@ -82,6 +82,7 @@ def rights() -> list[Mapping[str, object]]:
         _rule("", ["nodes/status", "pods/status"], ["patch"]),
         _rule("", ["pods"], ["list", "watch", "delete"]),
         _rule("", ["secrets"], ["get"]),
+        _rule("events.k8s.io", ["events"], ["create", "patch"]),
         _rule("coordination.k8s.io", ["leases"], ["create", "patch", "delete"]),
     ]
     name = "polyarch-sandbox:nodes"

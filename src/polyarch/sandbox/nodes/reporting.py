@@ -7,7 +7,9 @@ stays.
 import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from polyarch.sandbox.nodes import lifecycle
 from polyarch.sandbox.nodes.fleet import timestamp
@@ -118,6 +120,36 @@ def _terminated(pod: Pod, container: Container, run: Run, restarts: int) -> dict
     }
     # A real node has this line in the container's log; here there is no log to ask for (SB-008).
     return {**ended, "message": run.message} if run.message else ended
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """An event a kubelet posts about a failing container."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+def notices(pod: Pod, before: Mapping[str, Run], after: Mapping[str, Run]) -> list[Notice]:
+    """What ``kubectl describe`` should show of this step: failures only, a running pod says enough by itself."""
+    found: list[Notice] = []
+    for container in [*pod.init_containers, *pod.containers]:
+        run = after.get(container.name, Run())
+        if run == before.get(container.name):
+            continue
+        match run.activity:
+            case Activity.PULL_FAILED | Activity.NEVER_PULL | Activity.INVALID_NAME:
+                found.append(Notice("Warning", "Failed", f'Failed to pull image "{container.image}": {run.message}'))
+            case Activity.PULL_BACKOFF:
+                found.append(Notice("Normal", "BackOff", f'Back-off pulling image "{container.image}"'))
+            case Activity.FAILED:
+                found.append(Notice("Warning", "Failed", f"Error: container {container.name}: {run.message}"))
+            case Activity.CRASH_BACKOFF:
+                note = f"Back-off restarting failed container {container.name}: {run.message}"
+                found.append(Notice("Warning", "BackOff", note))
+            case _:
+                pass
+    return found
 
 
 def container_id(pod: Pod, container: Container, restarts: int) -> str:
