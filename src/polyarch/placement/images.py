@@ -5,7 +5,6 @@ pods come in series with the same images, and reading them anew would be half of
 """
 
 from collections.abc import Iterator, Mapping
-from enum import Enum
 from functools import lru_cache
 from typing import Final
 
@@ -36,38 +35,30 @@ class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Used as files only (PL-211)."""
 
 
-class _Role(Enum):
-    CONTAINER = "container"
-    VOLUME = "volume"
-
-
 def images_of(pod: Pod) -> tuple[ImageUse, ...]:
     """Each distinct reference once, in the order of the spec: containers, init containers, image volumes (PL-210)."""
-    uses: dict[str, list[tuple[_Role, str]]] = {}
-    for text, role, policy in _uses(pod):
-        uses.setdefault(text, []).append((role, policy))
-    return tuple(_use(text, roles) for text, roles in uses.items())
+    found: dict[str, tuple[bool, bool, bool]] = {}
+    for text, policy, is_volume in _uses(pod):
+        policy = policy or _default_policy(text)
+        always, never, volume_only = found.get(text, (False, True, True))
+        found[text] = (always or policy == "Always", never and policy == "Never", volume_only and is_volume)
+    return tuple(_use(text, *how) for text, how in found.items())
 
 
-def _uses(pod: Pod) -> Iterator[tuple[str, _Role, str]]:
+def _uses(pod: Pod) -> Iterator[tuple[str, str, bool]]:
+    """Reference, pull policy, and whether it is mounted only."""
     for containers in (pod.spec.containers, pod.spec.init_containers):
         for container in containers or ():
-            yield container.image, _Role.CONTAINER, container.image_pull_policy
+            yield container.image, container.image_pull_policy, False
     for volume in pod.spec.volumes or ():
         if volume.image is not None and volume.image.reference:
-            yield volume.image.reference, _Role.VOLUME, volume.image.pull_policy
+            yield volume.image.reference, volume.image.pull_policy, True
 
 
-def _use(text: str, uses: list[tuple[_Role, str]]) -> ImageUse:
+def _use(text: str, always: bool, never: bool, volume_only: bool) -> ImageUse:
     reference, problem = _parsed(text)
-    policies = {policy or _default_policy(reference) for _, policy in uses}
     return ImageUse(
-        text=text,
-        reference=reference,
-        problem=problem,
-        always="Always" in policies,
-        never=policies == {"Never"},
-        volume_only=all(role is _Role.VOLUME for role, _ in uses),
+        text=text, reference=reference, problem=problem, always=always, never=never, volume_only=volume_only
     )
 
 
@@ -83,8 +74,9 @@ def _parsed(text: str) -> tuple[Reference | None, str]:
     return reference, ""
 
 
-def _default_policy(reference: Reference | None) -> str:
+def _default_policy(text: str) -> str:
     """What the API server fills in; manifests that never met one do not have it."""
+    reference, _ = _parsed(text)
     if reference is not None and reference.tag == "latest" and reference.digest is None:
         return "Always"
     return "IfNotPresent"

@@ -6,7 +6,7 @@ rebuilt from the slim pod, so a field that we do not know cannot be lost, and a 
 same facts finds no difference (PL-114). Order: labels, annotations, affinity, gate. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from polyarch.kube.jsonpatch import Operation, add, pointer, remove, replace, test
@@ -30,6 +30,8 @@ _POINTERS: Final = {
     for key in keys
 }
 
+_AUDITED: Final = frozenset({names.DECISION_ANNOTATION})
+
 Json = dict[str, Any]
 
 
@@ -39,7 +41,7 @@ def admission_patch(case: Case, decision: Decision, path: Path) -> tuple[Operati
         return ()
     if case.is_audited:
         wanted = audit_annotations(case, decision)
-        return tuple(_annotations(case.view, wanted, owned=(names.DECISION_ANNOTATION,)))
+        return tuple(_annotations(case.view, wanted, owned=_AUDITED))
     if path is Path.GATED:
         return tuple(_difference(case.view, gating(case)))
     return tuple(_difference(case.view, target(case, decision, By.ADMISSION)))
@@ -61,32 +63,39 @@ def controller_patch(case: Case, decision: Decision) -> tuple[Operation, ...]:
     )
 
 
-def _difference(view: View, wanted: Target, *, test_gate: bool = False) -> Iterable[Operation]:
+def _difference(view: View, wanted: Target, *, test_gate: bool = False) -> Iterator[Operation]:
     yield from _labels(view, wanted.labels)
     yield from _annotations(view, wanted.annotations, owned=names.OWN_ANNOTATIONS)
     yield from _affinity(view, wanted.decision)
     yield from _gates(view, wanted=wanted.gate, test_first=test_gate)
 
 
-def _labels(view: View, wanted: Mapping[str, str]) -> Iterable[Operation]:
+def _labels(view: View, wanted: Mapping[str, str]) -> Iterator[Operation]:
     current = view.pod.metadata.labels
-    kept = {key for key in names.RESULT_LABELS if current and key in current and not _may_go(view, key)}
-    owned = (key for key in (*names.STATE_LABELS, *names.RESULT_LABELS) if key not in kept)
-    yield from _members("labels", current, wanted, owned)
+    stale = _stale(current, wanted, names.OWN_LABELS)
+    return _members("labels", current, wanted, [key for key in stale if _may_go(view, key)])
 
 
 def _may_go(view: View, key: str) -> bool:
     """A result label in a template may stand in its owner's selector: without it the owner would make pods for ever."""
-    return not view.has_controller_owner or key in names.INSPECT_ERROR_LABELS or key in view.accounted_labels
+    if not view.has_controller_owner or key in names.STATE_LABELS or key in names.INSPECT_ERROR_LABELS:
+        return True
+    return key in view.accounted_labels
 
 
-def _annotations(view: View, wanted: Mapping[str, str], owned: Iterable[str]) -> Iterable[Operation]:
-    yield from _members("annotations", view.pod.metadata.annotations, wanted, sorted(owned))
+def _annotations(view: View, wanted: Mapping[str, str], owned: frozenset[str]) -> Iterator[Operation]:
+    current = view.pod.metadata.annotations
+    return _members("annotations", current, wanted, _stale(current, wanted, owned))
+
+
+def _stale(current: Mapping[str, str] | None, wanted: Mapping[str, str], owned: frozenset[str]) -> list[str]:
+    """Keys of ours that are there and not to be there, in a fixed order."""
+    return sorted((owned & current.keys()) - wanted.keys()) if current else []
 
 
 def _members(
-    member: str, current: Mapping[str, str] | None, wanted: Mapping[str, str], owned: Iterable[str]
-) -> Iterable[Operation]:
+    member: str, current: Mapping[str, str] | None, wanted: Mapping[str, str], stale: list[str]
+) -> Iterator[Operation]:
     if current is None:
         if wanted:
             yield add(f"/metadata/{member}", dict(wanted))
@@ -94,12 +103,11 @@ def _members(
     for key, value in wanted.items():
         if current.get(key) != value:
             yield add(_POINTERS[member, key], value)
-    for key in owned:
-        if key in current and key not in wanted:
-            yield remove(_POINTERS[member, key])
+    for key in stale:
+        yield remove(_POINTERS[member, key])
 
 
-def _affinity(view: View, decision: Decision | None) -> Iterable[Operation]:
+def _affinity(view: View, decision: Decision | None) -> Iterator[Operation]:
     affinity = view.pod.node_affinity
     if affinity is None:
         if decision is not None and (content := _new_node_affinity(decision)):
@@ -121,7 +129,7 @@ def _new_node_affinity(decision: Decision) -> Json:
     return content
 
 
-def _required(view: View, decision: Decision | None) -> Iterable[Operation]:
+def _required(view: View, decision: Decision | None) -> Iterator[Operation]:
     if decision is not None and decision.created:
         yield from _create_term(view, decision)
         return
@@ -134,7 +142,7 @@ def _required(view: View, decision: Decision | None) -> Iterable[Operation]:
         yield from _term(view, term, decision)
 
 
-def _create_term(view: View, decision: Decision) -> Iterable[Operation]:
+def _create_term(view: View, decision: Decision) -> Iterator[Operation]:
     wanted = _created_term(decision)
     if view.pod.required is None:
         yield add(REQUIRED, {"nodeSelectorTerms": [wanted]})
@@ -147,7 +155,7 @@ def _create_term(view: View, decision: Decision) -> Iterable[Operation]:
         yield replace(f"{TERMS}/{view.created_term}/matchExpressions", wanted["matchExpressions"])
 
 
-def _term(view: View, term: Term, decision: Decision | None) -> Iterable[Operation]:
+def _term(view: View, term: Term, decision: Decision | None) -> Iterator[Operation]:
     index = terms.resulting_index(view, term.index)
     path = f"{TERMS}/{index}/matchExpressions"
     present = _expressions(view, term.index)
@@ -173,7 +181,7 @@ def _term(view: View, term: Term, decision: Decision | None) -> Iterable[Operati
             yield replace(f"{path}/{at}", _json(each))
 
 
-def _preferred(view: View, affinity: NodeAffinity, wanted: tuple[tuple[str, int], ...]) -> Iterable[Operation]:
+def _preferred(view: View, affinity: NodeAffinity, wanted: tuple[tuple[str, int], ...]) -> Iterator[Operation]:
     present = affinity.preferred_during_scheduling_ignored_during_execution
     if present is None:
         if wanted:
@@ -191,7 +199,7 @@ def _preferred(view: View, affinity: NodeAffinity, wanted: tuple[tuple[str, int]
         yield add(f"{PREFERRED}/-", _preference(*each))
 
 
-def _gates(view: View, *, wanted: bool, test_first: bool) -> Iterable[Operation]:
+def _gates(view: View, *, wanted: bool, test_first: bool) -> Iterator[Operation]:
     if wanted and not view.own_gates:
         gate = {"name": names.GATE}
         yield add(GATES, [gate]) if view.pod.spec.scheduling_gates is None else add(f"{GATES}/-", gate)
