@@ -51,7 +51,7 @@ CONTRACT = {
 
 @pytest.mark.parametrize("constant", CONTRACT)
 def test_pl_001_the_name_is_the_one_that_others_know(constant: str) -> None:
-    """PL-001."""
+    """PL-001, PL-002, PL-003 (gate and finalizers), PL-004."""
     assert getattr(names, constant) == CONTRACT[constant]
 
 
