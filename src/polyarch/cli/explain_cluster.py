@@ -84,7 +84,9 @@ async def read_pod(
         facts = await _configuration(client, place, notes)
         documents = await _pull_secrets(client, pod, place, notes)
     facts = msgspec.structs.replace(facts, notes=(*facts.notes, *notes))
-    given = GivenPod(document, pod, place, f"pod {place}/{name}")
+    # The scheduler has written nodeName since; the question is what would become of the pod that it was.
+    unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    given = GivenPod(document, unbound, place, f"pod {place}/{name}")
     return SeenPod(given, facts, ChainedCredentials([KeyringCredentials(documents), credentials]), _age(pod))
 
 

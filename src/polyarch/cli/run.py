@@ -91,7 +91,7 @@ def run(
         _runner()(module.run(settings))
     except (ConfigurationError, InvalidConfiguration, InvalidSetting) as error:
         raise UsageError(f"run {role}: {error}") from None
-    except KubernetesError as error:
+    except (KubernetesError, OSError) as error:
         raise CouldNotComplete(f"run {role}: {error}") from None
     except BaseExceptionGroup as group:
         known, unknown = group.split((OSError, KubernetesError, CertificateError, LeadershipError))

@@ -74,7 +74,7 @@ async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, .
 
 
 NO_FIT: Final = "the server rejected our request due to an error in our request"
-"""All that the API server says of a JSON patch which does not fit the object; not a word of the ``test`` that failed."""
+"""All that the API server says of a JSON patch which does not fit the object; nothing of the ``test`` that failed."""
 
 
 def is_failed_test(error: Invalid) -> bool:

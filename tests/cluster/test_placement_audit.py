@@ -1,0 +1,225 @@
+"""Audit mode, explain and metrics against a real cluster (PL-130, PL-700 to PL-703, PL-730)."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from placement_cluster import CASE, POLICY, PlacementCluster, architectures, decision, is_gated, labels, pod, until
+
+from polyarch.cli import main
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS
+from polyarch.placement import names
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.roles import CONTROLLER, WEBHOOK, endpoints
+
+
+@pytest.fixture
+async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
+    async with placed_sandbox.client() as client:
+        cluster = PlacementCluster(placed_sandbox, client)
+        await cluster.configure()
+        yield cluster
+
+
+# -- audit mode --------------------------------------------------------------------------------------------------------
+
+
+async def test_audited_pods_are_stored_unchanged_but_for_one_annotation(cluster):
+    """PL-130: no label, no gate, no affinity, and no request."""
+    await cluster.seed({"quay.io/audit/web:1": ["linux/s390x"]})
+    async with cluster.namespace("audit") as namespace:
+
+        async def known() -> bool:
+            seen = await cluster.create(pod("quay.io/audit/web:1", name="warm"), namespace, dry_run=True)
+            return decision(seen)["reason"] != "ImagesNotResolvedYet"
+
+        await until(known)
+        created = await cluster.create(pod("quay.io/audit/web:1"), namespace)
+        assert decision(created) | {"images": {}} == decision(created) | {
+            "mode": "audit",
+            "reason": "ArchitecturesSet",
+            "arch": ["s390x"],
+            "images": {},
+        }
+        assert not is_gated(created)
+        assert architectures(created) is None
+        assert labels(created) == {}
+        assert await cluster.requests(namespace) == []
+
+
+async def test_audited_pods_with_unknown_images_say_so_and_are_looked_up(cluster):
+    """PL-130: the second pod is judged by what the first one caused to be read."""
+    await cluster.seed({"quay.io/audit/cold:1": {"platforms": ["linux/arm64"], "delay": 300}})
+    async with cluster.namespace("audit") as namespace:
+        first = await cluster.create(pod("quay.io/audit/cold:1", name="first"), namespace)
+        assert decision(first)["reason"] == "ImagesNotResolvedYet"
+
+        async def known() -> bool:
+            seen = await cluster.create(pod("quay.io/audit/cold:1", name="next"), namespace, dry_run=True)
+            return decision(seen)["arch"] == ["arm64"]
+
+        await until(known)
+
+
+async def test_a_change_of_namespace_labels_takes_effect_without_a_restart(cluster):
+    """PL-044, PL-042."""
+    await cluster.seed({"quay.io/audit/labels:1": ["linux/arm64"]})
+    async with cluster.namespace("audit") as namespace:
+
+        async def enforced() -> bool:
+            seen = await cluster.create(pod("quay.io/audit/labels:1", name="probe"), namespace, dry_run=True)
+            return architectures(seen) == ["arm64"]
+
+        assert not await enforced()
+        await cluster.client.patch(NAMESPACES, namespace, MergePatch({"metadata": {"labels": {CASE: None}}}))
+        await until(enforced)
+
+
+# -- explain -----------------------------------------------------------------------------------------------------------
+
+
+async def explain(cluster: PlacementCluster, capsys: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
+    sandbox = cluster.sandbox
+    given = ["explain", *arguments, "-o", "json", "--kubeconfig", str(sandbox.kubeconfig)]
+    given += ["--registries-conf", str(sandbox.registries_conf)]
+    code = await asyncio.to_thread(main, given)
+    return code, json.loads(capsys.readouterr().out)["pods"][0]
+
+
+async def test_explain_prints_what_was_decided_and_what_would_be_now(cluster, capsys):
+    """PL-730: 0 while they agree, 1 once the image's platforms have changed."""
+    await cluster.seed({"quay.io/explain/web:1": ["linux/amd64", "linux/arm64"]})
+    async with cluster.namespace("gated") as namespace:
+        await cluster.create(pod("quay.io/explain/web:1"), namespace)
+        await cluster.released(namespace, "app")
+        code, entry = await explain(cluster, capsys, "app", "-n", namespace)
+        assert code == 0
+        assert entry["agrees"] is True
+        assert entry["recorded"]["arch"] == ["amd64", "arm64"]
+        assert entry["decision"]["architectures"] == ["amd64", "arm64"]
+        await cluster.seed({"quay.io/explain/web:1": ["linux/s390x"]})
+        code, entry = await explain(cluster, capsys, "pod/app", "-n", namespace)
+        assert code == 1
+        assert entry["agrees"] is False
+        assert entry["decision"]["architectures"] == ["s390x"]
+        assert (await cluster.get(namespace, "app"))["metadata"]["annotations"][names.DECISION_ANNOTATION]
+
+
+async def test_explain_says_what_holds_a_pod(cluster, capsys):
+    """PL-730: what it waits for and until when."""
+    async with cluster.namespace("hold") as namespace:
+        await cluster.create(pod("quay.io/explain/missing:1"), namespace)
+        await cluster.labelled(namespace, "app", names.IMAGE_INSPECT_ERROR_COUNT_LABEL, "5", seconds=30)
+        code, entry = await explain(cluster, capsys, "app", "-n", namespace)
+        assert code == 0
+        assert entry["decision"]["reason"] == "HeldByPolicy"
+        assert entry["next"]["images"] == ["quay.io/explain/missing:1"]
+
+
+async def test_explain_names_a_pod_that_is_not_there(cluster, capsys):
+    """PL-730, PL-751: exit code 3 and the next action."""
+    given = ["explain", "nobody", "--kubeconfig", str(cluster.sandbox.kubeconfig)]
+    assert await asyncio.to_thread(main, given) == 3
+    assert "there is no pod 'nobody' in namespace 'default'" in capsys.readouterr().err
+
+
+async def test_explain_uses_the_pull_secrets_of_the_pod(cluster, capsys):
+    """PL-730, PL-420."""
+    image = "registry.example.com/explain/private:1"
+    await cluster.seed({image: {"platforms": ["linux/arm64"], "private": True, "users": {"a": "b"}}})
+    async with cluster.namespace("gated") as namespace:
+        host = f"{cluster.sandbox.registry.address}/registry.example.com/explain"
+        await cluster.pull_secret(namespace, "pull", host, username="a", password="b")
+        await cluster.create(pod(image, secrets=["pull"]), namespace)
+        await cluster.released(namespace, "app")
+        code, entry = await explain(cluster, capsys, "app", "-n", namespace)
+        assert code == 0
+        assert entry["decision"]["architectures"] == ["arm64"]
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
+async def scrape(url: str, *, token: str = "", ca: str = "") -> tuple[int, str]:
+    context = ssl.create_default_context(cafile=ca) if ca else False
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/metrics", headers=headers, ssl=context) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+def listens(sandbox: Sandbox, role: str) -> Any:
+    return endpoints(str(sandbox.folder.log(role).with_suffix(".out")))
+
+
+async def test_the_leader_exports_what_dashboards_know(cluster, placed_sandbox):
+    """PL-700, PL-701, PL-702: the gauge of gated pods returns once the last gate is lifted."""
+    url = listens(placed_sandbox, CONTROLLER).metrics
+    await cluster.seed({"quay.io/metrics/web:1": ["linux/amd64"]})
+    async with cluster.namespace("gated") as namespace:
+        before = sample((await scrape(url))[1], "mto_ppo_ctrl_processed_pods_total")
+        await cluster.create(pod("quay.io/metrics/web:1"), namespace)
+        await cluster.released(namespace, "app")
+        status, body = await scrape(url)
+        assert status == 200
+        assert sample(body, "mto_ppo_ctrl_processed_pods_total") > before
+        assert sample(body, "mto_inspection_cache_size") > 0
+        assert 'polyarch_api_requests_total{resource="pods",verb="patch"}' in body
+        assert "polyarch_registry_requests_total" in body
+        for name in ("mto_ppo_pods_gated", "polyarch_placement_held_pods", "polyarch_placement_gate_seconds_count"):
+            assert sample(body, name) >= 0
+
+
+async def test_the_webhooks_metrics_are_for_whom_the_api_server_allows(cluster, placed_sandbox):
+    """PL-703: HTTPS, TokenReview and SubjectAccessReview with the rights of the role itself."""
+    url = listens(placed_sandbox, WEBHOOK).metrics
+    ca = str(placed_sandbox.ca)
+    assert (await scrape(url, ca=ca))[0] == 401
+    async with cluster.namespace() as namespace:
+        for name in ("scraper", "nobody"):
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+            await cluster.client.create(SERVICE_ACCOUNTS, account, namespace=namespace)
+        role = {
+            "apiVersion": CLUSTER_ROLES.api_version,
+            "kind": CLUSTER_ROLES.kind,
+            "metadata": {"name": f"metrics-{namespace}"},
+            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+        }
+        binding = {
+            "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "metadata": {"name": f"metrics-{namespace}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"metrics-{namespace}"},
+            "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}],
+        }
+        await cluster.client.create(CLUSTER_ROLES, role)
+        await cluster.client.create(CLUSTER_ROLE_BINDINGS, binding)
+        try:
+            tokens = {name: await cluster.client.token(namespace, name) for name in ("scraper", "nobody")}
+            assert (await scrape(url, ca=ca, token=tokens["nobody"].token))[0] == 403
+            status, body = await scrape(url, ca=ca, token=tokens["scraper"].token)
+            assert status == 200
+            assert sample(body, "mto_ppo_wh_pods_processed_total") > 0
+            assert sample(body, "mto_ppo_pods_gated") == 0, "PL-701: the leader alone counts gated pods"
+        finally:
+            await cluster.client.delete(CLUSTER_ROLE_BINDINGS, f"metrics-{namespace}")
+            await cluster.client.delete(CLUSTER_ROLES, f"metrics-{namespace}")
+
+
+def sample(body: str, name: str) -> float:
+    """The value of a metric without labels."""
+    (line,) = [line for line in body.splitlines() if line.startswith(f"{name} ")]
+    return float(line.split()[1])
+
+
+def test_the_policy_of_these_tests_has_a_case_for_each_override():
+    """PL-040: the labels by which tests choose are those of the policy that is applied."""
+    cases = {each["namespaceSelector"]["matchLabels"][CASE] for each in POLICY["spec"]["overrides"]}
+    assert {"gated", "audit", "hold", "fallback", "release", "strict", "full", "cold"} == cases
