@@ -19,7 +19,7 @@ from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS, SERVICE_A
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.roles import CONTROLLER, USERS, WEBHOOK, cluster_configuration
+from polyarch.sandbox.roles import USERS
 
 CASE = "placement-test"
 SECONDS = 20.0
@@ -204,5 +204,3 @@ def architectures(document: dict[str, Any]) -> list[str] | None:
             return list(expression["values"])
     return None
 
-
-__all__ = ["CONTROLLER", "WEBHOOK", "cluster_configuration"]
