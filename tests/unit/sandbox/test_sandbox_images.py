@@ -163,6 +163,21 @@ def test_sb_010_what_cannot_be_pushed_is_refused_with_file_and_reference(data: o
     assert message in str(caught.value)
 
 
+def test_sb_010_a_platforms_file_can_be_pushed_as_it_is() -> None:
+    described = catalogue.read(
+        {
+            "a:1": {
+                "platforms": ["linux/amd64"],
+                "digest": "sha256:0",
+                "children": {"linux/amd64": "x"},
+                "warnings": [],
+            },
+            "b:1": {"error": "not-found"},
+        }
+    )
+    assert [each.reference.familiar for each in described] == ["a:1"]
+
+
 def test_sb_010_images_may_stand_under_a_key_of_their_own() -> None:
     (described,) = catalogue.read({"images": {"nginx": ["linux/amd64"]}})
     assert described.reference.canonical == "docker.io/library/nginx:latest"

@@ -49,6 +49,12 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """An operator bundle, whatever the kind: plain data for every platform."""
     unknown: bool = False
     """Configurations without an architecture."""
+    digest: str = ""
+    children: dict[str, str] = msgspec.field(default_factory=dict)
+    warnings: list[Any] = msgspec.field(default_factory=list)
+    """These three are answers of a platforms file (RG-130) that follow from the content here; they are not looked at."""
+    error: str = ""
+    """In a platforms file an image that cannot be had: nothing is pushed for it."""
     private: bool = False
     users: dict[str, str] = msgspec.field(default_factory=dict)
     identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
@@ -75,11 +81,12 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def read(data: Mapping[str, Any], origin: str = "images") -> list[Described]:
-    """Every image that is described; SandboxError names the file, the reference and the reason (RG-132)."""
+    """Every image that is described and can be had; SandboxError names the file, the reference and the reason (RG-132)."""
     listed = data.get("images", data) if isinstance(data, Mapping) else data
     if not isinstance(listed, Mapping):
         raise SandboxError(f"{origin}: expected a mapping from image reference to platforms, or one under `images`")
-    return [_read_one(str(key), value, origin) for key, value in listed.items()]
+    described = [_read_one(str(key), value, origin) for key, value in listed.items()]
+    return [each for each in described if not each.description.error]
 
 
 def _read_one(key: str, value: object, origin: str) -> Described:
