@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 
+REMEMBERED: Final = 20_000
+"""Namespaces whose facts are kept compiled."""
 SINGLETON: Final = Key("", names.SINGLETON)
 
 
@@ -85,6 +87,7 @@ class ClusterFacts:
         self._table: SettingsTable | None = None
         self._scoring: ScoringTable | None = None
         self._architectures: frozenset[str] | None = None
+        self._by_namespace: dict[str, PodFacts] = {}
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
         self._cppcs.add_handler(self._cluster_changed)
@@ -140,6 +143,14 @@ class ClusterFacts:
 
     def of(self, namespace: str) -> PodFacts:
         """The facts for pods of a namespace; ``settings.provisional`` if something that counts is not known yet."""
+        known = self._by_namespace.get(namespace)
+        if known is None:
+            if len(self._by_namespace) >= REMEMBERED:
+                self._by_namespace.clear()
+            known = self._by_namespace[namespace] = self._compile(namespace)
+        return known
+
+    def _compile(self, namespace: str) -> PodFacts:
         table = self.table
         labels = self.labels_of(namespace) if table.overrides else {}
         settings = table.of_namespace(labels)
@@ -199,6 +210,7 @@ class ClusterFacts:
     def _cluster_changed(self, change: Change[ClusterPodPlacementConfig] | Change[PlacementPolicy]) -> None:
         before, scoring = self._table, self._scoring
         self._table = self._scoring = None
+        self._by_namespace.clear()
         self._changed.set()
         if before != self.table:
             for problem in self.table.problems:
@@ -210,21 +222,25 @@ class ClusterFacts:
 
     def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
         self._scoring = None
+        self._by_namespace.clear()
         if not change.initial:
             self._tell(change.key.namespace)
 
     def _namespace_changed(self, change: Change[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
+        self._by_namespace.pop(change.key.name, None)
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
             self._tell(change.key.name)
 
     def _node_changed(self, change: Change[PartialObjectMetadata]) -> None:
         before = self._architectures
         self._architectures = None
+        self._by_namespace.clear()
         if before is not None and before != self.architectures:
             self._tell(None)
 
     def _list_arrived(self) -> None:
+        self._by_namespace.clear()
         self._tell(None)
 
     def _tell(self, namespace: str | None) -> None:
