@@ -285,9 +285,12 @@ def _all_free(ports: Ports) -> bool:
 
 
 @asynccontextmanager
-async def opened(name: str, *, keep: bool = False, **options: object) -> AsyncIterator[Sandbox]:
-    """A sandbox for the block: brought up before, forgotten after (``keep``: only ended)."""
-    sandbox = await Sandbox.start(Settings(name=name), **options)  # type: ignore[arg-type]
+async def opened(
+    settings: Settings | str, *, keep: bool = False, assets: str = "", home: Path | None = None
+) -> AsyncIterator[Sandbox]:
+    """A sandbox (a name alone: with all defaults) for the block; forgotten after it, or with ``keep`` only ended."""
+    wanted = Settings(name=settings) if isinstance(settings, str) else settings
+    sandbox = await Sandbox.start(wanted, assets=assets, home=home)
     try:
         yield sandbox
     finally:

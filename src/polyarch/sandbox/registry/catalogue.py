@@ -52,7 +52,7 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     digest: str = ""
     children: dict[str, str] = msgspec.field(default_factory=dict)
     warnings: list[Any] = msgspec.field(default_factory=list)
-    """These three are answers of a platforms file (RG-130) that follow from the content here; they are not looked at."""
+    """These three are answers of a platforms file (RG-130); here they follow from the content and are not read."""
     error: str = ""
     """In a platforms file an image that cannot be had: nothing is pushed for it."""
     private: bool = False
@@ -81,7 +81,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def read(data: Mapping[str, Any], origin: str = "images") -> list[Described]:
-    """Every image that is described and can be had; SandboxError names the file, the reference and the reason (RG-132)."""
+    """Every image that is described and can be had; SandboxError names file, reference and reason (RG-132)."""
     listed = data.get("images", data) if isinstance(data, Mapping) else data
     if not isinstance(listed, Mapping):
         raise SandboxError(f"{origin}: expected a mapping from image reference to platforms, or one under `images`")
