@@ -10,6 +10,7 @@ The Lease is written with a PUT under the condition of its resourceVersion: of t
 the one object that is read as a whole and written back, so that fields unknown to us survive.
 """
 
+import asyncio
 import copy
 import random as _random
 from collections.abc import Awaitable, Callable
@@ -253,7 +254,17 @@ class LeaderElection:
         return record
 
     async def _stop_workers(self, lost: bool) -> None:
+        """Runs to its end also if ``run`` is cancelled meanwhile: workers must not outlive their leadership."""
         seconds = self._duration - self._renew_deadline if lost else None
+        stopping = asyncio.create_task(self._call_stopped(seconds), name="stop workers")
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            await asyncio.wait([stopping])
+            stopping.result()
+            raise
+
+    async def _call_stopped(self, seconds: float | None) -> None:
         try:
             async with deadline(self._clock, seconds):
                 for _, on_stopped in reversed(self._callbacks):

@@ -216,6 +216,22 @@ async def test_kr_030_workers_that_do_not_stop_end_the_process(api, clock):
         await task
 
 
+async def test_kr_030_an_end_that_comes_while_the_workers_stop_lets_them_stop(api, clock):
+    replica = Replica(api, clock, "a", stop_takes=3)
+    async with running(replica) as (task,):
+        await clock.run(10)
+        api.put(LEASES, held_by("thief"))
+        await clock.run(4)
+        assert replica.leads, "its workers are stopping"
+        task.cancel()
+        await clock.run(0)
+        assert not task.done(), "it would have left them behind"
+        await clock.run(3)
+        assert task.cancelled()
+        assert not replica.leads
+    assert spec(api)["holderIdentity"] == "thief"
+
+
 async def test_kr_030_after_a_standstill_of_the_process_it_does_not_believe_to_lead(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):
