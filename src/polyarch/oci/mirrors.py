@@ -16,7 +16,7 @@ import msgspec
 
 from polyarch.oci import hosts_toml, mirror_objects
 from polyarch.oci import registries_conf as conf_files
-from polyarch.oci.hosts_toml import ClientCertificate, Header, HostsFile, Tls
+from polyarch.oci.hosts_toml import ClientCertificate, Endpoint, Header, HostsFile, Tls
 from polyarch.oci.reference import Reference
 from polyarch.oci.registries_conf import Registry
 from polyarch.oci.toml_files import InvalidConfiguration
@@ -130,6 +130,25 @@ def sources(reference: Reference, configuration: Configuration) -> list[Source]:
     ]
 
 
+def destination(reference: Reference, configuration: Configuration) -> Source:
+    """Where an image is written to: where its name says. Mirrors are for reading, and a name that is read from another
+    place is still written under its own. Raises :class:`Blocked`."""
+    found = conf_files.find(configuration.registries, reference)
+    if found is not None and found[0].blocked:
+        raise Blocked(reference, found[0].origin, f"prefix {found[0].prefix} has blocked = true")
+    place = _direct(reference, insecure=found is not None and found[0].insecure)
+    hosts = configuration.hosts.get(reference.registry) if found is None else None
+    if hosts is not None:  # what the file says of the registry's own host: certificates, headers, the scheme
+        own = (each for each in (*hosts.hosts, hosts.server) if each.host in ("", place.host))
+        endpoint = next((each for each in own if "push" in each.capabilities), None)
+        if endpoint is not None:
+            endpoint = msgspec.structs.replace(endpoint, host=place.host)
+            place = _at_endpoint(reference, endpoint, hosts.origin, mirror=False)
+    if place.host in configuration.insecure_hosts:
+        return msgspec.structs.replace(place, insecure=True)
+    return place
+
+
 def _direct(reference: Reference, *, mirror: bool = False, insecure: bool = False, origin: str = "") -> Source:
     host = reference.host_for_requests
     return Source(
@@ -175,23 +194,27 @@ def _blocking(configuration: Configuration, reference: Reference) -> Registry | 
 
 def _from_hosts(reference: Reference, hosts: HostsFile) -> list[Source]:
     places = [
-        Source(
-            base_url=f"{endpoint.scheme}://{endpoint.host}",
-            host=endpoint.host,
-            repository=reference.repository,
-            tag=reference.tag,
-            digest=reference.digest,
-            mirror=mirror,
-            insecure=endpoint.scheme == "http",
-            path_prefix=endpoint.path_prefix,
-            query=f"ns={quote(reference.registry, safe='')}" if mirror else "",
-            tls=endpoint.tls,
-            headers=endpoint.headers,
-            origin=hosts.origin,
-        )
+        _at_endpoint(reference, endpoint, hosts.origin, mirror=mirror)
         for endpoint, mirror in hosts.endpoints(reference)
     ]
     if not places:
         what = "pull" if reference.digest is not None else "resolve"
         raise Blocked(reference, hosts.origin, f"no host has the capability {what!r}")
     return places
+
+
+def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirror: bool) -> Source:
+    return Source(
+        base_url=f"{endpoint.scheme}://{endpoint.host}",
+        host=endpoint.host,
+        repository=reference.repository,
+        tag=reference.tag,
+        digest=reference.digest,
+        mirror=mirror,
+        insecure=endpoint.scheme == "http",
+        path_prefix=endpoint.path_prefix,
+        query=f"ns={quote(reference.registry, safe='')}" if mirror else "",
+        tls=endpoint.tls,
+        headers=endpoint.headers,
+        origin=origin,
+    )

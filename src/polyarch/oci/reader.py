@@ -70,6 +70,16 @@ class ImageReader:
             return Read(reading)
         return Read(_of_config(found, fetched.digest, document, size))
 
+    async def read_tree(
+        self, document: Document, digest: str, access: Access, visit: Visit
+    ) -> tuple[IndexReading, dict[str, Finding]]:
+        """What an index says, and everything below it that has to be read to know its platforms, by digest."""
+        top = read_index(document)
+        found: dict[str, Finding] = {digest: top}
+        while missing := wanted(top, found):
+            found.update(await self._read_children(missing, access, visit))
+        return top, found
+
     async def look_for_bundle(self, reading: Reading, access: Access, visit: Visit) -> Reading:
         """The reading of an index with its first image's labels looked at (RG-046); unchanged if that has no answer."""
         entry = reading.entries[0]
@@ -79,10 +89,7 @@ class ImageReader:
     async def _read_index(
         self, document: Document, digest: str, access: Access, visit: Visit, *, mode: BundleMode
     ) -> Read:
-        top = read_index(document)
-        found: dict[str, Finding] = {digest: top}
-        while missing := wanted(top, found):
-            found.update(await self._read_children(missing, access, visit))
+        top, found = await self.read_tree(document, digest, access, visit)
         flat = flatten(top, found)
         if flat.error is not None:
             raise Failure(flat.error)

@@ -1,6 +1,7 @@
-"""Places that a server names: token endpoints and redirects, judged before anything is sent there (RG-104, RG-105).
+"""Places that a server names: token endpoints, redirects and upload locations, judged before anything is sent there
+(RG-104 to RG-106).
 
-Both functions answer with a value: where to go and on whose word, or a :class:`Refusal` with the error code to report.
+The functions answer with a value: where to go and on whose word, or a :class:`Refusal` with the error code to report.
 They judge what a URL says; whether the address behind a name may be reached is judged when it is connected to, with
 the :class:`~polyarch.oci.addresses.Reach` that is part of the answer.
 
@@ -114,6 +115,24 @@ def check_redirect(location: str, asked: Asked, registry: RegistryServer, policy
     url = parts._replace(fragment="").geturl()
     reach = reach_of(url, registry)
     return _check_literal(parts, reach, policy, "the redirect's target") or Redirect(url, reach, here == there)
+
+
+def check_upload(location: str, asked: str, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
+    """Whether to send a blob where a registry says (RG-106): to the origin that was asked with credentials, to another
+    https origin without, nowhere else."""
+    here = origin_of(asked)
+    try:
+        parts = _split(urljoin(asked, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
+    except ValueError:
+        parts = None
+    if here is None or parts is None:
+        return Refusal("refused-redirect", f"{here} wants the upload at something that is no http or https URL")
+    there = _origin(parts)
+    if there != here and there.scheme != "https":
+        return Refusal("refused-redirect", f"{here} wants the upload at {there}, another origin without https")
+    url = parts._replace(fragment="").geturl()
+    reach = reach_of(url, registry)
+    return _check_literal(parts, reach, policy, "the place for the upload") or Redirect(url, reach, here == there)
 
 
 def _objection(asked: Asked, here: Origin, there: Origin) -> str | None:

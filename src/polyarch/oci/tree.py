@@ -66,8 +66,11 @@ def wanted(top: IndexReading, found: Mapping[str, Finding]) -> tuple[IndexEntry,
     return tuple(missing.values())
 
 
-def flatten(top: IndexReading, found: Mapping[str, Finding]) -> Flattened:
-    """The runnable entries in order, unique by platform (RG-042 to RG-044). Call it when nothing is wanted any more."""
+def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = False) -> Flattened:
+    """The runnable entries in order, unique by platform (RG-042 to RG-044). Call it when nothing is wanted any more.
+
+    With ``every`` a platform that is stated twice has two entries: whoever copies an index must not choose silently.
+    """
     runnable: list[Entry] = []
     skipped: list[Skipped] = []
     warnings: list[InspectionWarning] = []
@@ -97,7 +100,7 @@ def flatten(top: IndexReading, found: Mapping[str, Finding]) -> Flattened:
             raise ValueError(f"{entry.digest} has not been read yet")
     if not runnable and failures:
         return Flattened(skipped=tuple(skipped), warnings=tuple(warnings), error=_worth_telling(failures))
-    entries = _unique(runnable, warnings)
+    entries = list(dict.fromkeys(runnable)) if every else _unique(runnable, warnings)
     warnings += platform_warnings(entry.platform for entry in entries)
     if not entries:
         warnings.append(InspectionWarning("no-platforms", _counted(skipped)))

@@ -1,0 +1,238 @@
+"""Putting an image index together: the same children give the same bytes, always and everywhere (RG-151 to RG-154).
+
+Whoever assembles an index twice, on two machines or in another order, gets one digest, so a second push has nothing to
+do and a signature stays valid. Nothing is converted: the children's digests are what the index is about, so Docker and
+OCI images do not mix. Whatever would make an index that misleads is refused with the sources that cause it.
+
+Pure: imports neither asyncio nor aiohttp (RG-001).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from polyarch.oci.documents import DOCKER_LIST, DOCKER_SCHEMA2, OCI_INDEX, OCI_MANIFEST, digest_of
+from polyarch.platforms import Platform
+
+IndexKind = Literal["auto", "oci", "docker"]
+Attestations = Literal["drop", "keep"]
+SUBJECT = "vnd.docker.reference.digest"
+_FAMILIES: Mapping[str, Literal["oci", "docker"]] = {OCI_MANIFEST: "oci", DOCKER_SCHEMA2: "docker"}
+_INDEX_TYPES = {"oci": OCI_INDEX, "docker": DOCKER_LIST}
+_NAMES = {"oci": "OCI", "docker": "Docker"}
+
+
+class Refused(ValueError):  # noqa: N818 - it says what becomes of the index
+    """There will be no such index (RG-152): nothing is pushed. The text says which sources cause it and what to do."""
+
+
+class Child(msgspec.Struct, frozen=True):
+    """An image of the new index, or an attestation: then ``raw`` is its descriptor, carried over as it is, and
+    ``subject`` the digest of the image that it is about.
+
+    ``size`` is the number of bytes of the manifest that has the digest. ``source`` names it in messages and documents.
+    """
+
+    media_type: str
+    digest: str
+    size: int
+    platform: Platform | None
+    source: str = ""
+    annotations: Mapping[str, str] = {}
+    subject: str = ""
+    raw: Mapping[str, Any] | None = None
+
+    @property
+    def is_attestation(self) -> bool:
+        return self.raw is not None
+
+
+class Assembled(msgspec.Struct, frozen=True):
+    """An index as bytes. ``children`` in its order, attestations last; ``dropped`` are attestations left out."""
+
+    body: bytes
+    media_type: str
+    digest: str
+    children: tuple[Child, ...]
+    dropped: tuple[Child, ...] = ()
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A platform as a user asks for it: what is not written matches anything (``linux/arm`` any variant)."""
+
+    platform: Platform
+    variant: str = ""
+    """The variant as it was written, ``""`` if none was; an alias such as ``armhf`` writes one."""
+    text: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Wanted":
+        """Raises ``InvalidPlatform``."""
+        platform = Platform.parse(text)
+        parts = [part.strip().lower() for part in text.split("/")]
+        written = parts[2] if len(parts) == 3 else ""
+        if not written and parts[-1] != platform.architecture and platform.variant:
+            written = platform.variant
+        return cls(platform, written, text)
+
+    def matches(self, platform: Platform) -> bool:
+        wanted = self.platform
+        return (
+            platform.node == wanted.node
+            and (not self.variant or platform.variant == wanted.variant)
+            and (not wanted.os_version or platform.os_version == wanted.os_version)
+        )
+
+    def refine(self, platform: Platform, source: str) -> Platform:
+        """A config's platform, as far as it says one, with what was written more closely; :class:`Refused` if the two
+        contradict each other (RG-151)."""
+        wanted = self.platform
+        if platform.node != wanted.node:
+            raise Refused(f"{source} is {platform}, not {self.text}: name the platform that it is, or none")
+        if wanted.os_version and platform.os_version and platform.os_version != wanted.os_version:
+            raise Refused(f"{source} is {platform}, not {self.text}: name the version that it has, or none")
+        return Platform.of(
+            platform.os,
+            platform.architecture,
+            wanted.variant if self.variant else platform.variant,
+            wanted.os_version or platform.os_version,
+            {*platform.os_features, *wanted.os_features},
+        )
+
+
+def assemble(
+    children: Sequence[Child],
+    *,
+    kind: IndexKind = "auto",
+    annotations: Mapping[str, str] | None = None,
+    keep_order: bool = False,
+    attestations: Attestations = "drop",
+) -> Assembled:
+    """The index of these children (RG-153), sorted by platform unless ``keep_order``. Raises :class:`Refused`."""
+    images = _unique([child for child in children if not child.is_attestation])
+    if not images:
+        raise Refused("no image is left for the index: name at least one source that has a platform")
+    if not keep_order:
+        images.sort(key=_order)
+    kept, dropped = _attestations(images, [child for child in children if child.is_attestation], attestations)
+    members = [*images, *kept]
+    family = _family(members, kind)
+    if family == "docker" and annotations:
+        raise Refused("a Docker manifest list has no annotations: leave --annotation out, or use OCI images")
+    document: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": _INDEX_TYPES[family],
+        "manifests": [_descriptor(child, annotated=family == "oci") for child in members],
+    }
+    if annotations:
+        document["annotations"] = dict(sorted(annotations.items()))
+    body = msgspec.json.encode(document)
+    return Assembled(body, _INDEX_TYPES[family], digest_of(body), tuple(members), tuple(dropped))
+
+
+def check_required(children: Iterable[Child], required: Iterable[Wanted]) -> None:
+    """:class:`Refused` if the index lacks a platform that it must have (RG-152)."""
+    there = [child.platform for child in children if child.platform is not None and not child.is_attestation]
+    missing = [each.text for each in required if not any(each.matches(platform) for platform in there)]
+    if missing:
+        have = ", ".join(sorted(map(str, there))) or "nothing"
+        raise Refused(f"the index would lack {', '.join(missing)}: it has {have}; add a source for each")
+
+
+def _unique(images: Sequence[Child]) -> list[Child]:
+    """Each platform once; what is named several times has the annotations of all."""
+    found: dict[Platform, Child] = {}
+    for child in images:
+        if child.platform is None:
+            raise Refused(f"{child.source} does not say its platform: write PLATFORM={child.source}")
+        first = found.setdefault(child.platform, child)
+        if first is child:
+            continue
+        if (first.digest, first.media_type) != (child.digest, child.media_type):
+            raise Refused(
+                f"{child.platform} is there twice: {first.source} ({first.digest}) and {child.source} "
+                f"({child.digest}); leave one of them out"
+            )
+        found[child.platform] = msgspec.structs.replace(first, annotations=_joined(first, child))
+    return list(found.values())
+
+
+def _joined(one: Child, other: Child) -> dict[str, str]:
+    # Of two values for a name the lesser, so that the order of the sources does not show.
+    names = {*one.annotations, *other.annotations}
+    values = (one.annotations, other.annotations)
+    return {name: min(each[name] for each in values if name in each) for name in names}
+
+
+def _order(child: Child) -> tuple[Any, ...]:
+    platform = child.platform
+    if platform is None:
+        raise AssertionError("every image has a platform here")
+    return (platform.os, platform.architecture, platform.variant, platform.os_version, platform.os_features)
+
+
+def _attestations(
+    images: Sequence[Child], attestations: Iterable[Child], choice: Attestations
+) -> tuple[list[Child], list[Child]]:
+    """Those to carry, each digest once in the order of its subject, and those to leave out (RG-154)."""
+    position = {child.digest: at for at, child in reversed(list(enumerate(images)))}
+    unique = list({(child.subject, child.digest): child for child in attestations}.values())
+    if choice == "drop":
+        return [], unique
+    kept = [child for child in unique if child.subject in position]
+    kept.sort(key=lambda child: (position[child.subject], child.digest))
+    return kept, [child for child in unique if child.subject not in position]
+
+
+def _family(members: Sequence[Child], kind: IndexKind) -> Literal["oci", "docker"]:
+    first: Child | None = None
+    for child in members:
+        family = _FAMILIES.get(child.media_type)
+        if family is None:
+            raise Refused(f"{child.source} has the type {child.media_type}, which an index cannot have: push it again")
+        if first is None:
+            first = child
+        if family != _FAMILIES[first.media_type]:
+            raise Refused(
+                f"{first.source} is {_NAMES[_FAMILIES[first.media_type]]} and {child.source} is {_NAMES[family]}: "
+                "an index has one kind, and images are never converted; build them alike"
+            )
+        if kind not in ("auto", family):
+            raise Refused(f"{child.source} is {_NAMES[family]} where --type {kind} wants another; leave --type out")
+    if first is None:
+        raise AssertionError("there is at least one image here")
+    return _FAMILIES[first.media_type]
+
+
+def _descriptor(child: Child, *, annotated: bool) -> dict[str, Any]:
+    if child.raw is not None:
+        return _carried(child)
+    platform = child.platform
+    if platform is None:
+        raise AssertionError("every image has a platform here")
+    stated: dict[str, Any] = {"architecture": platform.architecture, "os": platform.os}
+    if platform.os_version:
+        stated["os.version"] = platform.os_version
+    if platform.os_features:
+        stated["os.features"] = list(platform.os_features)
+    if platform.variant:
+        stated["variant"] = platform.variant
+    found = {"mediaType": child.media_type, "digest": child.digest, "size": child.size, "platform": stated}
+    if annotated and child.annotations:
+        found["annotations"] = dict(sorted(child.annotations.items()))
+    return found
+
+
+_MEMBERS = ("mediaType", "digest", "size", "platform", "annotations")
+
+
+def _carried(child: Child) -> dict[str, Any]:
+    """An attestation's descriptor as it was, members in the order that all have."""
+    raw = {**(child.raw or {}), "mediaType": child.media_type, "digest": child.digest, "size": child.size}
+    return {name: raw[name] for name in (*_MEMBERS, *sorted(raw.keys() - set(_MEMBERS))) if name in raw}
+
+
+def parse_wanted(texts: Iterable[str]) -> list[Wanted]:
+    """Platforms separated by commas, in any number of texts. Raises ``InvalidPlatform``."""
+    return [Wanted.parse(part.strip()) for text in texts for part in text.split(",")]
