@@ -129,16 +129,13 @@ class QueueMachine(RuleBasedStateMachine):
     def everything_owed_is_given_once_workers_catch_up(self) -> None:
         """Nothing is lost: with workers that never fail and time that goes on, every key owed gets its pass, and then
         the queue is empty."""
-        for key in self.held:
-            self.queue.done(key)
-        self.held.clear()
-        self.runner.run(self.clock.run(400))
         for getter in self.getters:
             getter.cancel()
         self.step()
         for key in self.held:
             self.queue.done(key)
         self.held.clear()
+        self.runner.run(self.clock.run(400))
         self.mature()
         while len(self.queue):
             key = self.runner.run(self.queue.get())
