@@ -1,0 +1,143 @@
+"""Runs the rules over one file: selection, severities, positions, fingerprints and order (MF-030, MF-041).
+
+A rule knows about one pod specification or one object. What concerns all of them is here: an image that stands in one
+object several times is complained about once, deployments of a bundle have ids of their own (MA205), and a repair of
+something that the text shares between several users is made only if all of them need the same (MF-053).
+
+Pure: the same file, answers and options give the same findings in the same order.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from polyarch.manifests.catalogue import RULES
+from polyarch.manifests.finding import Finding, Repair, fingerprint
+from polyarch.manifests.lint import architectures
+from polyarch.manifests.lint.facts import Draft, ObjectFacts, PodFacts
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.sharing import for_all_users
+from polyarch.manifests.nodes import named_pointer
+from polyarch.manifests.objects import KubeObject
+from polyarch.manifests.scan import Scan
+from polyarch.manifests.sets import Answers
+
+PodRule = Callable[[PodFacts], Iterable[Draft]]
+ObjectRule = Callable[[ObjectFacts], Iterable[Draft]]
+
+POD_RULES: tuple[PodRule, ...] = (architectures.check,)
+OBJECT_RULES: tuple[ObjectRule, ...] = ()
+
+BUNDLED = frozenset({"MA101", "MA102", "MA103", "MA106", "MA107", "MA109"})
+"""Reported as MA205 in the deployments of a ClusterServiceVersion."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A finding, and what would repair it: operations, or the note that says why a program cannot."""
+
+    finding: Finding
+    repair: Repair | None = None
+    documents: tuple[object, ...] = ()
+    """Objects that the repair adds as documents of their own behind the one it changes (MA117)."""
+
+
+def lint(scan: Scan, answers: Answers, options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
+    """All findings of a file in the order of the text; those about reading the file too."""
+    problems = [_read(finding, options) for finding in scan.problems if selected(options, finding.rule)]
+    pods = [PodFacts(pod_spec, answers, options) for pod_spec in scan.pod_specs]
+    drafts: list[tuple[KubeObject, PodFacts | None, Draft]] = []
+    for facts in pods:
+        drafts += [
+            (facts.pod_spec.object, facts, _bundled(facts, draft)) for rule in POD_RULES for draft in rule(facts)
+        ]
+    if OBJECT_RULES:
+        for subject in scan.objects:
+            within = ObjectFacts(
+                subject, tuple(each for each in pods if each.pod_spec.object is subject), answers, options
+            )
+            drafts += [(subject, None, draft) for rule in OBJECT_RULES for draft in rule(within)]
+    drafts = [each for each in _once(drafts) if _is_selected(options, each[2])]
+    if any(draft.repair and draft.repair.operations for _, _, draft in drafts):
+        drafts = for_all_users(drafts, pods)
+    problems += [_problem(scan, subject, draft, options) for subject, _, draft in drafts]
+    return tuple(sorted(problems, key=lambda problem: problem.finding.order))
+
+
+def selected(options: LintOptions, rule: str) -> bool:
+    """Whether a rule runs (MF-030): the configured ones only when there is a configuration for them."""
+    configured = {"MA112": bool(options.prefer), "MA113": options.taints is not None, "MA008": options.lock is not None}
+    default = configured.get(rule, RULES[rule].default)
+    return options.selection.selects(rule, default=default)
+
+
+def _is_selected(options: LintOptions, draft: Draft) -> bool:
+    return selected(options, draft.rule) and (draft.rule != "MA205" or selected(options, draft.sub))
+
+
+def _bundled(facts: PodFacts, draft: Draft) -> Draft:
+    if draft.rule not in BUNDLED or facts.pod_spec.object.kind != "ClusterServiceVersion":
+        return draft
+    severity = draft.severity or RULES[draft.rule].severity
+    return replace(draft, rule="MA205", sub=draft.rule, severity=facts.options.severity(draft.rule, severity))
+
+
+def _once(
+    drafts: Iterable[tuple[KubeObject, PodFacts | None, Draft]],
+) -> Iterator[tuple[KubeObject, PodFacts | None, Draft]]:
+    """What is wrong with an image is said once for each object."""
+    seen: set[tuple[int, str, str]] = set()
+    for subject, facts, draft in drafts:
+        if draft.rule.startswith("MA0"):
+            key = (id(subject), draft.rule, draft.message)
+            if key in seen:
+                continue
+            seen.add(key)
+        yield subject, facts, draft
+
+
+def _read(finding: Finding, options: LintOptions) -> Problem:
+    """What scanning found; it has no object to count pointers in, so its place is the file."""
+    mark = fingerprint(
+        finding.rule,
+        finding.sub,
+        subject=finding.object,
+        file=finding.file,
+        document=finding.document,
+        named_path=finding.path,
+    )
+    severity = options.severity(finding.rule, finding.severity)
+    return Problem(msgspec.structs.replace(finding, severity=severity, fingerprint=mark))
+
+
+def _problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions) -> Problem:
+    rule, document = RULES[draft.rule], subject.document
+    reference = subject.reference
+    finding = Finding(
+        rule=draft.rule,
+        sub=draft.sub,
+        severity=options.severity(draft.rule, draft.severity or rule.severity),
+        message=draft.message,
+        hint=draft.hint,
+        file=scan.source.path,
+        span=document.span(draft.node),
+        object=reference,
+        path=draft.pointer,
+        document=document.index,
+        images=draft.images,
+        platforms=draft.platforms,
+        fixable=bool(draft.repair and draft.repair.operations),
+        fingerprint=fingerprint(
+            draft.rule,
+            draft.sub,
+            subject=reference,
+            file=scan.source.path,
+            document=document.index,
+            named_path=named_pointer(document.root, draft.pointer),
+            images=draft.images,
+        ),
+        origin=subject.origin,
+        upstream=rule.upstream,
+    )
+    return Problem(finding, draft.repair, draft.documents)

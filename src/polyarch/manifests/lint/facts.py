@@ -1,0 +1,165 @@
+"""What the rules are given about one pod specification, and what they give back.
+
+A rule is a function from :class:`PodFacts` to :class:`Draft` values. The sets are computed when the first rule asks for
+them and kept, so that a pod specification without anything to say costs next to nothing (MF-090).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from yaml.nodes import Node
+
+from polyarch.kube.jsonpatch import pointer
+from polyarch.manifests import sets
+from polyarch.manifests.finding import PlatformSets, Repair, Severity
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.nodes import get, item, text_of
+from polyarch.manifests.objects import KubeObject
+from polyarch.manifests.podspecs import Expression, PodSpec, SelectorEntry
+from polyarch.manifests.sets import Answers, Constraints, Supported
+from polyarch.manifests.tree import segments
+from polyarch.platforms import NodePlatform, PlatformSet
+
+NO_SETS = PlatformSets()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draft:
+    """A finding before the engine gives it severity, position and fingerprint."""
+
+    rule: str
+    message: str
+    hint: str
+    node: Node
+    """The offending node: the position of the finding (MF-042)."""
+    pointer: str
+    """Of that node."""
+    sub: str = ""
+    severity: Severity | None = None
+    """None: as the catalogue says."""
+    images: tuple[str, ...] = ()
+    platforms: PlatformSets = NO_SETS
+    repair: Repair | None = None
+    documents: tuple[object, ...] = ()
+    """Documents that the repair adds behind the one it changes."""
+
+
+class Refused(Exception):  # noqa: N818 - the name says what happened
+    """A repair cannot be written; the message is the note that says why (MF-053)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The platforms that a repair makes a pod's constraints agree with, and those it is judged on."""
+
+    platforms: frozenset[NodePlatform]
+    considered: frozenset[NodePlatform]
+
+
+@dataclass(frozen=True, eq=False)
+class PodFacts:
+    """One pod specification with its sets."""
+
+    pod_spec: PodSpec
+    answers: Answers
+    options: LintOptions
+
+    @cached_property
+    def supported(self) -> Supported:
+        return sets.supported(self.pod_spec, self.answers)
+
+    @property
+    def platforms(self) -> PlatformSet:
+        """P, or P⁺ where it is not exact."""
+        return self.supported.platforms
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        return sets.constraints(self.pod_spec)
+
+    @cached_property
+    def universe(self) -> frozenset[NodePlatform]:
+        return sets.universe(
+            self.platforms, self.constraints, os_name=self.supported.os_name, explicit=self.options.platforms
+        )
+
+    @cached_property
+    def admitted(self) -> frozenset[NodePlatform]:
+        """S."""
+        return sets.admitted(self.constraints, self.universe)
+
+    @cached_property
+    def excess(self) -> frozenset[NodePlatform]:
+        """S without P⁺."""
+        return frozenset(platform for platform in self.admitted if platform not in self.platforms)
+
+    @cached_property
+    def selector_architectures(self) -> tuple[SelectorEntry, ...]:
+        return tuple(entry for entry in self.pod_spec.node_selector if entry.key in sets.ARCHITECTURE_KEYS)
+
+    @cached_property
+    def selector_systems(self) -> tuple[SelectorEntry, ...]:
+        return tuple(entry for entry in self.pod_spec.node_selector if entry.key in sets.OS_KEYS)
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All expressions on labels of all required terms."""
+        required = self.pod_spec.required
+        return tuple(each for term in (required.terms if required else ()) for each in term.expressions)
+
+    @cached_property
+    def architecture_expressions(self) -> tuple[Expression, ...]:
+        """The architecture constraints of required terms."""
+        return tuple(filter(sets.is_architecture_constraint, self.expressions))
+
+    @property
+    def has_architectures(self) -> bool:
+        """Whether there is an architecture constraint (MF-004)."""
+        return bool(self.selector_architectures) or bool(self.architecture_expressions)
+
+    @cached_property
+    def subject(self) -> str:
+        """The object as a sentence names it; of several pod specifications in it also which."""
+        subject, path = self.pod_spec.object, segments(self.pod_spec.pointer)
+        start = len(segments(subject.pointer))
+        for depth in range(len(path) - 1, start, -1):
+            node = item(subject.document.root, pointer(*path[:depth]))
+            name = text_of(get(node, "name")) if path[depth - 1].isdigit() else None
+            if name:
+                return f"{subject.reference}, {name}"
+        return str(subject.reference)
+
+    @cached_property
+    def target(self) -> Target:
+        """What to write (MF-051); raises :class:`Refused` where nothing certain can be (MF-053)."""
+        supported, options = self.supported, self.options.fixes
+        if self.pod_spec.duplicates:
+            raise Refused(f"the key {self.pod_spec.duplicates[0][0]} stands twice in it; remove one first")
+        platforms = supported.platforms
+        if not supported.exact:
+            if not options.assume:
+                unknown = ", ".join(image.name for image in supported.images if image.platforms is None)
+                raise Refused(
+                    f"the platforms of {unknown} are not known; resolve it, or say what to assume with --assume"
+                )
+            platforms = platforms & PlatformSet.of(options.assume)
+            if supported.os_name:
+                platforms = PlatformSet.of(pair for pair in platforms if pair.os == supported.os_name)
+        if platforms.is_everything:
+            raise Refused("no image restricts the platforms")
+        members = frozenset(platforms)
+        if options.limit_to_universe:
+            members &= self.universe
+        if not members:
+            raise Refused("no platform is left that all images support")
+        return Target(members, self.universe | members)
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectFacts:
+    """One object with the pod specifications in it, for the rules on whole objects."""
+
+    object: KubeObject
+    pods: tuple[PodFacts, ...]
+    answers: Answers
+    options: LintOptions

@@ -1,0 +1,258 @@
+"""Repairs of required node affinity: what to write so that a pod is admitted where it was and its images run (MF-051).
+
+The one promise (MF-092): after :func:`restrict` a node is admitted iff it was admitted before and its platform is one
+of the target's. So nothing of a user's expressions is taken away but values that no image has; what is missing is added
+beside them, and a term is repeated only where systems differ in their architectures.
+
+Pure.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from polyarch.manifests import sets
+from polyarch.manifests.lint.facts import PodFacts, Refused
+from polyarch.manifests.nodes import get, is_null, value
+from polyarch.manifests.podspecs import REQUIRED, TERMS, Expression, Term
+from polyarch.manifests.sets import ARCHITECTURE_KEY, OS_KEY, Clause, meant_architecture
+from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation
+from polyarch.platforms import NodePlatform
+from polyarch.requirements import Requirement
+
+Platforms = frozenset[NodePlatform]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Systems that have the same architectures: their product is a set of platforms, and two expressions say it."""
+
+    architectures: tuple[str, ...]
+    systems: tuple[str, ...]
+
+    @property
+    def architecture_clause(self) -> Requirement:
+        return Requirement(ARCHITECTURE_KEY, "In", self.architectures)
+
+    @property
+    def os_clause(self) -> Requirement:
+        return Requirement(OS_KEY, "In", self.systems)
+
+    @property
+    def clauses(self) -> tuple[Requirement, ...]:
+        return self.architecture_clause, self.os_clause
+
+
+def groups(platforms: Iterable[NodePlatform]) -> tuple[Group, ...]:
+    """One group if every system has the same architectures, else one for each system, in order (MF-051)."""
+    by_system: dict[str, tuple[str, ...]] = {}
+    for platform in sorted(platforms):
+        by_system[platform.os] = (*by_system.get(platform.os, ()), platform.architecture)
+    if len(set(by_system.values())) == 1:
+        return (Group(next(iter(by_system.values())), tuple(by_system)),)
+    return tuple(Group(architectures, (system,)) for system, architectures in by_system.items())
+
+
+def expression(clause: Requirement) -> dict[str, Any]:
+    """The clause as Kubernetes writes it."""
+    return {"key": clause.key, "operator": clause.operator, "values": list(clause.values)}
+
+
+def non_empty(facts: PodFacts) -> tuple[Term, ...]:
+    required = facts.pod_spec.required
+    return tuple(term for term in required.terms if not term.is_empty) if required else ()
+
+
+def restrict(
+    facts: PodFacts, *, only: Callable[[Term], bool] = lambda term: True, selector: Sequence[Clause] | None = None
+) -> tuple[TreeOperation, ...]:
+    """Make the terms that ``only`` picks admit nothing but the target; without terms write them.
+
+    ``selector`` stands in for the node selector where another operation of the same repair changes it. Raises
+    :class:`Refused`.
+    """
+    selector = facts.constraints.selector if selector is None else tuple(selector)
+    scope = _Scope(facts.target.platforms, facts.target.considered, tuple(selector))
+    terms = non_empty(facts)
+    if not terms:
+        return (new_terms(facts, scope.new_terms()),)
+    operations: list[TreeOperation] = []
+    for term in reversed(terms):  # from the end, so that indexes stay those of the text
+        if only(term):
+            operations += _restrict_term(scope, term)
+    return tuple(operations)
+
+
+def add_systems(facts: PodFacts) -> tuple[TreeOperation, ...]:
+    """Add an ``In`` of the systems that the target has to each term without an os constraint (MA106)."""
+    scope = _Scope(facts.target.platforms, facts.target.considered, facts.constraints.selector)
+    terms = non_empty(facts)
+    if not terms:
+        return (new_terms(facts, [_term([_systems(scope.reachable(()) or scope.target)])]),)
+    operations: list[TreeOperation] = []
+    for term in terms:
+        if not any(map(sets.is_os_constraint, term.expressions)):
+            operations += append(term, [_systems(scope.reachable(term.expressions) or scope.target)])
+    return tuple(operations)
+
+
+def _systems(platforms: Platforms) -> Requirement:
+    return Requirement(OS_KEY, "In", tuple(sorted({platform.os for platform in platforms})))
+
+
+def new_terms(facts: PodFacts, terms: list[dict[str, Any]]) -> TreeOperation:
+    """The one operation that writes required terms where there are none, with what is missing above them."""
+    pod_spec = facts.pod_spec
+    required = pod_spec.required
+    node_affinity, path = pod_spec.node_affinity
+    steps: tuple[tuple[Node | None, str, tuple[str, ...]], ...] = (
+        (*pod_spec.affinity, ("nodeAffinity", REQUIRED, TERMS)),
+        (node_affinity, path, (REQUIRED, TERMS)),
+        (required.node if required else None, f"{path}/{REQUIRED}", (TERMS,)),
+    )
+    for node, where, rest in steps:
+        if node is None:
+            return Add(where, _nested(rest, terms))
+        if is_null(node):
+            return Replace(where, _nested(rest, terms))
+        if not isinstance(node, MappingNode):
+            raise Refused(f"{where} is no mapping")
+    terms_node = required.terms_node if required else None
+    where = f"{path}/{REQUIRED}/{TERMS}"
+    if terms_node is None:
+        return Add(where, terms)
+    if is_null(terms_node) or (isinstance(terms_node, SequenceNode) and not terms_node.value):
+        return Replace(where, terms)
+    raise Refused("none of its terms matches any node; say in one of them what is meant")
+
+
+def append(term: Term, clauses: Sequence[Requirement]) -> list[TreeOperation]:
+    """Add expressions to the end of a term."""
+    where = f"{term.pointer}/matchExpressions"
+    node = get(term.node, "matchExpressions")
+    added = [expression(clause) for clause in clauses]
+    if not added:
+        return []
+    if node is None:
+        return [Add(where, added)]
+    if is_null(node):
+        return [Replace(where, added)]
+    return [Add(f"{where}/-", each) for each in added]
+
+
+def _nested(path: Sequence[str], member: Any) -> Any:
+    for segment in reversed(path):
+        member = {segment: member}
+    return member
+
+
+def _term(clauses: Iterable[Requirement]) -> dict[str, Any]:
+    return {"matchExpressions": [expression(clause) for clause in clauses]}
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What is to be reached, what is considered, and what the node selector says besides."""
+
+    target: Platforms
+    considered: Platforms
+    selector: tuple[Clause, ...]
+
+    def admits(self, clauses: Iterable[Clause]) -> Platforms:
+        every = (*self.selector, *clauses)
+        return frozenset(each for each in self.considered if all(sets.holds(clause, each) for clause in every))
+
+    def reachable(self, clauses: Iterable[Clause]) -> Platforms:
+        return self.admits(clauses) & self.target
+
+    @property
+    def pins_architecture(self) -> bool:
+        return any(map(sets.is_architecture_constraint, self.selector))
+
+    def new_terms(self) -> list[dict[str, Any]]:
+        reachable = self.reachable(())
+        if not reachable:
+            raise Refused("the node selector leaves no platform that all images support")
+        return [_term(self.lacking(group, ())) for group in groups(reachable)]
+
+    def lacking(self, group: Group, own: Sequence[Clause]) -> list[Requirement]:
+        """What a term with these clauses needs to admit nothing beyond a group."""
+        left = self.admits(own)
+        constrained = self.pins_architecture or any(map(sets.is_architecture_constraint, own))
+        clauses = []
+        if not constrained or any(each.architecture not in group.architectures for each in left):
+            clauses.append(group.architecture_clause)
+        systems = any(map(sets.is_os_constraint, own)) or (constrained and bool(own))
+        if not systems or any(each.os not in group.systems for each in left):
+            clauses.append(group.os_clause)
+        return clauses
+
+
+def _restrict_term(scope: _Scope, term: Term) -> list[TreeOperation]:
+    systems = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
+    usable = frozenset(
+        each for each in scope.target if all(sets.holds(clause, each) for clause in (*scope.selector, *systems))
+    )
+    removed = _superfluous(term, usable)
+    own: list[Clause] = [_without(clause, removed.get(index, ())) for index, clause in enumerate(term.expressions)]
+    constrained = scope.pins_architecture or any(map(sets.is_architecture_constraint, own))
+    left = scope.admits(own)
+    if constrained and left <= scope.target:
+        additions: list[list[Requirement]] = [[]]
+    elif not left & scope.target:
+        additions = [_exclude(scope, own, usable or scope.target)]
+    else:
+        each_group = [scope.lacking(group, own) for group in groups(usable)]
+        additions = [clauses for clauses in each_group if scope.reachable([*own, *clauses])]
+    operations: list[TreeOperation] = [
+        Remove(f"{term.expressions[index].pointer}/values/{place}")
+        for index, places in removed.items()
+        for place in reversed(places)
+    ]
+    first, *others = additions
+    operations += append(term, first)
+    parent, _, index = term.pointer.rpartition("/")
+    for offset, clauses in enumerate(others, 1):
+        operations.append(Add(f"{parent}/{int(index) + offset}", _copy(term, removed, clauses)))
+    return operations
+
+
+def _superfluous(term: Term, usable: Platforms) -> dict[int, tuple[int, ...]]:
+    """The values of ``In`` lists that no usable platform has, by index of the expression; never all of a list."""
+    architectures = {platform.architecture for platform in usable}
+    found = {}
+    for index, clause in enumerate(term.expressions):
+        if clause.key in sets.ARCHITECTURE_KEYS and clause.operator == "In":
+            places = tuple(
+                place for place, each in enumerate(clause.values) if meant_architecture(each) not in architectures
+            )
+            if 0 < len(places) < len(clause.values):
+                found[index] = places
+    return found
+
+
+def _without(clause: Expression, places: tuple[int, ...]) -> Clause:
+    if not places:
+        return clause
+    values = tuple(each for place, each in enumerate(clause.values) if place not in places)
+    return Requirement(clause.key, clause.operator, values)
+
+
+def _exclude(scope: _Scope, own: list[Clause], usable: Platforms) -> list[Requirement]:
+    """What keeps a term that reaches nothing of the target from matching any node at all."""
+    every = Group(tuple(sorted({each.architecture for each in usable})), tuple(sorted({each.os for each in usable})))
+    candidates: list[list[Requirement]] = [[every.architecture_clause]]
+    candidates += [list(group.clauses) for group in (every, *groups(usable))]
+    return next((each for each in candidates if not scope.admits([*own, *each])), candidates[-1])
+
+
+def _copy(term: Term, removed: dict[int, tuple[int, ...]], clauses: Sequence[Requirement]) -> dict[str, Any]:
+    copy: dict[str, Any] = dict(value(term.node))
+    expressions = [dict(each) for each in copy.get("matchExpressions") or () if isinstance(each, dict)]
+    for index, places in removed.items():
+        values = expressions[index]["values"]
+        expressions[index]["values"] = [each for place, each in enumerate(values) if place not in places]
+    copy["matchExpressions"] = [*expressions, *map(expression, clauses)]
+    return copy
