@@ -13,9 +13,11 @@ import pytest
 
 from polyarch.kube import config
 from polyarch.kube.client import Client
+from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.processes import identify, is_running
+from polyarch.sandbox.state import Settings
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 SECONDS = 240
@@ -99,24 +101,25 @@ async def test_sb_003_state_survives_down_and_up_and_a_dead_component_is_shown_a
 
         fresh = polyarch.document("up", "--name", "life", "--only", "control-plane", "--fresh", "--nodes", "")
         assert fresh["nodes"] == []
-        with pytest.raises(Exception, match="kept"):
+        with pytest.raises(NotFound, match="kept"):
             await kept(fresh)
     finally:
         polyarch("down", "--name", "life", "--delete")
     assert not (polyarch.home / "polyarch" / "sandbox" / "life").exists()
 
 
-async def test_sb_003_two_sandboxes_stand_side_by_side(polyarch: CommandLine, sandbox: Sandbox) -> None:
-    other = polyarch.document("up", "--name", "beside", "--only", "control-plane", "--nodes", "")
-    try:
-        assert other["apiServer"] != sandbox.api_server
-        assert not set(processes(other).values()) & {record.pid for record in sandbox.records().values()}
-        await keep(other, "here only")
-        with pytest.raises(Exception, match="kept"):
+async def test_sb_003_two_sandboxes_stand_side_by_side(tmp_path: Path, sandbox: Sandbox) -> None:
+    settings = Settings(name="beside", nodes={}, polyarch=False, seed_images=False)
+    async with opened(settings, home=tmp_path) as other:
+        assert other.api_server != sandbox.api_server
+        assert not {record.pid for record in other.records().values()} & {
+            record.pid for record in sandbox.records().values()
+        }
+        await keep({"kubeconfig": str(other.kubeconfig)}, "here only")
+        with pytest.raises(NotFound, match="kept"):
             await kept({"kubeconfig": str(sandbox.kubeconfig)})
         assert all(each.healthy for each in await sandbox.health())
-    finally:
-        polyarch("down", "--name", "beside", "--delete")
+    assert not (tmp_path / "beside").exists()
 
 
 def test_sb_008_a_sandbox_ends_with_the_process_that_owns_it_even_if_that_is_killed(tmp_path: Path) -> None:
