@@ -5,7 +5,6 @@ is not a review gets a plain sentence and a 4xx (PL-750); a review always gets H
 the API server apply its own failure policy without a word to the user.
 """
 
-import asyncio
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -92,8 +91,7 @@ class AdmissionServer:
         arrived_at = self._clock.monotonic()
         timeout = timeout_of(query)
         try:
-            async with asyncio.timeout(timeout):
-                body = await read_body(request, MAX_BODY)
+            body = await read_body(request, MAX_BODY, timeout)
             answer = await reviewer.answer(body, timeout=timeout, arrived_at=arrived_at)
         except BodyTooLarge:
             return text(413, f"the body is larger than the {MAX_BODY} bytes that are read")

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -135,16 +135,18 @@ class Alarm:
         self._callback()
 
 
-@asynccontextmanager
-async def deadline(clock: Clock, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+def deadline(clock: Clock, seconds: float | None) -> AbstractAsyncContextManager[asyncio.Timeout]:
     """``asyncio.timeout`` measured on ``clock``: cancels the body when time is up and then raises ``TimeoutError``.
 
     ``None`` sets no deadline. The value's ``expired()`` tells this deadline from a ``TimeoutError`` of the body's own.
     """
     if seconds is None or isinstance(clock, SystemClock):
-        async with asyncio.timeout(seconds) as scope:
-            yield scope
-        return
+        return asyncio.timeout(seconds)
+    return _deadline(clock, seconds)
+
+
+@asynccontextmanager
+async def _deadline(clock: Clock, seconds: float) -> AsyncIterator[asyncio.Timeout]:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as scope:
         alarm = Alarm(clock, lambda: scope.reschedule(loop.time()))

@@ -124,19 +124,28 @@ class HttpServer:
         return response
 
 
-async def read_body(request: web.BaseRequest, limit: int) -> bytes:
-    """The whole body; :class:`BodyTooLarge` as soon as it is known to be longer than ``limit`` bytes."""
+async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> bytes:
+    """The whole body; :class:`BodyTooLarge` as soon as it is known to be longer than ``limit`` bytes.
+
+    Raises TimeoutError if it has not arrived within ``seconds``.
+    """
     if (request.content_length or 0) > limit:
         raise BodyTooLarge
+    content = request.content
+    if content.is_eof():  # all of it came with the headers, so nothing can take time
+        body = content.read_nowait()
+        if len(body) > limit:
+            raise BodyTooLarge
+        return body
     parts: list[bytes] = []
     size = 0
-    while True:
-        parts.append(await request.content.readany())
-        size += len(parts[-1])
-        if size > limit:
-            raise BodyTooLarge
-        if request.content.at_eof():
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    async with asyncio.timeout(seconds):
+        while not content.at_eof():
+            parts.append(await content.readany())
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge
+    return b"".join(parts)
 
 
 def text(status: int, sentence: str, **headers: str) -> web.Response:

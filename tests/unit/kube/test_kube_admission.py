@@ -430,3 +430,24 @@ async def test_kr_034_a_review_that_does_not_end_does_not_hold_up_the_end():
             await server.stop(0.05)
         with pytest.raises(aiohttp.ClientConnectionError):
             await pending
+
+
+async def test_kr_032_a_body_that_does_not_arrive_in_time_is_given_up():
+    async with serving(route()) as (server, session):
+        trust = session.connector._ssl
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
+        writer.write(b"POST /pods?timeout=50ms HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        assert b" 408 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_kr_032_a_body_in_many_pieces_is_put_together():
+    async def pieces():
+        body = json.dumps(review()).encode()
+        for start in range(0, len(body), 100):
+            yield body[start : start + 100]
+            await asyncio.sleep(0)
+
+    async with serving(route()) as (_, session), session.post("/pods", data=pieces()) as response:
+        assert (await response.json())["response"]["allowed"] is True
