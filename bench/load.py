@@ -6,12 +6,11 @@ creation was sent.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
@@ -26,7 +25,6 @@ class Run:
     """What became of the pods of one run; ``seconds`` from the first creation to the last release."""
 
     pods: int = 0
-    refused: int = 0
     seconds: float = 0.0
     released_ms: dict[str, float] = field(default_factory=dict)
     create_ms: list[float] = field(default_factory=list)
@@ -56,7 +54,8 @@ def pod(image: str, *, name: str = "", generate: str = "load-", secrets: Iterabl
         "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}},
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}},
     }
-    spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    # Nobody schedules it: what is measured ends when it may be scheduled.
+    spec: dict[str, Any] = {"containers": [container], "schedulerName": "nobody", "terminationGracePeriodSeconds": 0}
     if secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in secrets]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -167,12 +166,34 @@ async def drive(
     return run
 
 
-async def remove(client: Client, namespace: str) -> None:
-    """All pods of a namespace gone at once, so that the next run finds the cluster as this one did."""
-    await client.raw(
-        "DELETE",
-        PODS.path(namespace=namespace),
-        body=msgspec.json.encode(
-            {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
-        ),
-    )
+async def watch_released(
+    client: Client, namespace: str, count: int, *, start: Callable[[], Awaitable[object]], deadline: float = 120.0
+) -> Run:
+    """Wait until ``count`` pods that somebody else creates are released; seconds from ``start``."""
+    run = Run()
+    enough = asyncio.Event()
+    begin = 0.0
+
+    def changed(change: Change[Pod]) -> None:
+        if change.new is None or change.key.name in run.released_ms or gated(change.new):
+            return
+        run.released_ms[change.key.name] = (time.perf_counter() - begin) * 1000
+        run.constrained += constrained(change.new)
+        if len(run.released_ms) >= count:
+            enough.set()
+
+    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=Selection(namespace=namespace))
+    informer.add_handler(changed)
+    watching = asyncio.create_task(informer.run())
+    try:
+        await informer.synced()
+        begin = time.perf_counter()
+        await start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(enough.wait(), deadline)
+        run.seconds = max(run.times, default=0.0) / 1000
+        run.pods = len(run.released_ms)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    return run

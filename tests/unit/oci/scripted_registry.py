@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+BODY = web.RequestKey("body", bytes)
+
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -179,7 +181,7 @@ class ScriptedRegistry:
 
     async def _handle(self, request):
         path = request.path.removeprefix("/v2/").lstrip("/")
-        body = request["body"] = await request.read()
+        body = request[BODY] = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.seen.append(Seen(request.method, path, request.query_string, headers, body))
         self.concurrent += 1
@@ -221,6 +223,8 @@ class ScriptedRegistry:
         refused = self._refusal(request, path)
         if refused is not None:
             return refused
+        if not path:
+            return web.json_response({})  # the ping of other clients; ours never sends one (RG-030)
         match = re.fullmatch(r"(.+)/(manifests|blobs)/([^/]+)", path)
         if match is None or request.method not in ("GET", "HEAD"):
             return self._error(404, "UNSUPPORTED", "no such place")

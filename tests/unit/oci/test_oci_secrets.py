@@ -40,7 +40,7 @@ def echo(status, answer, **headers):
 
     def play(request):
         shown = request.headers.get("Authorization", "")
-        sent = [shown, shown.partition(" ")[2], request["body"].decode()]
+        sent = [shown, shown.partition(" ")[2], request[BODY].decode()]
         if shown.startswith("Basic"):
             sent.append(base64.b64decode(sent[1]).decode())
         text = " and ".join(["you sent", *sent])

@@ -1,0 +1,318 @@
+"""Placement measured on the sandbox: bursts, paced, cold, a Deployment, missing images, dry runs, memory.
+
+Each latency stands beside a control run of the same pods in the same minute without the webhook, since what the API
+server itself needs on this machine is most of it. CPU time is that of polyarch's own processes, requests come from the
+audit log (polyarch's identities only), registry requests from the registry's log.
+"""
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench import load
+from bench.measure import AuditLog, Figure, cpu_seconds, percentile, resident_mib
+from polyarch.kube.client import Client, MergePatch
+from polyarch.kube.errors import ApiError
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, POLICIES
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.state import Settings
+
+OURS = "system:serviceaccount:polyarch-system:"
+NODES = {"amd64": 4, "arm64": 4, "ppc64le": 1, "s390x": 1}
+IMAGES = 40
+BURST = 1000
+WEBHOOK = "placement-webhook"
+CONTROLLER = "placement-controller"
+
+Say = Callable[[str], None]
+_numbers = itertools.count()
+
+
+class Bench:
+    """One sandbox, and what every scenario asks of it."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, say: Say) -> None:
+        self.sandbox = sandbox
+        self.client = client
+        self.say = say
+        self.audit = AuditLog(sandbox.audit_log)
+        self.pids = {name: record.pid for name, record in sandbox.records().items() if name in (WEBHOOK, CONTROLLER)}
+
+    async def namespace(self) -> str:
+        return await load.make_namespace(self.client, f"bench-{next(_numbers)}-{time.monotonic_ns() % 10**9}")
+
+    async def images(self, prefix: str, count: int = IMAGES, **description: Any) -> list[str]:
+        """New images of two platforms, half of them indexes that the registry has never been asked for."""
+        described = {
+            f"quay.io/{prefix}/app{number}:1": {"platforms": ["linux/amd64", "linux/arm64"], **description}
+            for number in range(count)
+        }
+        await self.sandbox.registry.seed(described)
+        return list(described)
+
+    def cpu(self) -> float:
+        return sum(cpu_seconds(pid) for pid in self.pids.values())
+
+    async def requests(self, namespace: str) -> tuple[int, int]:
+        """(requests without events, events) of polyarch in this namespace since the mark."""
+        counts = await self.audit.requests(OURS, namespaces=[namespace])
+        events = sum(count for what, count in counts.items() if what.endswith(" events"))
+        return sum(counts.values()) - events, events
+
+    async def gone(self, namespace: str) -> None:
+        """The namespace's pods go in the background: deletion is not what is measured."""
+        await self.client.delete(NAMESPACES, namespace)
+
+    @asynccontextmanager
+    async def without_polyarch(self) -> AsyncIterator[None]:
+        """The control run: no webhook is configured."""
+        name = names.WEBHOOK_CONFIGURATION
+        configuration = await self.client.get(MUTATING_WEBHOOKS, name)
+        await self.client.delete(MUTATING_WEBHOOKS, name)
+        await asyncio.sleep(2)
+        try:
+            yield
+        finally:
+            kept = ("name", "labels", "annotations")
+            configuration["metadata"] = {k: v for k, v in configuration["metadata"].items() if k in kept}
+            await self.client.create(MUTATING_WEBHOOKS, configuration)
+            await asyncio.sleep(2)
+
+
+def pods(images: list[str], count: int) -> list[dict[str, Any]]:
+    return [load.pod(images[number % len(images)]) for number in range(count)]
+
+
+async def warm(bench: Bench) -> list[Figure]:
+    """40 images that were seen before: a burst of 1000, then 200 paced at 20 a second; the control run of both."""
+    images = await bench.images("warm")
+    namespace = await bench.namespace()
+    await load.drive(bench.client, namespace, pods(images, len(images)), in_flight=8)
+    bench.audit.mark()
+    before = bench.cpu()
+    burst = await load.drive(bench.client, namespace, pods(images, BURST))
+    spent = bench.cpu() - before
+    requests, events = await bench.requests(namespace)
+    paced = await load.drive(bench.client, namespace, pods(images, 200), per_second=20)
+    async with bench.without_polyarch():
+        control_namespace = await bench.namespace()
+        control = await load.drive(bench.client, control_namespace, pods(images, BURST))
+        control_paced = await load.drive(bench.client, control_namespace, pods(images, 200), per_second=20)
+    await bench.gone(namespace)
+    await bench.gone(control_namespace)
+    return [
+        Figure("warm burst, released", burst.per_second, "pods/s", "issue", 330, at_most=False,
+               note=f"control {control.per_second:.0f}/s"),
+        Figure("warm burst, of the control run", 100 * burst.per_second / control.per_second, "%"),
+        Figure("warm burst, p50", percentile(burst.times, 50), "ms", "issue", 150,
+               note=f"control {percentile(control.times, 50):.0f} ms"),
+        Figure("warm burst, placed at admission", 100 * burst.inline / BURST, "%", "PL-110", 99, at_most=False),
+        Figure("warm burst, API requests", requests / BURST, "per pod", "PL-800", 0.0, compared=True,
+               note=f"and {events} events"),
+        Figure("warm burst, CPU of polyarch", 1000 * spent / BURST, "ms/pod", "PL-801", 0.6, compared=True),
+        Figure("warm paced, p50", percentile(paced.times, 50), "ms", "issue", 15,
+               note=f"control {percentile(control_paced.times, 50):.1f} ms"),
+        Figure("warm paced, p99", percentile(paced.times, 99), "ms", "issue", 40,
+               note=f"control {percentile(control_paced.times, 99):.1f} ms"),
+    ]  # fmt: skip
+
+
+async def cold(bench: Bench) -> list[Figure]:
+    """40 images that nobody has asked for, 25 pods of each, in one burst."""
+    images = await bench.images("cold")
+    namespace = await bench.namespace()
+    bench.audit.mark()
+    before = bench.cpu()
+    burst = await load.drive(bench.client, namespace, pods(images, BURST))
+    spent = bench.cpu() - before
+    requests, events = await bench.requests(namespace)
+    await bench.gone(namespace)
+    return [
+        Figure("cold burst, released", burst.per_second, "pods/s", "issue", 250, at_most=False),
+        Figure("cold burst, API requests", requests / BURST, "per pod", "PL-800", 1.05, note=f"and {events} events"),
+        Figure("cold burst, constrained", 100 * burst.constrained / BURST, "%", "PL-220", 100, at_most=False),
+        Figure("cold burst, CPU of polyarch", 1000 * spent / BURST, "ms/pod"),
+        Figure("cold burst, not released", len(burst.unreleased), "pods", "PL-330", 0),
+    ]
+
+
+async def deployment(bench: Bench) -> list[Figure]:
+    """A Deployment of 1000 replicas of an image that nobody has asked for."""
+    [image] = await bench.images("rollout", 1)
+    namespace = await bench.namespace()
+    template = load.pod(image)
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "many"},
+        "spec": {
+            "replicas": BURST,
+            "selector": {"matchLabels": {"app": "load"}},
+            "template": {"metadata": {"labels": {"app": "load"}}, "spec": dict(template["spec"])},
+        },
+    }
+    document["spec"]["template"]["spec"].pop("terminationGracePeriodSeconds")  # type: ignore[index]
+    bench.audit.mark()
+    watched = await load.watch_released(
+        bench.client, namespace, BURST, start=lambda: bench.client.create(DEPLOYMENTS, document, namespace=namespace)
+    )
+    requests, events = await bench.requests(namespace)
+    await bench.gone(namespace)
+    return [
+        Figure("Deployment of 1000, cold, released", watched.per_second, "pods/s", "issue", 350, at_most=False),
+        Figure("Deployment of 1000, API requests", requests / BURST, "per pod", "PL-800", 1.05,
+               note=f"and {events} events"),
+        Figure("Deployment of 1000, constrained", 100 * watched.constrained / BURST, "%", "PL-220", 100, at_most=False),
+    ]  # fmt: skip
+
+
+async def missing(bench: Bench) -> list[Figure]:
+    """200 pods of an image that does not exist, all released by policy within a minute."""
+    namespace = await bench.namespace()
+    image = f"quay.io/nobody/missing{next(_numbers)}:1"
+    log = RegistryLog(bench.sandbox.registry_log)
+    run = await load.drive(bench.client, namespace, pods([image], 200), deadline=60)
+    asked = log.count(lambda line: "nobody/missing" in line.get("path", ""))
+    await bench.gone(namespace)
+    return [
+        Figure("200 pods of a missing image, registry requests", asked, "requests", "PL-331", 10, compared=True),
+        Figure("200 pods of a missing image, not released", len(run.unreleased), "pods", "PL-330", 0),
+    ]
+
+
+async def dry_runs(bench: Bench) -> list[Figure]:
+    """400 server-side dry runs by one user, while others create pods: nobody else notices."""
+    images = await bench.images("dry", 4)
+    namespace = await bench.namespace()
+    await load.drive(bench.client, namespace, pods(images, 4), in_flight=4)
+    alone = await load.drive(bench.client, namespace, pods(images, 100), in_flight=4)
+
+    async def dry(number: int) -> None:
+        image = f"quay.io/dry/unknown{number}:1"
+        await bench.client.create(PODS, load.pod(image), namespace=namespace, dry_run=True)
+
+    async def flood() -> None:
+        for start in range(0, 400, 32):
+            await asyncio.gather(*(dry(number) for number in range(start, min(400, start + 32))))
+
+    flooding = asyncio.create_task(flood())
+    beside = await load.drive(bench.client, namespace, pods(images, 100), in_flight=4)
+    await flooding
+    await bench.gone(namespace)
+    ratio = percentile(beside.times, 50) / max(percentile(alone.times, 50), 1e-9)
+    return [
+        Figure("beside 400 dry runs, placed at admission", beside.inline, "of 100 pods", "PL-109", 100, at_most=False),
+        Figure("beside 400 dry runs, p50", ratio, "times alone", note="the API server is busy with them too"),
+    ]
+
+
+async def memory(bench: Bench) -> list[Figure]:
+    """Resident memory with 10 000 pods held at the gate."""
+    await bench.client.apply(
+        POLICIES,
+        {
+            "apiVersion": "polyarch.dev/v1alpha1",
+            "kind": "PlacementPolicy",
+            "metadata": {"name": names.SINGLETON},
+            "spec": {"onUnresolved": {"action": "hold", "retryWindow": "5s"}, "events": "problems"},
+        },
+    )
+    namespace = await bench.namespace()
+    try:
+        run = await load.drive(
+            bench.client, namespace, pods([f"quay.io/nobody/held{next(_numbers)}:1"], 10_000), deadline=0.0
+        )
+        await asyncio.sleep(20)
+        held = resident_mib(bench.pids[CONTROLLER])
+        webhook = resident_mib(bench.pids[WEBHOOK])
+    finally:
+        await bench.client.delete(POLICIES, names.SINGLETON)
+        await bench.gone(namespace)
+    return [
+        Figure(f"controller with {run.pods} gated pods", held, "MiB", "PL-810", 120, compared=True),
+        Figure("webhook after that", webhook, "MiB", "PL-810", 110, compared=True),
+    ]
+
+
+async def reviews(bench: Bench) -> list[Figure]:
+    """The webhook alone, over TLS, 16 reviews of 10 KiB in flight, from another process."""
+    [image] = await bench.images("reviews", 1)
+    url = bench.sandbox.records()[WEBHOOK].url
+    ca = bench.sandbox.pki.webhook_folder / "ca.crt"
+
+    async def run(count: int) -> dict[str, float]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.reviews", url, str(ca), "default", image, str(count), "16",
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        measured: dict[str, float] = msgspec.json.decode(output)
+        return measured
+
+    await run(200)
+    pid = bench.pids[WEBHOOK]
+    before = cpu_seconds(pid)
+    measured = await run(6000)
+    spent = cpu_seconds(pid) - before
+    return [
+        Figure("webhook, CPU of a review", 1000 * spent / 6000, "ms", "PL-801", 0.4, compared=True),
+        Figure("webhook, reviews", measured["per_second"], "per second", "issue", 1800, at_most=False),
+        Figure("webhook, p50 at 16 in flight", measured["p50_ms"], "ms"),
+        Figure("webhook, reviews answered with a patch", 100 * measured["patched"] / measured["reviews"], "%",
+               "PL-110", 100, at_most=False),
+    ]  # fmt: skip
+
+
+class RegistryLog:
+    """Requests that the sandbox's registry wrote down since this value was made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def count(self, matches: Callable[[dict[str, Any]], bool]) -> int:
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            return sum(1 for line in log if line.endswith(b"\n") and matches(msgspec.json.decode(line)))
+
+
+SCENARIOS = {
+    "reviews": reviews,
+    "warm": warm,
+    "cold": cold,
+    "deployment": deployment,
+    "missing": missing,
+    "dry-runs": dry_runs,
+    "memory": memory,
+}
+
+
+async def run(wanted: list[str], say: Say) -> list[Figure]:
+    """The scenarios asked for, on a sandbox of their own."""
+    sandbox = await Sandbox.start(Settings(name="bench", nodes=NODES), fresh=True)
+    figures: list[Figure] = []
+    try:
+        async with sandbox.client() as client:
+            await client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"logVerbosity": "Normal"}}))
+            bench = Bench(sandbox, client, say)
+            idle = sum(resident_mib(pid) for pid in bench.pids.values())
+            figures.append(Figure("webhook and controller, idle", idle, "MiB", "issue", 120, compared=True))
+            for name in wanted:
+                say(name)
+                try:
+                    figures += await SCENARIOS[name](bench)
+                except ApiError as error:
+                    say(f"{name}: {error}")
+                    raise
+    finally:
+        await sandbox.stop()
+    return figures
