@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from scripted_registry import BODY
 
 from polyarch.oci.addresses import AddressPolicy
 from polyarch.oci.entries import ANONYMOUS, Credential
