@@ -140,7 +140,8 @@ class Waiting:
         self._uniform = uniform
         self._lookups: dict[ImageKey, Lookup] = {}
         self._pods: dict[Key, frozenset[ImageKey]] = {}
-        self._by_host: dict[str, set[ImageKey]] = {}
+        self._failing: dict[str, set[ImageKey]] = {}
+        """By host, the look-ups that a success on it may hasten."""
         self._by_reference: dict[str, set[ImageKey]] = {}
 
     def __len__(self) -> int:
@@ -212,11 +213,13 @@ class Waiting:
             return lookup
         if after:
             lookup.failures += 1
+            self._note_failure(lookup, after)
             self._plan_retry(lookup, answer, now)
             if after != before:
                 self._wake_all(lookup)
             return lookup
         lookup.failures, lookup.hastened = 0, False
+        self._forget_failure(lookup)
         for pod, want in list(lookup.waiters.items()):
             if lookup.serves(want, now):
                 self._wake(pod)
@@ -252,7 +255,6 @@ class Waiting:
 
     def _open(self, key: ImageKey, reference: Reference) -> Lookup:
         lookup = self._lookups[key] = Lookup(key, reference)
-        self._by_host.setdefault(reference.registry, set()).add(key)
         self._by_reference.setdefault(key.reference, set()).add(key)
         return lookup
 
@@ -278,19 +280,34 @@ class Waiting:
             delay = retry.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
         self._at(lookup, now + delay)
 
-    def _success(self, lookup: Lookup, now: float) -> None:
-        """An answer tells the others that wait for the same host, or for the image with another credential.
+    def _note_failure(self, lookup: Lookup, failure: str) -> None:
+        """A failure of the host's may be hastened by a success on it, but not twice without a turn of its own."""
+        if lookup.hastened or failure not in _SHARED_BY_HOST:
+            lookup.hastened = False
+            self._forget_failure(lookup)
+        else:
+            self._failing.setdefault(lookup.reference.registry, set()).add(lookup.key)
 
-        Each is hastened once between two turns of its own, so a host that answers for one image and fails for another
-        does not make the other be asked all the time.
-        """
-        for key in self._by_host[lookup.reference.registry] | self._by_reference[lookup.key.reference]:
+    def _forget_failure(self, lookup: Lookup) -> None:
+        failing = self._failing.get(lookup.reference.registry)
+        if failing is not None:
+            failing.discard(lookup.key)
+            if not failing:
+                del self._failing[lookup.reference.registry]
+
+    def _success(self, lookup: Lookup, now: float) -> None:
+        """An answer tells the others that wait for the same host, or for the image with another credential."""
+        for key in self._failing.pop(lookup.reference.registry, set()):
+            self._hasten(self._lookups[key], now)
+        for key in self._by_reference[lookup.key.reference]:
             other = self._lookups[key]
-            if other is lookup or other.due is None or other.hastened or not other.failure:
-                continue
-            if other.failure in _SHARED_BY_HOST or other.key.reference == lookup.key.reference:
-                other.hastened = True
-                self._at(other, now + retry.spread(uniform=self._uniform()))
+            if other is not lookup and other.failure and not other.hastened:
+                self._hasten(other, now)
+
+    def _hasten(self, lookup: Lookup, now: float) -> None:
+        if lookup.due is not None:
+            lookup.hastened = True
+            self._at(lookup, now + retry.spread(uniform=self._uniform()))
 
     def _at(self, lookup: Lookup, due: float) -> None:
         """The look-up is due at that time, or earlier if it was to be."""
@@ -306,10 +323,11 @@ class Waiting:
 
     def _close(self, lookup: Lookup) -> None:
         del self._lookups[lookup.key]
-        for index, name in ((self._by_host, lookup.reference.registry), (self._by_reference, lookup.key.reference)):
-            index[name].discard(lookup.key)
-            if not index[name]:
-                del index[name]
+        self._forget_failure(lookup)
+        same = self._by_reference[lookup.key.reference]
+        same.discard(lookup.key)
+        if not same:
+            del self._by_reference[lookup.key.reference]
 
     def _wake_all(self, lookup: Lookup) -> None:
         for pod in list(lookup.waiters):

@@ -170,6 +170,23 @@ def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
     assert attempts <= 2 * 7, "each regular turn may be followed by one that a success brought about"
 
 
+def test_a_success_hurries_the_others_again_after_a_turn_of_their_own(room):
+    """PL-331: a host that comes and goes is followed, one attempt more per regular one."""
+    room.park("a", "app:1", "other:1")
+    other = ImageKey("docker.io/library/other:1", "")
+    hurried = []
+    for number in range(6):
+        room.clock.advance(15)
+        for key in room.attempts():
+            if key != APP:
+                room.fail(key)
+        room.park(f"good-{number}", f"good-{number}:1")
+        good = [key for key in room.attempts() if "good" in key.reference]
+        room.succeed(good[0])
+        hurried.append(room.next_in(other) < 1)
+    assert hurried == [True, False] * 3
+
+
 def test_pods_are_woken_when_the_class_of_the_failure_changes_and_not_by_each_failure(room):
     """PL-330."""
     room.park("a", "app:1")
