@@ -58,22 +58,15 @@ class Document:
         """Offset of a node's first character, its anchor and tag included."""
         return self.base + int(node.start_mark.index)
 
-    def mark_end(self, node: Node) -> int:
-        """Offset of the parser's end of a node; for a block collection that is where the next thing starts."""
-        return self.base + int(node.end_mark.index)
-
     def end(self, node: Node) -> int:
-        """Offset after a node's last character that is content: no comments, no blank lines."""
-        while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
-            last = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
-            if last.start_mark.index < node.start_mark.index:  # an alias: its node stands elsewhere
-                return self._trimmed(node)
-            node = last
-        return self._trimmed(node) if isinstance(node, ScalarNode) and node.style in ("|", ">") else self.mark_end(node)
-
-    def _trimmed(self, node: Node) -> int:
-        start = self.start(node)
-        return start + len(self.source.text[start : self.mark_end(node)].rstrip())
+        """Offset after a node's last character; of a block scalar after its last line that says something, of a block
+        collection where the parser ends it, which is where the next thing starts (``layout.content_end`` is exact).
+        """
+        end = self.base + int(node.end_mark.index)
+        if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+            start = self.start(node)
+            return start + len(self.source.text[start:end].rstrip())
+        return end
 
     def span(self, node: Node) -> Span:
         """The region of a node; that of a block collection is its first key or element (MF-042)."""
@@ -88,28 +81,30 @@ class Document:
     def chunk(self) -> str:
         return self.source.text[self.chunk_start : self.chunk_end]
 
-    @cached_property
+    @property
     def has_aliases(self) -> bool:
         """Whether a node is reached in two ways, by an alias or a merge key."""
         return bool(self.shared)
 
     @cached_property
-    def shared(self) -> frozenset[int]:
-        """``id()`` of the nodes that an alias points at."""
+    def shared(self) -> dict[int, tuple[int, int]]:
+        """The nodes that an alias points at, by ``id()``; with the parent's ``id()`` and the number among its children
+        where the anchor stands. That is the first way to the node, because an alias comes after its anchor.
+        """
         chunk = self.chunk
         if "*" not in chunk or "&" not in chunk:
-            return frozenset()
-        seen: set[int] = set()
-        twice: set[int] = set()
-        stack = [self.root]
+            return {}
+        first: dict[int, tuple[int, int]] = {}
+        twice: dict[int, tuple[int, int]] = {}
+        stack: list[tuple[Node, tuple[int, int]]] = [(self.root, (0, 0))]
         while stack:
-            node = stack.pop()
-            if id(node) in seen:
-                twice.add(id(node))
+            node, place = stack.pop()
+            if id(node) in first:
+                twice[id(node)] = first[id(node)]
                 continue
-            seen.add(id(node))
-            stack += children(node)
-        return frozenset(twice)
+            first[id(node)] = place
+            stack += reversed([(child, (id(node), number)) for number, child in enumerate(children(node))])
+        return twice
 
     @cached_property
     def uses(self) -> dict[int, tuple[str, ...]]:
@@ -120,8 +115,10 @@ class Document:
             below = below or id(node) in self.shared
             if below:
                 found.setdefault(id(node), []).append(path)
+            own = {id(member) for _, _, member in entries(node)}
             for segment, child in effective(node):
-                walk(child, path + pointer(segment), below)
+                merged = isinstance(node, MappingNode) and id(child) not in own
+                walk(child, path + pointer(segment), below or merged)
 
         if self.shared:
             walk(self.root, "", below=False)
@@ -143,7 +140,7 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
         raise SyntaxProblem(problem, offset=0, line=1, column=1)
     documents: list[Document] = []
     number = 0
-    for start, end in _chunks(source.text):
+    for start, end in chunks(source.text):
         chunk = source.text[start:end]
         if wanted(chunk):
             for node in _composed(source, chunk, start):
@@ -156,7 +153,7 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
     return documents
 
 
-def _chunks(text: str) -> Iterator[tuple[int, int]]:
+def chunks(text: str) -> Iterator[tuple[int, int]]:
     """The parts of a text that are one document each: a line ``---`` starts one, always and wherever it stands.
 
     Lines with directives or explicit ends may belong to the document after them: such a text stays whole. (Searches for
@@ -253,7 +250,7 @@ def children(node: Node) -> list[Node]:
 
 def key_of(node: Node) -> str:
     """A key as JSON has it: a text. A collection as a key gets a text that no key can have."""
-    return str(node.value) if isinstance(node, ScalarNode) else f"\0{node.start_mark.index}"
+    return str(node.value) if isinstance(node, ScalarNode) else f"\0{value(node)!r}"
 
 
 def is_merge(key: Node) -> bool:

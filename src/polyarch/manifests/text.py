@@ -118,3 +118,7 @@ class SourceText:
         """Where the line after that of an offset starts; the end of the text if there is none."""
         match = _YAML_BREAK.search(self.text, offset)
         return match.end() if match else len(self.text)
+
+    def previous_line(self, start: int) -> int:
+        """Where the line before the one that starts at an offset starts."""
+        return self.line_start(start - (2 if self.text.endswith("\r\n", 0, start) else 1)) if start else 0
