@@ -10,25 +10,32 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyarch.cli.errors import UsageError
+from polyarch.oci.mirrors import Configuration
 from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.oci.shortnames import candidates
 
 MAX_SHOWN = 20
 
 
 class Given(NamedTuple):
-    """One image as it was written, and what it names."""
+    """One image as it was written, and what it names; ``others`` are the places to search for a short name next."""
 
     text: str
     reference: Reference
+    others: tuple[Reference, ...] = ()
 
 
-def given_images(images: Sequence[str], file: str | None = None) -> list[Given]:
-    """The images in order, those of the file (``-``: standard input) last. ``UsageError`` unless all are references."""
+def given_images(images: Sequence[str], file: str | None = None, *, search: Configuration | None = None) -> list[Given]:
+    """The images in order, those of the file (``-``: standard input) last. ``UsageError`` unless all are references.
+
+    With ``search`` short names are looked for where that configuration says (RG-096), else they are Docker Hub's.
+    """
     found: list[Given] = []
     problems: list[str] = []
     for place, text in _texts(images, file):
         try:
-            found.append(Given(text, parse(text)))
+            first, *others = (parse(text),) if search is None else candidates(text, search)
+            found.append(Given(text, first, tuple(others)))
         except InvalidReference as error:
             problems.append(f"{place}{error}")
     if problems:

@@ -18,21 +18,24 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.image_lists import Given, given_images
 from polyarch.cli.inspect_output import Answered, Planned
 from polyarch.cli.platforms_file import load_platforms_file
+from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions, flag, several
 from polyarch.cli.render import print_document, print_table, progress, remarks
 from polyarch.oci import mirrors
 from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
 from polyarch.oci.credentials import CredentialStore
 from polyarch.oci.inspection import Inspection, InspectionError
 from polyarch.oci.mirrors import Blocked, Configuration, InvalidConfiguration
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.pacing import RateLimit
-from polyarch.oci.reference import parse_host
+from polyarch.oci.policy import InvalidPolicy, SignaturePolicy, Signed
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.tls import TrustSettings
+from polyarch.oci.shortnames import passes_over, search
+from polyarch.oci.together import together
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 
+SETTLED_AT_ONCE = 8
 Output = Literal["text", "json", "yaml", "csv"]
+Depth = Literal["config", "elf"]
 
 EPILOGUE = """Examples:
 
@@ -51,14 +54,6 @@ Exit codes:
 """
 
 
-def _flag(help: str) -> Parameter:
-    return Parameter(help=help, negative="", show_default=False)
-
-
-def _several(help: str) -> Parameter:
-    return Parameter(help=help, negative="")
-
-
 def inspect_images(
     *images: Annotated[str, Parameter(help="References, such as quay.io/team/app:1.0 or nginx@sha256:….")],
     file: Annotated[
@@ -71,67 +66,96 @@ def inspect_images(
     ] = None,
     output: Annotated[Output, Parameter(name=["--output", "-o"], help="How to print the answers.")] = "text",
     require: Annotated[
-        list[str] | None, _several("Platforms every image must have, by commas; arm64 means linux/arm64.")
+        list[str] | None, several("Platforms every image must have, by commas; arm64 means linux/arm64.")
     ] = None,
     platforms_file: Annotated[str | None, Parameter(help="Answers given by hand, YAML or JSON.")] = None,
-    offline: Annotated[bool, _flag("Ask nobody: --platforms-file answers, or nothing.")] = False,
-    authfile: Annotated[str | None, Parameter(help="The only credential file to use.")] = None,
-    registries_conf: Annotated[str | None, Parameter(help="Mirrors, as containers-registries.conf(5).")] = None,
-    hosts_dir: Annotated[str | None, Parameter(help="Mirrors, as containerd's hosts.toml folders.")] = None,
-    certs_dir: Annotated[str | None, Parameter(help="Certificates by host, HOST[:PORT]/*.crt.")] = None,
-    ca: Annotated[list[str] | None, _several("Certificates (PEM) to trust; may be repeated.")] = None,
-    insecure: Annotated[
-        list[str] | None, _several("A HOST[:PORT] that may be asked without verified TLS; may be repeated.")
+    offline: Annotated[bool, flag("Ask nobody: --platforms-file answers, or nothing.")] = False,
+    deep: Annotated[
+        Depth | None, Parameter(help="Look into every child: at its config, or at the program that it starts, too.")
     ] = None,
+    policy: Annotated[str | None, Parameter(help="A signature policy, as containers-policy.json(5).")] = None,
+    policy_signed: Annotated[
+        Signed, Parameter(help="What to do with an image that the policy wants signatures of: none are checked here.")
+    ] = "warn",
+    short_names: Annotated[
+        Literal["hub", "search"], Parameter(help="Whose are names like nginx: Docker Hub's, or to be searched for.")
+    ] = "hub",
     cache_dir: Annotated[str | None, Parameter(help="Where readings are kept between runs.")] = None,
-    no_cache: Annotated[bool, _flag("Keep nothing and use nothing kept.")] = False,
-    fresh: Annotated[bool, _flag("Check every tag now, whatever is kept.")] = False,
+    no_cache: Annotated[bool, flag("Keep nothing and use nothing kept.")] = False,
+    fresh: Annotated[bool, flag("Check every tag now, whatever is kept.")] = False,
     jobs: Annotated[int, Parameter(help="Requests at a time to one registry.")] = 8,
-    timeout: Annotated[float, Parameter(help="Seconds that the requests for one image may take.")] = 60.0,
-    max_wait: Annotated[float, Parameter(help="Seconds to wait for a registry's rate limit, per image.")] = 60.0,
-    rate_limit: Annotated[bool, _flag("Print the rate limits that registries told, on stderr.")] = False,
-    plan: Annotated[bool, _flag("Print where would be asked, and ask nobody.")] = False,
+    rate_limit: Annotated[bool, flag("Print the rate limits that registries told, on stderr.")] = False,
+    plan: Annotated[bool, flag("Print where would be asked, and ask nobody.")] = False,
+    access: RegistryOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Print the platforms that images can run on; returns the exit code (RG-141)."""
     required = _required(require or [])
-    given = given_images(images, file)
-    _check_numbers(jobs=jobs, timeout=timeout, max_wait=max_wait)
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: at least 1 request at a time is needed")
+    access.check()
     if no_cache and cache_dir is not None:
         raise UsageError("--no-cache and --cache-dir exclude each other: leave one of them out")
+    if deep is not None and offline:
+        raise UsageError("--deep looks into images, which --offline keeps it from: leave one of them out")
     answers = load_platforms_file(platforms_file) if platforms_file is not None else None
-    configuration = _configuration(registries_conf, hosts_dir, insecure or [])
-    credentials = _credentials(authfile)
+    configuration = access.configuration()
+    given = given_images(images, file, search=configuration if short_names == "search" else None)
+    credentials = access.credentials()
+    signatures = _signatures(policy, policy_signed)
     _check_names(given, configuration)
     if plan:
-        return _print_plan(given, configuration, credentials, output)
+        return _print_plan(given, configuration, credentials, signatures, output)
     wiring = Wiring(
         settings=InspectorSettings(
-            timeout=timeout, max_wait=max_wait, requests_per_host=jobs, requests=max(jobs, InspectorSettings().requests)
+            timeout=access.timeout,
+            max_wait=access.max_wait,
+            requests_per_host=jobs,
+            requests=max(jobs, InspectorSettings().requests),
         ),
         configuration=configuration,
-        trust=_trust(ca or [], certs_dir),
+        trust=access.trust(),
         cache_directory=None if no_cache else _cache_directory(cache_dir),
         answers=answers,
         offline=offline,
+        signatures=signatures,
     )
-    found, limits = asyncio.run(_ask(given, wiring, credentials, fresh=fresh))
-    answered = [Answered(each, answer) for each, answer in zip(given, found, strict=True)]
+    answered, limits = asyncio.run(_ask(given, wiring, credentials, fresh=fresh, deep=deep))
     _print(answered, required, limits, output)
     if rate_limit:
         print_table(inspect_output.LIMIT_HEADER, inspect_output.limit_rows(limits), to=remarks())
-    return inspect_output.exit_code(found, required)
+    return inspect_output.exit_code([each.answer for each in answered], required)
 
 
 async def _ask(
-    given: Sequence[Given], wiring: Wiring, credentials: CredentialStore, *, fresh: bool
-) -> tuple[list[Inspection], dict[str, RateLimit]]:
-    references = [each.reference for each in given]
-    shown = progress("inspecting images", len(set(references)))
+    given: Sequence[Given], wiring: Wiring, credentials: CredentialStore, *, fresh: bool, deep: Depth | None
+) -> tuple[list[Answered], dict[str, RateLimit]]:
+    """The answers in the order given; what stands there twice is asked once."""
+    shown = progress("inspecting images", len(set(given)))
+
+    def advance(_: Inspection) -> None:
+        if deep is None:
+            shown.advance()
+
     try:
         async with open_inspector(wiring, credentials=credentials, notice=shown.remark) as inspector:
+
+            async def settle(pair: tuple[Given, Inspection]) -> Answered:
+                (text, reference, others), answer = pair
+                if others and passes_over(answer):
+                    answer = await search((reference, *others), inspector.inspect)
+                if deep is not None:
+                    from polyarch.oci.deep import look_deeper  # few need it, and it loads archives
+
+                    answer = await look_deeper(inspector.connection, answer, deep)
+                    shown.advance()
+                return Answered(Given(text, answer.reference), answer)
+
             with shown:
-                found = await inspector.inspect_many(references, fresh=fresh, on_answer=lambda _: shown.advance())
-            return found, inspector.rate_limits
+                asked = list(dict.fromkeys(given))
+                found = await inspector.inspect_many([each.reference for each in asked], fresh=fresh, on_answer=advance)
+                settled = await together(settle, zip(asked, found, strict=True), at_once=SETTLED_AT_ONCE)
+            answered = dict(zip(asked, settled, strict=True))
+            return [answered[each] for each in given], inspector.rate_limits
     except InvalidSetting as error:
         raise UsageError(str(error)) from None
 
@@ -148,12 +172,17 @@ def _print(
 
 
 def _print_plan(
-    given: Sequence[Given], configuration: Configuration, credentials: CredentialStore, output: Output
+    given: Sequence[Given],
+    configuration: Configuration,
+    credentials: CredentialStore,
+    signatures: SignaturePolicy | None,
+    output: Output,
 ) -> int:
     """Where would be asked (RG-097); without a request, and without running a credential helper, which may make one."""
     if output == "csv":
         raise UsageError("--plan has no CSV form: leave -o out, or take -o json")
-    plans = [(each, _planned(each, configuration, credentials)) for each in given]
+    places = [Given(each.text, reference) for each in given for reference in (each.reference, *each.others)]
+    plans = [(each, _planned(each, configuration, credentials, signatures)) for each in places]
     if output == "text":
         print_table(inspect_output.PLAN_HEADER, inspect_output.plan_rows(plans))
     else:
@@ -162,8 +191,11 @@ def _print_plan(
 
 
 def _planned(
-    given: Given, configuration: Configuration, credentials: CredentialStore
+    given: Given, configuration: Configuration, credentials: CredentialStore, signatures: SignaturePolicy | None
 ) -> list[Planned] | InspectionError:
+    judged = signatures.judge(given.reference) if signatures is not None else None
+    if isinstance(judged, InspectionError):
+        return judged
     try:
         sources = mirrors.sources(given.reference, configuration)
     except Blocked as error:
@@ -187,33 +219,14 @@ def _required(texts: Sequence[str]) -> list[NodePlatform]:
     return list(found)
 
 
-def _check_numbers(*, jobs: int, timeout: float, max_wait: float) -> None:
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least 1 request at a time is needed")
-    if not 0 < timeout < float("inf"):
-        raise UsageError(f"--timeout {timeout:g}: give the seconds for one image, more than 0")
-    if not 0 <= max_wait < float("inf"):
-        raise UsageError(f"--max-wait {max_wait:g}: give seconds, 0 to wait for no rate limit")
-
-
-def _configuration(registries_conf: str | None, hosts_dir: str | None, insecure: Sequence[str]) -> Configuration:
-    hosts = []
-    for text in insecure:
-        try:
-            hosts.append(parse_host(text))
-        except ValueError as error:
-            raise UsageError(f"--insecure {text}: {error}; write HOST or HOST:PORT") from None
-    _check_folder("--hosts-dir", hosts_dir)
+def _signatures(path: str | None, signed: Signed) -> SignaturePolicy | None:
+    if path is None:
+        return None
     try:
-        return Configuration.load(registries_conf, hosts_dir, insecure_hosts=hosts)
-    except InvalidConfiguration as error:
-        raise UsageError(str(error)) from None
-
-
-def _credentials(authfile: str | None) -> FileCredentials:
-    try:
-        return FileCredentials.load(authfile)
-    except InvalidCredentialFile as error:
+        return SignaturePolicy.from_json(Path(path).read_bytes(), origin=path, signed=signed)
+    except OSError as error:
+        raise UsageError(f"--policy {path}: {error.strerror}; name a signature policy") from None
+    except InvalidPolicy as error:
         raise UsageError(str(error)) from None
 
 
@@ -226,19 +239,6 @@ def _check_names(given: Sequence[Given], configuration: Configuration) -> None:
             continue
         except InvalidConfiguration as error:
             raise UsageError(str(error)) from None
-
-
-def _trust(ca: Sequence[str], certs_dir: str | None) -> TrustSettings:
-    _check_folder("--certs-dir", certs_dir)
-    for path in ca:
-        if not Path(path).is_file():
-            raise UsageError(f"--ca {path}: there is no such file; name a PEM file with certificates")
-    return TrustSettings.of(ca=ca, certs_dir=certs_dir)
-
-
-def _check_folder(option: str, path: str | None) -> None:
-    if path is not None and not Path(path).is_dir():
-        raise UsageError(f"{option} {path}: there is no such folder")
 
 
 def _cache_directory(named: str | None) -> Path | None:

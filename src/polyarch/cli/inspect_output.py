@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from polyarch.cli.image_lists import Given
 from polyarch.cli.render import Row
 from polyarch.oci.answers import SCHEMA_VERSION
-from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.mirrors import Source
 from polyarch.oci.pacing import RateLimit
 from polyarch.platforms import NodePlatform
@@ -236,12 +236,17 @@ def _row(given: Given, answer: Inspection, required: Sequence[NodePlatform]) -> 
     notes = [
         *([f"lacks {', '.join(map(str, lacking))}"] if lacking else []),
         *([answer.neutral_reason.replace("-", " ")] if answer.neutral_reason else []),
-        *dict.fromkeys(warning.code for warning in answer.warnings),
+        *dict.fromkeys(_noted(warning) for warning in answer.warnings),
         *([f"from mirror {answer.source.host}"] if answer.source is not None and answer.source.mirror else []),
     ]
     finding = exit_code([answer], required) == 1
     digest = answer.digest.partition(":")[2][:12]
     return Row((given.text, answer.kind, digest, _platforms(answer), ", ".join(notes)), "yellow" if finding else "")
+
+
+def _noted(warning: InspectionWarning) -> str:
+    """What is a finding is told in full: it cannot be guessed from its code."""
+    return f"{warning.code}: {warning.message}" if warning.code in FINDINGS else warning.code
 
 
 def _platforms(answer: Inspection) -> str:

@@ -50,15 +50,20 @@ def is_short(text: str, reference: Reference) -> bool:
     return not (slash and ("." in first or ":" in first or first == "localhost" or first.startswith("[")))
 
 
+def passes_over(answer: Inspection) -> bool:
+    """Whether the next place is to be asked."""
+    return answer.error is not None and answer.error.code in PASSED_OVER
+
+
 async def search(places: Sequence[Reference], inspect: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
     """The answer of the first place that does not say it has no such image; else the last one's error, which then
     names all places."""
     said = []
     for place in places:
         answer = await inspect(place)
-        if answer.error is None or answer.error.code not in PASSED_OVER:
+        if not passes_over(answer):
             return answer
-        said.append(answer.error.message)
+        said.append(answer.error.message if answer.error is not None else "")
     if len(places) > 1 and answer.error is not None:
         names = ", ".join(place.canonical for place in places)
         message = f"found in none of {names}: {answer.error.message}"

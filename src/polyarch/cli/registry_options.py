@@ -1,0 +1,87 @@
+"""The options of every command that asks registries (RG-140), and what they make: one meaning for all commands.
+
+Files that an option names are read and checked before the first request; what is wrong with them is a usage error.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from polyarch.cli.errors import UsageError
+from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
+from polyarch.oci.mirrors import Configuration, InvalidConfiguration
+from polyarch.oci.reference import parse_host
+from polyarch.oci.tls import TrustSettings
+
+
+def several(help: str) -> Parameter:
+    """An option that may be given more than once."""
+    return Parameter(help=help, negative="")
+
+
+def flag(help: str) -> Parameter:
+    """An option without a value."""
+    return Parameter(help=help, negative="", show_default=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RegistryOptions:
+    """Who asks, where, and whom to trust."""
+
+    authfile: Annotated[str | None, Parameter(help="The only credential file to use.")] = None
+    registries_conf: Annotated[str | None, Parameter(help="Mirrors, as containers-registries.conf(5).")] = None
+    hosts_dir: Annotated[str | None, Parameter(help="Mirrors, as containerd's hosts.toml folders.")] = None
+    certs_dir: Annotated[str | None, Parameter(help="Certificates by host, HOST[:PORT]/*.crt.")] = None
+    ca: Annotated[list[str] | None, several("Certificates (PEM) to trust; may be repeated.")] = None
+    insecure: Annotated[
+        list[str] | None, several("A HOST[:PORT] that may be asked without verified TLS; may be repeated.")
+    ] = None
+    timeout: Annotated[float, Parameter(help="Seconds that the requests for one image may take.")] = 60.0
+    max_wait: Annotated[float, Parameter(help="Seconds to wait for a registry's rate limit, per image.")] = 60.0
+
+    def check(self) -> None:
+        """``UsageError`` for numbers that are none."""
+        if not 0 < self.timeout < float("inf"):
+            raise UsageError(f"--timeout {self.timeout:g}: give the seconds for one image, more than 0")
+        if not 0 <= self.max_wait < float("inf"):
+            raise UsageError(f"--max-wait {self.max_wait:g}: give seconds, 0 to wait for no rate limit")
+
+    def configuration(self) -> Configuration:
+        """Mirrors and insecure hosts."""
+        hosts = []
+        for text in self.insecure or []:
+            try:
+                hosts.append(parse_host(text))
+            except ValueError as error:
+                raise UsageError(f"--insecure {text}: {error}; write HOST or HOST:PORT") from None
+        _check_folder("--hosts-dir", self.hosts_dir)
+        try:
+            return Configuration.load(self.registries_conf, self.hosts_dir, insecure_hosts=hosts)
+        except InvalidConfiguration as error:
+            raise UsageError(str(error)) from None
+
+    def credentials(self) -> FileCredentials:
+        """The credential files of RG-080."""
+        try:
+            return FileCredentials.load(self.authfile)
+        except InvalidCredentialFile as error:
+            raise UsageError(str(error)) from None
+
+    def trust(self) -> TrustSettings:
+        """The certificates of RG-100."""
+        _check_folder("--certs-dir", self.certs_dir)
+        for path in self.ca or []:
+            if not Path(path).is_file():
+                raise UsageError(f"--ca {path}: there is no such file; name a PEM file with certificates")
+        return TrustSettings.of(ca=self.ca or [], certs_dir=self.certs_dir)
+
+
+DEFAULT_OPTIONS = RegistryOptions()
+
+
+def _check_folder(option: str, path: str | None) -> None:
+    if path is not None and not Path(path).is_dir():
+        raise UsageError(f"{option} {path}: there is no such folder")
