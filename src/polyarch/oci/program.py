@@ -69,7 +69,7 @@ class Search:
         self._start = start
         self._layers: list[_Layer] = []
         self._names = 0
-        self._awaited = frozenset(start.paths)
+        self._awaited = start.paths[0] if start.paths else ""
 
     def begin_layer(self) -> None:
         """The next lower layer follows."""
@@ -90,21 +90,25 @@ class Search:
         self._names += 1
         if self._names > MAX_NAMES:
             raise Unfound(f"the image has more than {MAX_NAMES} programs and links")
-        return self.look(last=False) if member.path in self._awaited else None
+        return self.look(last=False) if member.path == self._awaited else None
 
     def look(self, *, last: bool) -> Program | None:
         """The program, if the layers so far tell; None if the next one has to be read. Raises :class:`Unfound`, with
-        ``last`` also where nothing was found in any layer."""
-        awaited: set[str] = set()
+        ``last`` also where nothing was found in any layer.
+
+        Of the folders of ``PATH`` the first with a hit counts, even if a layer not read yet had one in an earlier
+        folder: to be certain of that, every layer of every image would have to be read to its end.
+        """
+        awaited: list[str] = []
         for path in self._start.paths:
             try:
                 return self._follow(path)
             except _Undecided as undecided:
-                awaited.add(undecided.path)
+                awaited.append(undecided.path)
             except _Absent:
                 continue
-        self._awaited = frozenset(awaited)
         if awaited and not last:
+            self._awaited = awaited[0]
             return None
         raise Unfound(f"{self._start.command} is in none of its layers")
 
