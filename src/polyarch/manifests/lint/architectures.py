@@ -7,18 +7,17 @@ platform, MA107 says why, instead of MA104 saying that.
 Pure.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from yaml.nodes import Node
 
 from polyarch.manifests import sets
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint import replacing
-from polyarch.manifests.lint.facts import Draft, PodFacts, Refused
+from polyarch.manifests.lint.facts import Draft, PodFacts, needs_flag, repair
 from polyarch.manifests.lint.terms import restrict
 from polyarch.manifests.podspecs import Required, Term
 from polyarch.manifests.sets import SupportedImage, listed, texts
-from polyarch.manifests.tree import TreeOperation
 from polyarch.platforms import NodePlatform
 
 
@@ -73,20 +72,6 @@ def terms_without_architecture(facts: PodFacts) -> tuple[Term, ...]:
     terms = [term for term in required.terms if not term.is_empty]
     without = [term for term in terms if not any(map(sets.is_architecture_constraint, term.expressions))]
     return tuple(without) if len(without) < len(terms) else ()
-
-
-def repair(facts: PodFacts, write: Callable[[], Iterable[TreeOperation]]) -> Repair:
-    """The repair that ``write`` makes, or the refusal with its reason."""
-    number = facts.pod_spec.document.index
-    try:
-        return Repair(tuple(write()), document=number)
-    except Refused as refused:
-        return Repair((), note=str(refused), document=number)
-
-
-def needs_flag(facts: PodFacts, flag: str, effect: str) -> Repair:
-    """No repair without the flag."""
-    return Repair((), note=f"{flag} {effect}", document=facts.pod_spec.document.index)
 
 
 def platform_sets(facts: PodFacts, *, missing: Iterable[NodePlatform] = ()) -> PlatformSets:

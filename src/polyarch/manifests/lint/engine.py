@@ -13,11 +13,22 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from polyarch.manifests.catalogue import RULES
+from polyarch.manifests.editor import Edit
 from polyarch.manifests.finding import Finding, Repair, fingerprint
-from polyarch.manifests.lint import architectures
+from polyarch.manifests.lint import (
+    architectures,
+    environment,
+    images,
+    obsolete,
+    preferences,
+    systems,
+    tolerations,
+    unused,
+    values,
+)
 from polyarch.manifests.lint.facts import Draft, ObjectFacts, PodFacts
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.sharing import for_all_users
+from polyarch.manifests.lint.sharing import Entry, for_all_users
 from polyarch.manifests.nodes import named_pointer
 from polyarch.manifests.objects import KubeObject
 from polyarch.manifests.scan import Scan
@@ -26,8 +37,19 @@ from polyarch.manifests.sets import Answers
 PodRule = Callable[[PodFacts], Iterable[Draft]]
 ObjectRule = Callable[[ObjectFacts], Iterable[Draft]]
 
-POD_RULES: tuple[PodRule, ...] = (architectures.check,)
-OBJECT_RULES: tuple[ObjectRule, ...] = ()
+POD_RULES: tuple[PodRule, ...] = (
+    images.check,
+    architectures.check,
+    unused.check,
+    systems.check,
+    values.check,
+    preferences.check,
+    tolerations.check,
+    environment.check_init,
+)
+OPTIONAL_POD_RULES: tuple[tuple[str, PodRule], ...] = (("MA116", environment.check_passed),)
+"""Not even asked unless selected: they need images that nobody resolves otherwise."""
+OBJECT_RULES: tuple[ObjectRule, ...] = (obsolete.check,)
 
 BUNDLED = frozenset({"MA101", "MA102", "MA103", "MA106", "MA107", "MA109"})
 """Reported as MA205 in the deployments of a ClusterServiceVersion."""
@@ -41,28 +63,32 @@ class Problem:
     repair: Repair | None = None
     documents: tuple[object, ...] = ()
     """Objects that the repair adds as documents of their own behind the one it changes (MA117)."""
+    edits: tuple[Edit, ...] = ()
+    """What repairs a file that is no YAML (MA301): splices of its text instead of operations."""
 
 
 def lint(scan: Scan, answers: Answers, options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
     """All findings of a file in the order of the text; those about reading the file too."""
-    problems = [_read(finding, options) for finding in scan.problems if selected(options, finding.rule)]
     pods = [PodFacts(pod_spec, answers, options) for pod_spec in scan.pod_specs]
-    drafts: list[tuple[KubeObject, PodFacts | None, Draft]] = []
-    for facts in pods:
-        drafts += [
-            (facts.pod_spec.object, facts, _bundled(facts, draft)) for rule in POD_RULES for draft in rule(facts)
-        ]
-    if OBJECT_RULES:
-        for subject in scan.objects:
-            within = ObjectFacts(
-                subject, tuple(each for each in pods if each.pod_spec.object is subject), answers, options
-            )
-            drafts += [(subject, None, draft) for rule in OBJECT_RULES for draft in rule(within)]
+    drafts: list[Entry] = [
+        (facts.pod_spec.object, facts, _bundled(facts, draft))
+        for facts in pods
+        for rule in _pod_rules(options)
+        for draft in rule(facts)
+    ]
+    for subject in scan.objects:
+        within = ObjectFacts(subject, tuple(each for each in pods if each.pod_spec.object is subject), answers, options)
+        drafts += [(subject, None, draft) for rule in OBJECT_RULES for draft in rule(within)]
     drafts = [each for each in _once(drafts) if _is_selected(options, each[2])]
     if any(draft.repair and draft.repair.operations for _, _, draft in drafts):
         drafts = for_all_users(drafts, pods)
+    problems = [_read(finding, options) for finding in scan.problems if selected(options, finding.rule)]
     problems += [_problem(scan, subject, draft, options) for subject, _, draft in drafts]
     return tuple(sorted(problems, key=lambda problem: problem.finding.order))
+
+
+def _pod_rules(options: LintOptions) -> tuple[PodRule, ...]:
+    return (*POD_RULES, *(rule for name, rule in OPTIONAL_POD_RULES if selected(options, name)))
 
 
 def selected(options: LintOptions, rule: str) -> bool:
@@ -84,8 +110,8 @@ def _bundled(facts: PodFacts, draft: Draft) -> Draft:
 
 
 def _once(
-    drafts: Iterable[tuple[KubeObject, PodFacts | None, Draft]],
-) -> Iterator[tuple[KubeObject, PodFacts | None, Draft]]:
+    drafts: Iterable[Entry],
+) -> Iterator[Entry]:
     """What is wrong with an image is said once for each object."""
     seen: set[tuple[int, str, str]] = set()
     for subject, facts, draft in drafts:

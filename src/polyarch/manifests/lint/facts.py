@@ -4,6 +4,7 @@ A rule is a function from :class:`PodFacts` to :class:`Draft` values. The sets a
 them and kept, so that a pod specification without anything to say costs next to nothing (MF-090).
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,7 @@ from polyarch.manifests.nodes import get, item, text_of
 from polyarch.manifests.objects import KubeObject
 from polyarch.manifests.podspecs import Expression, PodSpec, SelectorEntry
 from polyarch.manifests.sets import Answers, Constraints, Supported
-from polyarch.manifests.tree import segments
+from polyarch.manifests.tree import TreeOperation, segments
 from polyarch.platforms import NodePlatform, PlatformSet
 
 NO_SETS = PlatformSets()
@@ -129,12 +130,16 @@ class PodFacts:
                 return f"{subject.reference}, {name}"
         return str(subject.reference)
 
+    def check_editable(self) -> None:
+        """Raises :class:`Refused` for a pod specification of which readers disagree what it says."""
+        if self.pod_spec.duplicates:
+            raise Refused(f"the key {self.pod_spec.duplicates[0][0]} stands twice in it; remove one first")
+
     @cached_property
     def target(self) -> Target:
         """What to write (MF-051); raises :class:`Refused` where nothing certain can be (MF-053)."""
+        self.check_editable()
         supported, options = self.supported, self.options.fixes
-        if self.pod_spec.duplicates:
-            raise Refused(f"the key {self.pod_spec.duplicates[0][0]} stands twice in it; remove one first")
         platforms = supported.platforms
         if not supported.exact:
             if not options.assume:
@@ -163,3 +168,17 @@ class ObjectFacts:
     pods: tuple[PodFacts, ...]
     answers: Answers
     options: LintOptions
+
+
+def repair(facts: PodFacts, write: Callable[[], Iterable[TreeOperation]]) -> Repair:
+    """The repair that ``write`` makes, or the refusal with its reason."""
+    number = facts.pod_spec.document.index
+    try:
+        return Repair(tuple(write()), document=number)
+    except Refused as refused:
+        return Repair((), note=str(refused), document=number)
+
+
+def needs_flag(facts: PodFacts, flag: str, effect: str) -> Repair:
+    """No repair without the flag."""
+    return Repair((), note=f"{flag} {effect}", document=facts.pod_spec.document.index)

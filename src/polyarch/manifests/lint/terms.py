@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, SequenceNode
 
 from polyarch.manifests import sets
 from polyarch.manifests.lint.facts import PodFacts, Refused
@@ -104,28 +104,26 @@ def _systems(platforms: Platforms) -> Requirement:
 
 def new_terms(facts: PodFacts, terms: list[dict[str, Any]]) -> TreeOperation:
     """The one operation that writes required terms where there are none, with what is missing above them."""
-    pod_spec = facts.pod_spec
-    required = pod_spec.required
-    node_affinity, path = pod_spec.node_affinity
-    steps: tuple[tuple[Node | None, str, tuple[str, ...]], ...] = (
-        (*pod_spec.affinity, ("nodeAffinity", REQUIRED, TERMS)),
-        (node_affinity, path, (REQUIRED, TERMS)),
-        (required.node if required else None, f"{path}/{REQUIRED}", (TERMS,)),
-    )
-    for node, where, rest in steps:
+    required = facts.pod_spec.required
+    if required is not None and required.terms:
+        raise Refused("none of its terms matches any node; say in one of them what is meant")
+    return in_node_affinity(facts, (REQUIRED, TERMS), terms)[0]
+
+
+def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any]) -> list[TreeOperation]:
+    """Put members at the end of a list in ``nodeAffinity``, with what is missing above it."""
+    node, where = facts.pod_spec.affinity
+    rest = ("nodeAffinity", *path)
+    while True:
         if node is None:
-            return Add(where, _nested(rest, terms))
-        if is_null(node):
-            return Replace(where, _nested(rest, terms))
-        if not isinstance(node, MappingNode):
-            raise Refused(f"{where} is no mapping")
-    terms_node = required.terms_node if required else None
-    where = f"{path}/{REQUIRED}/{TERMS}"
-    if terms_node is None:
-        return Add(where, terms)
-    if is_null(terms_node) or (isinstance(terms_node, SequenceNode) and not terms_node.value):
-        return Replace(where, terms)
-    raise Refused("none of its terms matches any node; say in one of them what is meant")
+            return [Add(where, _nested(rest, members))]
+        if is_null(node) or (not rest and isinstance(node, SequenceNode) and not node.value):
+            return [Replace(where, _nested(rest, members))]
+        if not rest and isinstance(node, SequenceNode):
+            return [Add(f"{where}/-", member) for member in members]
+        if not rest or not isinstance(node, MappingNode):
+            raise Refused(f"{where} is not what Kubernetes expects there")
+        node, where, rest = get(node, rest[0]), f"{where}/{rest[0]}", rest[1:]
 
 
 def append(term: Term, clauses: Sequence[Requirement]) -> list[TreeOperation]:

@@ -1,0 +1,64 @@
+"""Documents of our own kind that are obsolete: MA117 (PL-060, PL-061).
+
+Pure.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from polyarch.kube.jsonpatch import pointer
+from polyarch.manifests.finding import Repair
+from polyarch.manifests.lint.facts import Draft, ObjectFacts
+from polyarch.manifests.nodes import find, get
+from polyarch.manifests.objects import KubeObject
+from polyarch.manifests.tree import Add, Remove, Rename, Replace, TreeOperation
+
+_GROUP = "multiarch.openshift.io"
+_NAME = "cluster"
+
+POLICY: dict[str, Any] = {
+    "apiVersion": "polyarch.dev/v1alpha1",
+    "kind": "PlacementPolicy",
+    "metadata": {"name": _NAME},
+    "spec": {"excludedNamespaces": ["openshift-*", "hypershift-*"]},
+}
+"""What the preview promised to leave alone; today's default does not."""
+
+
+def check(facts: ObjectFacts) -> Iterator[Draft]:
+    subject = facts.object
+    if subject.kind != "PodPlacementConfig" or subject.api_version != f"{_GROUP}/v1alpha1":
+        return
+    node = get(subject.node, "apiVersion")
+    if node is None:
+        return
+    policy = "kind: PlacementPolicy" in subject.document.source.text
+    yield Draft(
+        rule="MA117",
+        message=f"{subject.reference} of {subject.api_version} was the cluster-wide configuration of a preview; "
+        f"ClusterPodPlacementConfig of {_GROUP}/v1beta1, named {_NAME}, replaces it",
+        hint="polyarch fix rewrites it and adds a PlacementPolicy that keeps openshift-* and hypershift-* excluded",
+        node=node,
+        pointer=subject.pointer + pointer("apiVersion"),
+        repair=Repair(tuple(_rewritten(subject)), document=subject.document.index),
+        documents=() if policy else (POLICY,),
+    )
+
+
+def _rewritten(subject: KubeObject) -> Iterator[TreeOperation]:
+    where, spec = subject.pointer, get(subject.node, "spec")
+    yield Replace(f"{where}/apiVersion", f"{_GROUP}/v1beta1")
+    yield Replace(f"{where}/kind", "ClusterPodPlacementConfig")
+    if subject.metadata is None:
+        yield Add(f"{where}/metadata", {"name": _NAME})
+    elif get(subject.metadata, "name") is None:
+        yield Add(f"{where}/metadata/name", _NAME)
+    elif subject.name != _NAME:
+        yield Replace(f"{where}/metadata/name", _NAME)
+    if find(subject.node, "metadata", "namespace") is not None:
+        yield Remove(f"{where}/metadata/namespace")
+    if get(spec, "logVerbosityLevel") is not None:
+        if get(spec, "logVerbosity") is None:
+            yield Rename(f"{where}/spec/logVerbosityLevel", "logVerbosity")
+        else:
+            yield Remove(f"{where}/spec/logVerbosityLevel")

@@ -1,0 +1,174 @@
+"""Preferred terms: those that cannot work (MA111) and those that the configuration misses (MA112).
+
+Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from polyarch.manifests import sets
+from polyarch.manifests.finding import Repair, Severity
+from polyarch.manifests.lint.facts import Draft, PodFacts, Refused, needs_flag, repair
+from polyarch.manifests.lint.terms import expression, in_node_affinity
+from polyarch.manifests.nodes import get, is_null, value
+from polyarch.manifests.podspecs import PREFERRED, Expression, PreferredTerm
+from polyarch.manifests.sets import ARCHITECTURE_KEY, meant_architecture
+from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation
+from polyarch.platforms import KNOWN_ARCHITECTURES
+from polyarch.requirements import Requirement
+
+WRAPPED_WEIGHT = 50
+"""Of expressions that had no weight: neither the strongest wish nor the weakest."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
+
+
+def check(facts: PodFacts) -> Iterator[Draft]:
+    """MA111 and MA112."""
+    for term in facts.pod_spec.preferred:
+        if term.bare is not None:
+            yield _shape(facts, term)
+        if (term.bare is None or term.weight is not None) and not _is_weight(term):
+            yield _weight(facts, term)
+        yield from _unsupported(facts, term)
+    yield from _missing(facts)
+
+
+def _is_weight(term: PreferredTerm) -> bool:
+    weight = None if term.weight_node is None else value(term.weight_node)
+    return type(weight) is int and 1 <= weight <= 100
+
+
+def _shape(facts: PodFacts, term: PreferredTerm) -> Draft:
+    def write() -> Iterator[TreeOperation]:
+        facts.check_editable()
+        if term.preference is not None:
+            raise Refused("it has a preference, too; say in it what is meant")
+        keys = [key for key in ("matchExpressions", "matchFields") if get(term.node, key) is not None]
+        members: dict[str, Any] = {key: value(node) for key in keys if (node := get(term.node, key)) is not None}
+        yield Add(f"{term.pointer}/preference", members)
+        yield from (Remove(f"{term.pointer}/{key}") for key in keys)
+        if term.weight_node is None:
+            yield Add(f"{term.pointer}/weight", WRAPPED_WEIGHT)
+        elif is_null(term.weight_node):
+            yield Replace(f"{term.pointer}/weight", WRAPPED_WEIGHT)
+
+    return Draft(
+        rule="MA111",
+        sub="shape",
+        message=f"{facts.subject} has a preferred node affinity term with its expressions beside preference, "
+        "so the API server refuses it",
+        hint="put matchExpressions into preference, and give a weight from 1 to 100",
+        node=term.node,
+        pointer=term.pointer,
+        repair=repair(facts, write),
+    )
+
+
+def _weight(facts: PodFacts, term: PreferredTerm) -> Draft:
+    where = f"{term.pointer}/weight"
+
+    def write() -> Iterator[TreeOperation]:
+        facts.check_editable()
+        if term.weight_node is None:
+            yield Add(where, 1)
+        elif term.weight is None:
+            yield Replace(where, 1)
+        elif _INTEGER.fullmatch(term.weight):
+            yield Replace(where, min(max(int(term.weight), 1), 100))
+        else:
+            raise Refused(f"{term.weight!r} is no number; write one from 1 to 100")
+
+    missing = term.weight is None
+    return Draft(
+        rule="MA111",
+        sub="weight",
+        message=f"{facts.subject} has a preferred node affinity term "
+        + ("without a weight" if missing else f"with weight {term.weight}, which is not from 1 to 100"),
+        hint="give a weight from 1 to 100",
+        node=term.weight_node or term.node,
+        pointer=term.pointer if term.weight_node is None else where,
+        repair=repair(facts, write),
+    )
+
+
+def _unsupported(facts: PodFacts, term: PreferredTerm) -> Iterator[Draft]:
+    if term.preference is None or facts.platforms.is_everything or not facts.platforms:
+        return
+    supported = facts.platforms.architectures()
+    found = [
+        (clause, place)
+        for clause in term.preference.expressions
+        if clause.key in sets.ARCHITECTURE_KEYS and clause.operator == "In"
+        for place, text in enumerate(clause.values)
+        if (meant := meant_architecture(text)) in KNOWN_ARCHITECTURES and meant not in supported
+    ]
+    if not found:
+        return
+    architectures = ", ".join(sorted({meant_architecture(clause.values[place]) for clause, place in found}))
+    first, place = found[0]
+    yield Draft(
+        rule="MA111",
+        sub="unsupported",
+        severity=Severity.WARNING,
+        message=f"{facts.subject} prefers {architectures}, which its images do not support",
+        hint=f"they support {', '.join(supported)}",
+        node=first.value_nodes[place],
+        pointer=f"{first.pointer}/values/{place}",
+        repair=repair(facts, lambda: _dropped(facts, term, found)),
+    )
+
+
+def _dropped(facts: PodFacts, term: PreferredTerm, found: list[tuple[Expression, int]]) -> list[TreeOperation]:
+    """The values go; with the last of a list the term, which could not match any more; with it the empty list."""
+    _ = facts.target  # refused unless P is known
+    for clause in {id(clause): clause for clause, _ in found}.values():
+        if sum(other is clause for other, _ in found) == len(clause.values):
+            only = len(facts.pod_spec.preferred) == 1
+            return [Remove(term.pointer.rpartition("/")[0] if only else term.pointer)]
+    return [Remove(f"{clause.pointer}/values/{place}") for clause, place in reversed(found)]
+
+
+def _missing(facts: PodFacts) -> Iterator[Draft]:
+    prefer = facts.options.prefer
+    if not prefer or facts.platforms.is_everything or not facts.supported.exact:
+        return
+    usable = {each.architecture for each in facts.admitted if each in facts.platforms}
+    for architecture, weight in prefer.items():
+        if architecture not in usable or architecture in _preferred(facts):
+            continue
+        term = {
+            "weight": weight,
+            "preference": {"matchExpressions": [expression(Requirement(ARCHITECTURE_KEY, "In", (architecture,)))]},
+        }
+        yield Draft(
+            rule="MA112",
+            message=f"{facts.subject} does not prefer {architecture}, as the configuration does with weight {weight}",
+            hint=f"add a preferred term for kubernetes.io/arch {architecture} (polyarch fix --prefer)",
+            node=facts.pod_spec.node,
+            pointer=facts.pod_spec.pointer,
+            repair=_added(facts, term)
+            if facts.options.fixes.prefer
+            else needs_flag(facts, "--prefer", "adds the preferred term"),
+        )
+
+
+def _added(facts: PodFacts, term: dict[str, Any]) -> Repair:
+    def write() -> list[TreeOperation]:
+        facts.check_editable()
+        return in_node_affinity(facts, (PREFERRED,), [term])
+
+    return repair(facts, write)
+
+
+def _preferred(facts: PodFacts) -> set[str]:
+    return {
+        meant_architecture(text)
+        for term in facts.pod_spec.preferred
+        for part in (term.preference, term.bare)
+        if part is not None
+        for clause in part.expressions
+        if clause.key in sets.ARCHITECTURE_KEYS and clause.operator == "In"
+        for text in clause.values
+    }

@@ -1,0 +1,44 @@
+"""Which images have to be resolved before the rules can run.
+
+Pure: whoever runs the rules resolves them, each once for the whole run (MF-090).
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from polyarch.manifests.lint.engine import selected
+from polyarch.manifests.lint.environment import passed_images
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.scan import Scan
+from polyarch.oci.reference import InvalidReference, parse
+
+
+def wanted(scan: Scan, options: LintOptions) -> tuple[str, ...]:
+    """The texts that a file's rules ask :class:`~polyarch.manifests.sets.Answers` for, in order, each once."""
+    return tuple(dict.fromkeys(_wanted(scan, options)))
+
+
+def _wanted(scan: Scan, options: LintOptions) -> Iterator[str]:
+    passed = selected(options, "MA116")
+    for pod_spec in scan.pod_specs:
+        yield from (use.resolved_text for use in pod_spec.images if use.resolved_text)
+        if passed:
+            yield from (image.text for image in passed_images(pod_spec))
+
+
+def wanted_indexes(images: Iterable[str]) -> dict[str, str]:
+    """For each text with tag and digest the reference by tag, which shows the index that the digest is a child of:
+    its answer belongs into ``Answers.indexes`` (MA004). Texts by digest alone have none.
+    """
+    found = {}
+    for text in images:
+        if "@" not in text:
+            continue
+        try:
+            reference = parse(text)
+        except InvalidReference:
+            continue
+        if reference.tag is not None and reference.digest is not None:
+            found[text] = msgspec.structs.replace(reference, digest=None).canonical
+    return found
