@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test check unit cluster generate lock docs changelog clean
+.PHONY: help demo test check unit cluster bench generate lock changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ demo: $(READY) ## set everything up, bring up the sandbox, show the main job
 test: check cluster ## set everything up, run every test
 
 check: $(READY) ## format, lint, types, imports, generated files, unit and property tests
-	@echo "== format and lint"; $(RUN)/ruff format --check src tests && $(RUN)/ruff check src tests
+	@echo "== format and lint"; $(RUN)/ruff format --check src tests bench tools && $(RUN)/ruff check src tests bench tools
 	@echo "== types"; $(RUN)/mypy
 	@echo "== imports"; $(RUN)/lint-imports --no-cache
 	@echo "== generated files"; $(RUN)/python -m polyarch.cli.generate --check
@@ -36,9 +36,13 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 unit: $(READY) ## unit and property tests only
 	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
-cluster: $(READY) ## tests against a real control plane and a real registry
+cluster: $(READY) ## tests against a real control plane and a real registry, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
 	@echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(WORKERS)
+	@echo "== faults"; $(RUN)/pytest tests/faults -v
+
+bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)
+	@$(RUN)/python -m bench $(SCENARIOS)
 
 generate: $(READY) ## write the CRDs again from the types
 	@$(RUN)/python -m polyarch.cli.generate

@@ -17,15 +17,17 @@ app = App(
     name="polyarch",
     version=__version__,
     help="Kubernetes clusters whose nodes are not all alike: place pods by what their images can run on.",
-    help_format="markdown",
+    help_format="plaintext",
 )
 app.command("polyarch.cli.inspect:inspect", name="inspect", help="Print the platforms that images can run on.")
 app.command("polyarch.cli.explain:explain", name="explain", help="Say why a pod is where it is, or would be.")
+app.command("polyarch.cli.index:app", name="index", help="Join images into one index; print what an index names.")
 app.command("polyarch.cli.sandbox:up", name="up", help="Bring up a real control plane, a registry and fake nodes here.")
 app.command("polyarch.cli.sandbox:down", name="down", help="Stop the sandbox; its state is kept.")
 app.command("polyarch.cli.sandbox:status", name="status", help="Show what runs in the sandbox.")
 app.command("polyarch.cli.sandbox:app", name="sandbox", help="The sandbox's parts: binaries, images.")
 app.command("polyarch.cli.run:app", name="run", help="Run one process of the operator.")
+app.register_install_completion_command()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
