@@ -13,7 +13,7 @@ class UsageError(CommandError):
     exit_code = 2
 
 
-class CouldNotComplete(CommandError):
+class CouldNotComplete(CommandError):  # noqa: N818 - the name says what is the matter
     """The work was understood but could not be done (a server away, a download refused): exit code 3."""
 
     exit_code = 3
