@@ -30,6 +30,7 @@ POLICY: dict[str, Any] = {
     "spec": {
         "inline": {"budget": "500ms"},
         "excludedNamespaces": ["excluded-*"],
+        "nodeAware": {"mode": "report"},
         "overrides": [
             {"name": name, "namespaceSelector": {"matchLabels": {CASE: name}}, **spec}
             for name, spec in {
@@ -203,4 +204,3 @@ def architectures(document: dict[str, Any]) -> list[str] | None:
         if expression["key"] == names.ARCH_KEY:
             return list(expression["values"])
     return None
-

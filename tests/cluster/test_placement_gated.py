@@ -1,6 +1,7 @@
 """Gated pods in a real cluster: one PATCH, shared attempts, and what the policy says of images that cannot be had."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 
@@ -11,7 +12,7 @@ from polyarch.kube.errors import ApiError, Invalid
 from polyarch.kube.jsonpatch import add, test
 from polyarch.kube.patches import JsonPatch, MergePatch
 from polyarch.kube.resources import PODS, SECRETS
-from polyarch.placement import names
+from polyarch.placement import names, objects
 from polyarch.placement.writing import is_failed_test
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.roles import GLOBAL_PULL_SECRET
@@ -24,6 +25,9 @@ async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
         cluster = PlacementCluster(placed_sandbox, client)
         await cluster.configure()
         yield cluster
+
+
+FOREIGN = {"name": "foreign.example/wait"}
 
 
 # -- one PATCH ---------------------------------------------------------------------------------------------------------
@@ -89,12 +93,14 @@ async def test_many_pods_of_a_cold_image_ask_the_registry_once(cluster, placed_s
     async with cluster.namespace("gated") as namespace:
         async with asyncio.TaskGroup() as tasks:
             for number in range(30):
-                tasks.create_task(cluster.create(pod("quay.io/gated/burst:1", name=f"app-{number}"), namespace))
+                document = pod("quay.io/gated/burst:1", name=f"app-{number}", schedulingGates=[FOREIGN])
+                tasks.create_task(cluster.create(document, namespace))
         for number in range(30):
             assert architectures(await cluster.released(namespace, f"app-{number}")) == ["amd64"]
-        log = placed_sandbox.registry_log.read_text()
-        asked = [line for line in log.splitlines() if "gated/burst" in line and "manifests" in line and '"GET"' in line]
-        assert len([line for line in asked if "polyarch" in line]) <= 2, "an index, and its one child for a bundle"
+        # The foreign gate keeps the nodes from pulling, so all of these are the controller's.
+        log = [json.loads(line) for line in placed_sandbox.registry_log.read_text().splitlines()]
+        asked = [each["path"] for each in log if each["method"] == "GET" and "gated/burst/manifests" in each["path"]]
+        assert len(asked) <= 2, "the index once, and its only child once, to see whether it is a bundle"
 
 
 async def test_a_pod_that_opts_out_while_it_is_gated_is_released_with_a_warning(cluster):
@@ -137,6 +143,19 @@ async def test_images_without_a_common_platform_are_told(cluster):
             return [each["reason"] for each in await cluster.events(namespace, "app")] == [
                 "NoSupportedArchitecturesFound"
             ]
+
+        await until(told)
+
+
+async def test_a_pod_for_which_there_is_no_node_is_told(cluster):
+    """PL-218: with nodeAware report the constraint stays what the images say, and an event says that no node has it."""
+    await cluster.seed({"quay.io/gated/riscv:1": ["linux/riscv64"]})
+    async with cluster.namespace() as namespace:
+        assert is_gated(await cluster.create(pod("quay.io/gated/riscv:1"), namespace))
+        assert architectures(await cluster.released(namespace, "app")) == ["riscv64"]
+
+        async def told() -> bool:
+            return "PolyarchNoMatchingNode" in {each["reason"] for each in await cluster.events(namespace, "app")}
 
         await until(told)
 
@@ -337,6 +356,41 @@ async def test_nothing_that_polyarch_asks_is_forbidden(cluster):
         and (event.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
     ]
     assert refused == []
+
+
+async def test_no_right_is_granted_that_nobody_uses(cluster):
+    """PL-550: each rule of each role is used by it; but for reviews of scrapers, which need a certificate to serve."""
+    await cluster.seed({"registry.example.com/rights/app:1": PRIVATE})
+    async with cluster.namespace() as mine, cluster.namespace("gated") as theirs:
+        for namespace in (mine, theirs):
+            host = f"{placed_host(cluster)}/registry.example.com/rights"
+            await cluster.pull_secret(namespace, "pull", host, username="alice", password="wonderland")
+            await cluster.create(pod("registry.example.com/rights/app:1", secrets=["pull"]), namespace)
+            await cluster.released(namespace, "app")
+        await asyncio.sleep(1.5)
+    used = {
+        (event["user"]["username"].rpartition(":")[2], at.get("apiGroup", ""), at["resource"])
+        for event in cluster.audit()
+        if (at := event.get("objectRef")) is not None
+    }
+    parts = objects.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
+    documents = objects.rbac(parts)
+    subjects = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"]): [subject["name"] for subject in each["subjects"]]
+        for each in documents
+        if "roleRef" in each
+    }
+    unused = {
+        (account, group, resource)
+        for document in documents
+        if "rules" in document
+        for account in subjects[document["kind"], document["metadata"]["name"]]
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if (account, group, resource) not in used
+    }
+    assert {each for each in unused if each[1] not in ("authentication.k8s.io", "authorization.k8s.io")} == set()
 
 
 async def test_pods_are_only_ever_patched(cluster):

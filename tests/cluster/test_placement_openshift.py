@@ -1,0 +1,77 @@
+"""On OpenShift mirrors, insecure registries and the global pull secret come from the cluster's own objects (PL-424)."""
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+from placement_cluster import PlacementCluster, architectures, until
+from placement_process import gated_pod, placed, run
+
+from polyarch.kube.client import Client
+from polyarch.kube.resources import CRDS, NAMESPACES, Resource
+from polyarch.placement.api import CPPCS
+from polyarch.sandbox import roles
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.state import NAMESPACE, Settings
+
+MIRRORS = Resource("config.openshift.io", "v1", "imagedigestmirrorsets", "ImageDigestMirrorSet", namespaced=False)
+IMAGES = Resource("config.openshift.io", "v1", "images", "Image", namespaced=False)
+
+
+@pytest.fixture
+async def openshift() -> AsyncIterator[Sandbox]:
+    """A control plane of its own: what it serves would make every other one OpenShift, too."""
+    settings = Settings(name=f"openshift-{os.getpid()}", nodes={"amd64": 1}, polyarch=False)
+    sandbox = await Sandbox.start(settings, owner=os.getpid())
+    yield sandbox
+    await sandbox.delete()
+
+
+def definition(resource: Resource) -> dict:
+    """A CRD that takes anything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
+    return {
+        "apiVersion": CRDS.api_version,
+        "kind": CRDS.kind,
+        "metadata": {
+            "name": f"{resource.plural}.{resource.group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {"group": resource.group, "scope": "Cluster", "names": names, "versions": [version]},
+    }
+
+
+async def serves(client: Client, resource: Resource) -> bool:
+    return any(each.plural == resource.plural for each in await client.discover(resource.group))
+
+
+async def make(client: Client, resource: Resource, name: str, spec: dict) -> None:
+    document = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    await client.apply(resource, document)
+
+
+async def test_the_objects_of_openshift_count(openshift, tmp_path):
+    """PL-424, PL-423, RG-095: a mirror for digests on an insecure registry, and openshift-config/pull-secret."""
+    private = {"platforms": ["linux/s390x"], "private": True, "users": {"cluster": "secret"}}
+    (seeded,) = await openshift.registry.seed({"quay.io/team/app:1": private})
+    address = openshift.registry.address
+    async with openshift.client() as client:
+        cluster = PlacementCluster(openshift, client)
+        await roles.install(client)
+        for resource in (MIRRORS, IMAGES):
+            await client.apply(CRDS, definition(resource))
+            await until(lambda resource=resource: serves(client, resource))
+        await client.apply(CPPCS, roles.cluster_configuration())
+        await make(client, IMAGES, "cluster", {"registrySources": {"insecureRegistries": [address]}})
+        await client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-config"}}
+        )
+        image = f"corp.example/team/app@{seeded.digest}"
+        async with run("placement-controller", openshift, NAMESPACE, tmp_path / "controller.log"):
+            entry = {"source": "corp.example/team", "mirrors": [f"{address}/quay.io/team"]}
+            await make(client, MIRRORS, "corp", {"imageDigestMirrors": [entry]})
+            await cluster.pull_secret("openshift-config", "pull-secret", address, username="cluster", password="secret")
+            namespace, name = await gated_pod(client, image)
+            assert architectures(await placed(client, namespace, name, seconds=40)) == ["s390x"]
