@@ -18,14 +18,16 @@ from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNo
 from yaml.resolver import Resolver
 
 MAX_DEPTH = 100
+MAX_EXPANDED = 1_000_000
+"""Nodes of a document after its aliases are followed."""
 
 STRING = "tag:yaml.org,2002:str"
 _KINDS: dict[type[Node], str] = {SequenceNode: "tag:yaml.org,2002:seq", MappingNode: "tag:yaml.org,2002:map"}
 _resolver = Resolver()
 
 
-class TooDeep(yaml.MarkedYAMLError):
-    """Nesting beyond :data:`MAX_DEPTH`."""
+class BeyondLimit(yaml.MarkedYAMLError):
+    """Nesting beyond :data:`MAX_DEPTH`, or aliases that expand beyond :data:`MAX_EXPANDED`."""
 
 
 @lru_cache(maxsize=50_000)
@@ -37,11 +39,24 @@ def plain_tag(value: str) -> str:
 def compose_text(text: str) -> list[Node]:
     """The root nodes of the documents of a text; raises yaml.YAMLError."""
     try:
-        return list(_nodes(_Loader(text)))
+        roots = list(_nodes(_Loader(text)))
     except ComposerError as error:
         if "duplicate anchor" not in str(error.context):
             raise
-    return list(_from_events(_Loader(text)))
+        roots = list(_from_events(_Loader(text)))
+    if "*" in text and "&" in text:
+        for root in roots:
+            _check_expansion(root)
+    return roots
+
+
+def children(node: Node) -> list[Node]:
+    """The nodes directly below, keys included, aliases as what they point at."""
+    if isinstance(node, SequenceNode):
+        return list(node.value)
+    if isinstance(node, MappingNode):
+        return [child for pair in node.value for child in pair]
+    return []
 
 
 class _Loader(CSafeLoader):
@@ -117,6 +132,34 @@ def _of_event(event: Any, anchors: dict[str, Node]) -> Node:
     return node
 
 
-def _too_deep(parent: Node | None) -> TooDeep:
+def _too_deep(parent: Node | None) -> BeyondLimit:
     mark = parent.start_mark if parent is not None else None
-    return TooDeep(problem=f"nesting is deeper than {MAX_DEPTH} levels", problem_mark=mark)
+    return BeyondLimit(problem=f"nesting is deeper than {MAX_DEPTH} levels", problem_mark=mark)
+
+
+def _check_expansion(root: Node) -> None:
+    """Refuse what aliases blow up, and nodes that contain themselves."""
+    measured: dict[int, tuple[int, int]] = {}
+    unfinished: set[int] = set()
+
+    def measure(node: Node) -> tuple[int, int]:
+        """How many nodes it is when aliases are followed, and how deep."""
+        known = measured.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in unfinished:
+            raise _beyond("an alias points at the node that it stands in", node)
+        unfinished.add(id(node))
+        below = [measure(child) for child in children(node)]
+        total = 1 + sum(size for size, _ in below)
+        if total > MAX_EXPANDED:
+            raise _beyond(f"aliases expand to more than {MAX_EXPANDED} nodes", node)
+        measured[id(node)] = total, 1 + max((depth for _, depth in below), default=0)
+        return measured[id(node)]
+
+    if measure(root)[1] > MAX_DEPTH + 1:
+        raise _beyond(f"aliases nest deeper than {MAX_DEPTH} levels", root)
+
+
+def _beyond(problem: str, node: Node) -> BeyondLimit:
+    return BeyondLimit(problem=problem, problem_mark=node.start_mark)

@@ -16,8 +16,9 @@ import msgspec
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from polyarch.kube.jsonpatch import pointer
+from polyarch.manifests.composer import children
 from polyarch.manifests.layout import CannotEdit
-from polyarch.manifests.nodes import Document, children, entries, is_merge, key_of, merged_mappings
+from polyarch.manifests.nodes import Document, entries, is_merge, key_of, merged_mappings
 from polyarch.manifests.tree import Add, Misfit, Remove, Rename, Replace, TreeOperation, apply, index, segments
 
 _NOTHING: Any = object()
@@ -116,14 +117,22 @@ class _Drafting:
         node = member.draft.node if member else _merged_member(draft.node, path[0])
         if member is None and node is None:
             raise Misfit(operation, f"there is no member or element {path[0]!r}")
-        if node is not None and (member is None or id(node) in self.document.shared):
+        if node is not None and (member is None or self._is_shared(node, within=here is None)):
             # What an alias or a merge key brings in is its anchor's: changing it changes every use.
             if here is None:
                 raise CannotEdit("it is shared by an alias inside what an alias shares")
             asked = self.asked.setdefault(id(node), _Asked(node))
             asked.by_use.setdefault(here + pointer(path[0]), []).append(_moved(operation, path[1:]))
         elif member is not None:
+            if id(node) in self.document.merged and len(path) == 1 + (not isinstance(operation, Replace)):
+                raise CannotEdit("a merge key uses the same text in another place")
             self.take(member.draft, operation, path[1:], None if here is None else here + pointer(path[0]))
+
+    def _is_shared(self, node: Node, *, within: bool) -> bool:
+        """The members of a mapping that is merged are shared one by one, the mapping is not at their places."""
+        if within:
+            return id(node) in self.document.shared
+        return id(node) in self.document.uses and id(node) not in self.document.merged
 
     def take_shared(self, asked: _Asked) -> None:
         """A shared node is changed once, where its anchor stands, if all of its uses ask for the same."""
@@ -217,10 +226,13 @@ def _expanded(draft: Draft) -> list[Member] | None:
 
 
 def _member(draft: Draft, segment: str) -> Member | None:
-    """By key, of duplicates the last, which is the one that counts; by index among those that are left."""
+    """By key, or by index among those that are left."""
     present = [member for member in _expanded(draft) or () if not member.removed]
     if isinstance(draft.node, MappingNode):
-        return next((member for member in reversed(present) if member.key == segment), None)
+        named = [member for member in present if member.key == segment]
+        if len(named) > 1:
+            raise CannotEdit(f"the key {segment} stands twice in one mapping")
+        return named[0] if named else None
     place = index(segment)
     return present[place] if place is not None and place < len(present) else None
 

@@ -17,14 +17,11 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from polyarch.kube.jsonpatch import pointer
-from polyarch.manifests.composer import MAX_DEPTH, compose_text
+from polyarch.manifests.composer import children, compose_text
 from polyarch.manifests.finding import Span
 from polyarch.manifests.scalars import NULL, scalar_value
 from polyarch.manifests.text import MAX_BYTES, SourceText
 from polyarch.manifests.tree import index, segments
-
-MAX_EXPANDED = 1_000_000
-"""Nodes of a document after its aliases are followed (MF-093)."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 _MARKER_ENDS = frozenset(("", *" \t\r\n\x85\u2028\u2029"))
@@ -125,6 +122,19 @@ class Document:
         return {node: tuple(paths) for node, paths in found.items()}
 
     @cached_property
+    def merged(self) -> frozenset[int]:
+        """The mappings that a merge key (``<<``) brings into another one, by ``id()``."""
+        found: set[int] = set()
+        stack, visited = [self.root] if self.shared else [], set()
+        while stack:
+            node = stack.pop()
+            if id(node) not in visited:
+                visited.add(id(node))
+                stack += children(node)
+                found.update(map(id, merged_mappings(node) if isinstance(node, MappingNode) else ()))
+        return frozenset(found)
+
+    @cached_property
     def value(self) -> Any:
         """The document as Kubernetes reads it."""
         return value(self.root)
@@ -144,9 +154,7 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
         chunk = source.text[start:end]
         if wanted(chunk):
             for node in _composed(source, chunk, start):
-                document = Document(number, node, source, start, start, end)
-                _check_expansion(document)
-                documents.append(document)
+                documents.append(Document(number, node, source, start, start, end))
                 number += 1
         else:
             number += 1
@@ -199,53 +207,7 @@ def _composed(source: SourceText, chunk: str, start: int) -> list[Node]:
     raise SyntaxProblem(words, offset=offset, line=line, column=column)
 
 
-def _check_expansion(document: Document) -> None:
-    """Refuse what aliases blow up, and nodes that contain themselves (MF-093)."""
-    if not document.shared:
-        return
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
-
-    def size(node: Node) -> int:
-        known = sizes.get(id(node))
-        if known is not None:
-            return known
-        if id(node) in open_nodes:
-            raise _limit(document, node, "an alias points at the node that it stands in")
-        open_nodes.add(id(node))
-        total = 1 + sum(size(child) for child in children(node))
-        open_nodes.discard(id(node))
-        if total > MAX_EXPANDED:
-            raise _limit(document, node, f"aliases expand to more than {MAX_EXPANDED} nodes")
-        sizes[id(node)] = total
-        return total
-
-    def depth(node: Node, known: dict[int, int]) -> int:
-        if id(node) not in known:
-            known[id(node)] = 1 + max((depth(child, known) for child in children(node)), default=0)
-        return known[id(node)]
-
-    size(document.root)
-    if depth(document.root, {}) > MAX_DEPTH:
-        raise _limit(document, document.root, f"nesting is deeper than {MAX_DEPTH} levels")
-
-
-def _limit(document: Document, node: Node, problem: str) -> SyntaxProblem:
-    offset = document.start(node)
-    line, column = document.source.place(offset)
-    return SyntaxProblem(problem, offset=offset, line=line, column=column)
-
-
 # Reading nodes ------------------------------------------------------------------------------------------------------
-
-
-def children(node: Node) -> list[Node]:
-    """The nodes directly below, keys included, aliases as what they point at."""
-    if isinstance(node, SequenceNode):
-        return list(node.value)
-    if isinstance(node, MappingNode):
-        return [child for pair in node.value for child in pair]
-    return []
 
 
 def key_of(node: Node) -> str:

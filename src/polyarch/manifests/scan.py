@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from yaml.nodes import MappingNode, Node
 
 from polyarch.kube.jsonpatch import pointer
+from polyarch.manifests.composer import children
 from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.kustomizations import NO_KUSTOMIZATIONS, ImageEntry, Kustomizations, resolve
 from polyarch.manifests.nodes import (
     Document,
     SyntaxProblem,
-    children,
     compose,
     duplicate_keys,
     find,

@@ -13,8 +13,8 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from polyarch.manifests.composer import STRING, plain_tag
-from polyarch.manifests.nodes import Document, children, get
+from polyarch.manifests.composer import STRING, children, plain_tag
+from polyarch.manifests.nodes import Document, get
 
 DEFAULT_STEP = 2
 
