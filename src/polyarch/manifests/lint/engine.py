@@ -17,9 +17,12 @@ from polyarch.manifests.editor import Edit
 from polyarch.manifests.finding import Finding, Repair, fingerprint
 from polyarch.manifests.lint import (
     architectures,
+    csv,
+    csv_images,
     environment,
     images,
     obsolete,
+    overrides,
     preferences,
     systems,
     tolerations,
@@ -49,7 +52,13 @@ POD_RULES: tuple[PodRule, ...] = (
 )
 OPTIONAL_POD_RULES: tuple[tuple[str, PodRule], ...] = (("MA116", environment.check_passed),)
 """Not even asked unless selected: they need images that nobody resolves otherwise."""
-OBJECT_RULES: tuple[ObjectRule, ...] = (obsolete.check,)
+OBJECT_RULES: tuple[ObjectRule, ...] = (
+    obsolete.check,
+    csv.check,
+    csv_images.check,
+    csv_images.check_children,
+    overrides.check,
+)
 
 BUNDLED = frozenset({"MA101", "MA102", "MA103", "MA106", "MA107", "MA109"})
 """Reported as MA205 in the deployments of a ClusterServiceVersion."""
@@ -67,8 +76,17 @@ class Problem:
     """What repairs a file that is no YAML (MA301): splices of its text instead of operations."""
 
 
-def lint(scan: Scan, answers: Answers, options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
-    """All findings of a file in the order of the text; those about reading the file too."""
+def lint(
+    scan: Scan,
+    answers: Answers,
+    options: LintOptions = LintOptions(),  # noqa: B008 - frozen
+    *,
+    object_rules: tuple[ObjectRule, ...] = OBJECT_RULES,
+) -> tuple[Problem, ...]:
+    """All findings of a file in the order of the text; those about reading the file too.
+
+    ``object_rules`` are others than usual where more is known than the file says (a bundle with its subscription).
+    """
     pods = [PodFacts(pod_spec, answers, options) for pod_spec in scan.pod_specs]
     drafts: list[Entry] = [
         (facts.pod_spec.object, facts, _bundled(facts, draft))
@@ -78,13 +96,13 @@ def lint(scan: Scan, answers: Answers, options: LintOptions = LintOptions()) -> 
     ]
     for subject in scan.objects:
         within = ObjectFacts(subject, tuple(each for each in pods if each.pod_spec.object is subject), answers, options)
-        drafts += [(subject, None, draft) for rule in OBJECT_RULES for draft in rule(within)]
+        drafts += [(subject, None, draft) for rule in object_rules for draft in rule(within)]
     drafts = [each for each in _once(drafts) if _is_selected(options, each[2])]
     if any(draft.repair and draft.repair.operations for _, _, draft in drafts):
         drafts = for_all_users(drafts, pods)
     problems = [_read(finding, options) for finding in scan.problems if selected(options, finding.rule)]
-    problems += [_problem(scan, subject, draft, options) for subject, _, draft in drafts]
-    return tuple(sorted(problems, key=lambda problem: problem.finding.order))
+    problems += [problem(scan, subject, draft, options) for subject, _, draft in drafts]
+    return tuple(sorted(problems, key=lambda each: each.finding.order))
 
 
 def _pod_rules(options: LintOptions) -> tuple[PodRule, ...]:
@@ -137,7 +155,8 @@ def _read(finding: Finding, options: LintOptions) -> Problem:
     return Problem(msgspec.structs.replace(finding, severity=severity, fingerprint=mark))
 
 
-def _problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions) -> Problem:
+def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions) -> Problem:
+    """The finding that a draft about an object of the file becomes."""
     rule, document = RULES[draft.rule], subject.document
     reference = subject.reference
     finding = Finding(

@@ -1,0 +1,305 @@
+"""The results and words of operator-sdk's ``multiarch`` validator, from our answers (MF-076 to MF-078).
+
+Scripts search its output for words. This is what they find, false alarms included; ``native`` is what agrees with a
+cluster, and MF-074 lists where the two differ on purpose. Platforms are those of an image's *index* alone, labels are
+searched for as texts, affinity is a product of values, and one image that cannot be inspected has the platform
+``error/error``.
+
+Pure.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from polyarch.manifests.bundle.labels import ARCHITECTURE_PREFIX, SUPPORTED, SYSTEM_PREFIX
+from polyarch.manifests.bundle.service_version import MANAGER, PROXY
+from polyarch.manifests.podspecs import REQUIRED, TERMS
+from polyarch.manifests.sets import ARCHITECTURE_KEY, OS_KEY, Answers
+from polyarch.oci.inspection import Status
+
+Level = Literal["error", "warning"]
+
+CONTAINER_TOOLS = ("docker", "podman", "none")
+NESTED_INDEX = "nested-index"
+"""The inspection warning of an index of indexes, which the validator's tools cannot list."""
+ERROR = "error"
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One complaint; ``detail`` is what the table of MF-077 says."""
+
+    level: Level
+    detail: str
+    type: str = "ValidationFailed"
+
+
+class Pair(NamedTuple):
+    """What the validator knows of a platform."""
+
+    os: str
+    architecture: str
+
+    def __str__(self) -> str:
+        return f"{self.os}/{self.architecture}"
+
+
+_FAILED = Pair(ERROR, ERROR)
+
+
+def no_bundle(problem: str = "") -> Output:
+    """V0a, where there is nothing to judge."""
+    return Output("error", f"bundle is nil: {problem}" if problem else "bundle is nil", type="BundleNotValid")
+
+
+def no_service_version() -> Output:
+    """V0a, without a ClusterServiceVersion."""
+    return Output("error", "bundle csv is nil", type="BundleNotValid")
+
+
+def validate(service_version: Mapping[str, Any], answers: Answers, *, container_tool: str = "") -> tuple[Output, ...]:
+    """Everything the validator would say of a ClusterServiceVersion, in its order: warnings, then errors.
+
+    ``container_tool`` is checked, as the validator does, and otherwise of no effect: nothing is pulled (V0b).
+    """
+    if container_tool and container_tool.lower() not in CONTAINER_TOOLS:
+        return (
+            Output(
+                "error",
+                f"invalid value (container-tools) for ({container_tool}). One of: [docker, podman, none] "
+                "(nothing is pulled whatever the value)",
+            ),
+        )
+    state = _State.of(service_version)
+    for group in (state.managers, state.others, state.related):
+        state.warnings += _inspect(group, answers)
+    state.add_platforms_of_managers()
+    _missing_labels(state)
+    for group in (state.others, state.related):
+        _missing_support(state, group)
+    for group in (state.managers, state.others):
+        _affinity(state, group)
+    return (
+        *(Output("warning", detail) for detail in state.warnings),
+        *(Output("error", detail) for detail in _broken_promises(state)),
+    )
+
+
+Images = dict[str, list[Pair]]
+
+
+@dataclass
+class _State:
+    """What the validator collects before it judges: images by group in order of appearance, with their platforms."""
+
+    architecture_keys: list[str]
+    system_keys: list[str]
+    managers: Images = field(default_factory=dict)
+    others: Images = field(default_factory=dict)
+    related: Images = field(default_factory=dict)
+    affinity: dict[str, list[Pair]] = field(default_factory=dict)
+    architectures: set[str] = field(default_factory=set)
+    systems: set[str] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, service_version: Mapping[str, Any]) -> "_State":
+        labels = _mapping(_mapping(service_version.get("metadata")).get("labels"))
+        supported = [str(key) for key, value in labels.items() if value == SUPPORTED]
+        state = cls(
+            [key for key in supported if ARCHITECTURE_PREFIX in key], [key for key in supported if SYSTEM_PREFIX in key]
+        )
+        spec = _mapping(service_version.get("spec"))
+        deployments = _mappings(_mapping(_mapping(spec.get("install")).get("spec")).get("deployments"))
+        pod_specs = [_mapping(_mapping(_mapping(each.get("spec")).get("template")).get("spec")) for each in deployments]
+        for pod_spec in pod_specs:
+            state._add_managers(pod_spec)
+        for pod_spec in pod_specs:
+            for container in _mappings(pod_spec.get("containers")):
+                if _text(container, "image") not in state.managers:
+                    state.others[_text(container, "image")] = []
+        for image in _mappings(spec.get("relatedImages")):
+            state.related[_text(image, "image")] = []
+        return state
+
+    def _add_managers(self, pod_spec: Mapping[str, Any]) -> None:
+        found = False
+        containers = _mappings(pod_spec.get("containers"))
+        for container in containers:
+            image = _text(container, "image")
+            if image in self.managers:
+                continue
+            if container.get("name") == MANAGER:
+                self.managers[image] = []
+                found = True
+            self.affinity[image] = _pairs(pod_spec)
+        if not found:
+            for container in containers:
+                if container.get("name") != PROXY:
+                    self.managers.setdefault(_text(container, "image"), [])
+
+    def add_platforms_of_managers(self) -> None:
+        """The architectures and systems that the bundle is taken to support: its labels' and its managers'."""
+        pairs = [pair for platforms in self.managers.values() for pair in platforms]
+        self.architectures = {*self.labelled_architectures, *(pair.architecture for pair in pairs)}
+        self.systems = {*self.labelled_systems, *(pair.os for pair in pairs)}
+
+    @property
+    def labelled_architectures(self) -> list[str]:
+        return [key.replace(ARCHITECTURE_PREFIX, "") for key in self.architecture_keys] or ["amd64"]
+
+    @property
+    def labelled_systems(self) -> list[str]:
+        return [key.replace(SYSTEM_PREFIX, "") for key in self.system_keys] or ["linux"]
+
+
+def _pairs(pod_spec: Mapping[str, Any]) -> list[Pair]:
+    """The platforms that node affinity names, term by term."""
+    affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
+    found: list[Pair] = []
+    for term in _mappings(_mapping(affinity.get(REQUIRED)).get(TERMS)):
+        last: dict[str, list[str]] = {}
+        for expression in _mappings(term.get("matchExpressions")):
+            if expression.get("operator") == "In":
+                values = expression.get("values")
+                last[_text(expression, "key")] = [str(each) for each in values] if isinstance(values, list) else []
+        found += [Pair(os, each) for os in last.get(OS_KEY, ()) for each in last.get(ARCHITECTURE_KEY, ())]
+    return found
+
+
+def _inspect(images: Images, answers: Answers) -> Iterator[str]:
+    """Fills in the platforms of a group; V1 for those without an answer."""
+    for image, platforms in images.items():
+        answer = answers.of(image)
+        inspection = answer.inspection
+        problem = ""
+        if answer.reference is None:
+            problem = answer.problem
+        elif inspection is None:
+            problem = "nobody was asked"
+        elif inspection.status is Status.ERROR:
+            problem = inspection.error.message if inspection.error is not None else ERROR
+        elif any(warning.code == NESTED_INDEX for warning in inspection.warnings):
+            problem = "it is an index of indexes"
+        if problem:
+            platforms.append(_FAILED)
+            yield f"unable to inspect the image ({image}) : {problem}"
+        elif inspection is not None and inspection.kind == "index":
+            platforms += [Pair(each.os, each.architecture) for each in inspection.platforms]
+
+
+def _missing_labels(state: _State) -> None:
+    for names, keys, prefix, noun, default in (
+        (state.architectures, state.architecture_keys, ARCHITECTURE_PREFIX, "Arch", "amd64"),
+        (state.systems, state.system_keys, SYSTEM_PREFIX, "OS", "linux"),
+    ):
+        missing = [name for name in names if name != ERROR and not any(name in key for key in keys)]
+        if missing and names != {default}:
+            state.warnings.append(
+                f"check if the CSV is missing the label ({prefix}<value>) for the {noun}(s): {_list(sorted(missing))}. "
+                f"Be aware that your Operator manager image {_list(state.managers)} provides this support. "
+                "Once one label is set, each that is supported needs its own: clusters of the others no longer list "
+                "the operator"
+            )
+
+
+def _missing_support(state: _State, images: Images) -> None:
+    for image, platforms in images.items():
+        if _FAILED in platforms:
+            continue
+        for names, has, noun in (
+            (state.architectures, {pair.architecture for pair in platforms}, "Arch"),
+            (state.systems, {pair.os for pair in platforms}, "OS"),
+        ):
+            lacking = sorted(names - has - {ERROR})
+            if lacking:
+                state.warnings.append(
+                    f"check if the image {image} should not support {_list(lacking)}. "
+                    f"Note that this CSV has labels for this {noun}(s) or its manager image {_list(state.managers)} "
+                    "provides this support. Then, please verify that this image is not meant to"
+                )
+
+
+def _affinity(state: _State, images: Images) -> None:
+    for image, platforms in images.items():
+        pairs, name = state.affinity.get(image, []), _quoted(image)
+        if not pairs:
+            if _FAILED in platforms:
+                state.warnings.append(
+                    f"check if the CSV is missing a node affinity configuration for the image: {name}. "
+                )
+            state.warnings.append(
+                f"check if the CSV has a missing or invalid node affinity configuration for the image: {name}. "
+                f"The image data suggests the following platforms are supported: {_list(platforms)}"
+            )
+            continue
+        extra = [pair for pair in pairs if pair not in platforms]
+        if extra:
+            state.warnings.append(
+                f"the CSV includes {_list(extra)} in the node affinity configuration for the image: {name}, but the "
+                f"image data suggests the following platforms are supported: {_list(platforms)}"
+            )
+        untold = [pair for pair in platforms if pair not in pairs]
+        if untold:
+            state.warnings.append(
+                f"the image data indicates {_list(untold)} is supported for the image: {name}, but the node affinity "
+                f"configuration for the image only specifies {_list(pairs)}"
+            )
+
+
+def _broken_promises(state: _State) -> Iterator[str]:
+    pairs = {(os, each) for os in state.labelled_systems for each in state.labelled_architectures}
+    for os, architecture in sorted(pairs, key=lambda pair: f"{pair[0]}.{pair[1]}"):
+        lacking = sorted(
+            image
+            for group in (state.managers, state.others, state.related)
+            for image, platforms in group.items()
+            if _FAILED not in platforms and Pair(os, architecture) not in platforms
+        )
+        if lacking:
+            yield (
+                "not all images specified are providing the support described via the CSV labels. Note that "
+                f"(OS.architecture): ({os}.{architecture}) was not found for the image(s) [{' '.join(lacking)}]"
+            )
+
+
+# Printing -------------------------------------------------------------------------------------------------------------
+
+
+def line(output: Output, name: str) -> str:
+    """A complaint as the validator prints it; ``name`` is the ClusterServiceVersion's."""
+    return f"{output.level.capitalize()}: Value {name}: {output.detail}"
+
+
+def passed(outputs: Iterable[Output]) -> bool:
+    return all(output.level != "error" for output in outputs)
+
+
+def json_alpha1(messages: Iterable[tuple[str, str]], *, passed: bool) -> str:
+    """The document that operator-sdk prints with ``-o json-alpha1``, from pairs of type and message."""
+    outputs = [{"type": kind, "message": message} for kind, message in messages]
+    return json.dumps({"passed": passed, "outputs": outputs}, indent=4, ensure_ascii=False)
+
+
+def _quoted(text: object) -> str:
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def _list(texts: Iterable[object]) -> str:
+    return f"[{' '.join(map(_quoted, texts))}]"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [_mapping(each) for each in value] if isinstance(value, list) else []
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    found = value.get(key)
+    return "" if found is None else str(found)

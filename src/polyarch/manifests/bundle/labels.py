@@ -1,0 +1,140 @@
+"""The labels with which a bundle promises architectures and systems, and what follows from the platforms of its images.
+
+``operatorframework.io/arch.<a>`` and ``operatorframework.io/os.<o>`` with the value ``supported`` decide where
+catalogues show an operator. Without any label of a prefix it is amd64 or linux; *any* key with the prefix, whatever its
+value, removes that default (MF-072). Architectures and systems are judged one by one, there is no product of the two: a
+bundle for linux/amd64, linux/arm64 and windows/amd64 may label both systems and both architectures.
+
+Pure.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from polyarch.manifests.bundle.service_version import LabelEntry, ServiceVersion
+from polyarch.manifests.sets import meant_architecture, meant_system
+from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS, NodePlatform, PlatformSet
+
+ARCHITECTURE_PREFIX = "operatorframework.io/arch."
+SYSTEM_PREFIX = "operatorframework.io/os."
+SUPPORTED = "supported"
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """Architectures or systems: how their labels look and which half of a platform they are about."""
+
+    noun: str
+    plural: str
+    prefix: str
+    default: str
+    known: frozenset[str]
+    meant: Callable[[str], str]
+    of: Callable[[NodePlatform], str]
+
+
+ARCHITECTURES = Axis(
+    noun="architecture",
+    plural="architectures",
+    prefix=ARCHITECTURE_PREFIX,
+    default="amd64",
+    known=KNOWN_ARCHITECTURES,
+    meant=meant_architecture,
+    of=lambda platform: platform.architecture,
+)
+SYSTEMS = Axis(
+    noun="operating system",
+    plural="operating systems",
+    prefix=SYSTEM_PREFIX,
+    default="linux",
+    known=KNOWN_SYSTEMS,
+    meant=meant_system,
+    of=lambda platform: platform.os,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class AxisLabels:
+    """The labels of one prefix."""
+
+    axis: Axis
+    entries: tuple[LabelEntry, ...]
+
+    def name(self, entry: LabelEntry) -> str:
+        """What stands after the prefix."""
+        return entry.key[len(self.axis.prefix) :]
+
+    def entry(self, name: str) -> LabelEntry | None:
+        return next((each for each in self.entries if self.name(each) == name), None)
+
+    @cached_property
+    def promised(self) -> tuple[str, ...]:
+        """The known names that are supported, the default included where it holds."""
+        if not self.entries:
+            return (self.axis.default,)
+        names = (self.name(each) for each in self.entries if each.value == SUPPORTED)
+        return tuple(name for name in names if name in self.axis.known)
+
+    @cached_property
+    def mentioned(self) -> frozenset[str]:
+        """The names that somebody has decided about, whatever the value and the spelling."""
+        return frozenset(self.axis.meant(self.name(each)) for each in self.entries)
+
+    @property
+    def hidden(self) -> bool:
+        """The prefix is used and nothing is supported: shown nowhere."""
+        return bool(self.entries) and not self.promised
+
+
+@dataclass(frozen=True, eq=False)
+class BundleLabels:
+    """Both prefixes."""
+
+    architectures: AxisLabels
+    systems: AxisLabels
+
+    @property
+    def both(self) -> tuple[tuple[AxisLabels, AxisLabels], ...]:
+        """Each axis with the other one."""
+        return (self.architectures, self.systems), (self.systems, self.architectures)
+
+
+def labels_of(service_version: ServiceVersion) -> BundleLabels:
+    """Keys are compared whole: the prefix stands at the beginning, and the rest is the name (MF-074)."""
+    return BundleLabels(*(_axis_labels(axis, service_version.labels) for axis in (ARCHITECTURES, SYSTEMS)))
+
+
+def _axis_labels(axis: Axis, entries: Iterable[LabelEntry]) -> AxisLabels:
+    return AxisLabels(axis, tuple(each for each in entries if each.key.startswith(axis.prefix)))
+
+
+def names_in(platforms: PlatformSet, labels: AxisLabels, other: AxisLabels) -> frozenset[str]:
+    """The names of an axis that platforms have together with a promise of the other axis.
+
+    Ask ``platforms.is_everything`` before.
+    """
+    promised = frozenset(other.promised)
+    return frozenset(labels.axis.of(each) for each in platforms if other.axis.of(each) in promised)
+
+
+def keeps(platforms: PlatformSet, name: str, labels: AxisLabels, other: AxisLabels) -> bool:
+    """Whether an image keeps the promise of one label: some promise of the other axis makes a platform it has.
+
+    A promise that nothing on the other axis could go with is not the image's to break.
+    """
+    return platforms.is_everything or not other.promised or name in names_in(platforms, labels, other)
+
+
+def addable(platforms: PlatformSet, labels: AxisLabels, other: AxisLabels) -> tuple[str, ...]:
+    """The names to label, sorted, where all images have ``platforms`` in common (MF-073).
+
+    The default is among them if there is no label yet, because adding one takes the default away.
+    """
+    if platforms.is_everything:
+        return ()
+    axis = labels.axis
+    found = names_in(platforms, labels, other) & axis.known
+    if labels.entries:
+        return tuple(sorted(found - labels.mentioned))
+    return tuple(sorted(found)) if found - {axis.default} else ()

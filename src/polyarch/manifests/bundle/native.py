@@ -1,0 +1,99 @@
+"""Judging a bundle with the rules that hold everywhere else too (MF-072 to MF-075).
+
+A bundle is its manifests, so the rules of ``polyarch.manifests.lint`` find nearly everything. What they cannot know by
+themselves is added here: the subscription that the bundle will be installed with, and the image that it is shipped as.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from polyarch.manifests.bundle.loader import Bundle
+from polyarch.manifests.bundle.service_version import ServiceVersion
+from polyarch.manifests.lint import overrides
+from polyarch.manifests.lint.csv_images import images_to_resolve
+from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule, Problem, lint
+from polyarch.manifests.lint.facts import Draft, ObjectFacts
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.overrides import Deployment
+from polyarch.manifests.nodes import find, item, text_of, value
+from polyarch.manifests.podspecs import PodSpec
+from polyarch.manifests.scan import Scan
+from polyarch.manifests.sets import Answers
+from polyarch.oci.inspection import Inspection
+from polyarch.platforms import NodePlatform
+
+_EXPECTED = NodePlatform("linux", "amd64")
+
+
+@dataclass(frozen=True)
+class BundleImageAnswer:
+    """The image that the bundle is shipped as (``--bundle-image``)."""
+
+    text: str
+    inspection: Inspection
+
+
+def images(bundle: Bundle) -> tuple[str, ...]:
+    """The texts to resolve before :func:`validate`, once each, in the order of the manifests."""
+    pods = (use.resolved_text for scan in bundle.scans for pod_spec in scan.pod_specs for use in pod_spec.images)
+    return tuple(dict.fromkeys((*filter(None, pods), *images_to_resolve(bundle.service_version))))
+
+
+def validate(
+    bundle: Bundle,
+    answers: Answers,
+    options: LintOptions = LintOptions(),  # noqa: B008 - frozen
+    *,
+    subscriptions: Iterable[Scan] = (),
+    bundle_image: BundleImageAnswer | None = None,
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with the bundle, and with its subscriptions for this bundle."""
+    deployments = deployments_of(bundle.service_version)
+
+    def judge_override(facts: ObjectFacts) -> Iterator[Draft]:
+        return overrides.drafts(facts.object, deployments)
+
+    def judge_image(facts: ObjectFacts) -> Iterator[Draft]:
+        if bundle_image is not None and facts.object is bundle.service_version.object:
+            yield from _bundle_image(facts, bundle_image)
+
+    others = tuple(rule for rule in OBJECT_RULES if rule is not overrides.check)
+    rules: tuple[ObjectRule, ...] = (*others, judge_override, judge_image)
+    problems = [
+        problem
+        for scan in (*bundle.scans, *subscriptions)
+        for problem in lint(scan, answers, options, object_rules=rules)
+    ]
+    return tuple(sorted(problems, key=lambda each: each.finding.order))
+
+
+def deployments_of(service_version: ServiceVersion) -> list[Deployment]:
+    """What OLM applies a subscription's config to."""
+    return [Deployment(_name(service_version, each), value(each.node)) for each in service_version.pod_specs]
+
+
+def _name(service_version: ServiceVersion, pod_spec: PodSpec) -> str:
+    """Of the deployment; its index in the list where it has none."""
+    subject = service_version.object
+    path = pod_spec.pointer.removesuffix("/spec/template/spec")
+    node = item(subject.document.root, path)
+    return f"deployment {text_of(find(node, 'name')) or path.rpartition('/')[2]}"
+
+
+def _bundle_image(facts: ObjectFacts, image: BundleImageAnswer) -> Iterator[Draft]:
+    """MA208: catalogue tools expect the image of a bundle to be a single one, whatever the operator runs on."""
+    platforms = image.inspection.node_platforms
+    if len(image.inspection.entries) <= 1 and platforms in ((), (_EXPECTED,)):
+        return
+    listed = ", ".join(map(str, image.inspection.platforms))
+    yield Draft(
+        rule="MA208",
+        message=f"the bundle image {image.text} of {facts.object.reference} has {listed}, and catalogue tools expect "
+        f"{_EXPECTED} alone",
+        hint=f"build the bundle image for {_EXPECTED}; it is data and runs nowhere",
+        node=facts.object.node,
+        pointer=facts.object.pointer,
+        images=(image.text,),
+    )
