@@ -18,6 +18,7 @@ import structlog
 from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock
 from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.errors import Conflict
 from polyarch.kube.jsonpatch import Operation
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
@@ -28,7 +29,7 @@ from polyarch.placement.attempts import Inspects
 from polyarch.placement.decision import Decision, Outcome, Progress, Reason
 from polyarch.placement.events import Event
 from polyarch.placement.facts import ClusterFacts, PodFacts
-from polyarch.placement.gated import GatedPod, bare_release, carries_gate
+from polyarch.placement.gated import REFUSED_LAST, GatedPod, bare_release, carries_gate
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import controller_patch
 from polyarch.placement.rules import Case, Facts, decide, examine, without_affinity
@@ -44,8 +45,12 @@ NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
 MOVED_ON_WAIT: Final = 30.0
 """How long the event of a pod that moved on may take to reach us."""
+CONFLICT_WAIT: Final = 5.0
+"""The same after HTTP 409, which says less: then the PATCH is simply sent again."""
 STANDBY_WAIT: Final = 1.0
 STANDBY_SPREAD: Final = 1.0
+STANDBY_GRACE: Final = 0.5
+"""How long a standby that waited for an image leaves the leader, who had the same answer, to write it."""
 TAG_TTL: Final = 600.0
 
 
@@ -116,7 +121,8 @@ class PodController:
         self._waiting.hasten(lambda lookup: lookup.failure == "auth")
 
     def started_leading(self) -> None:
-        """From now on giving up, holding and telling are ours."""
+        """From now on insisting, giving up, holding and telling are ours."""
+        self._waiting.hasten(lambda lookup: bool(lookup.failure))
         self.facts_changed(None)
 
     @property
@@ -168,12 +174,18 @@ class PodController:
         decision = self._decide(case, answers, memory.elapsed(now), leading=leading)
         if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
             if bundles := await self._bundles(key, case, answers):
+                memory.parked = True
                 self._waiting.park(key, bundles)
                 return Done()
             decision = self._decide(case, answers, memory.elapsed(now), leading=leading)
         if decision.outcome is Outcome.PLACED:
-            complete = case.rule is None and not decision.unresolved
-            return await self._place(key, case, decision, memory, credentials) if leading or complete else Done()
+            if not leading and (case.rule is not None or decision.unresolved):
+                return Done()
+            if not leading and memory.parked:
+                memory.parked = False
+                return After(STANDBY_GRACE * (1.0 + self._uniform()))
+            return await self._place(key, case, decision, memory, credentials)
+        memory.parked = True
         self._waiting.park(key, (want._replace(held=decision.outcome is Outcome.HELD) for want in wants))
         if not leading:
             return Done()
@@ -187,9 +199,11 @@ class PodController:
         """
         if memory.moved_on_at is None:
             return Done()
-        if (left := memory.moved_on_at + MOVED_ON_WAIT - now) > 0:
+        if (left := memory.moved_on_at + (CONFLICT_WAIT if memory.conflict else MOVED_ON_WAIT) - now) > 0:
             return After(left)
         memory.written_from, memory.moved_on_at = "", None
+        if memory.conflict:
+            return After(0.0)
         raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
 
     def _remember(self, key: Key, pod: Pod, now: float) -> GatedPod:
@@ -312,13 +326,15 @@ class PodController:
                 self._finished(key, case, decision, memory, credentials)
                 return Done()
             case Written.MOVED_ON:
-                return After(MOVED_ON_WAIT)
+                return self._wait_for_event(memory, self._clock.monotonic())
             case Written.UNANSWERED:
                 memory.unanswered += 1
                 return After(retry.delay(memory.unanswered, uniform=self._uniform()))
         now = self._clock.monotonic()
         delay = memory.refused(write.refusal, now)
-        if memory.may_tell_refusal(now) and self._is_leading():
+        if not self._is_leading():
+            return After(REFUSED_LAST)  # the leader insists, and is refused for the same reason
+        if memory.may_tell_refusal(now):
             self._post(case.pod, events.gate_removal_failed(str(write.error)))
             log.warning("the API server refuses to release a pod", pod=str(key), error=str(write.error))
         return After(delay)
@@ -359,6 +375,7 @@ class PodController:
         elif decision.outcome is Outcome.HELD:
             if memory.held_told_at is None:
                 memory.held_told_at = now
+                self._metrics.decided(decision.reason.value, "controller", "enforce")
                 await self._note(key, case, decision, memory, credentials)
             elif memory.may_tell_held(now):
                 self._tell(case, (events.held(decision),), decision, credentials)
@@ -391,6 +408,7 @@ class PodController:
         if write.result in (Written.DONE, Written.MOVED_ON):
             memory.written_from = pod.metadata.resource_version
             memory.moved_on_at = self._clock.monotonic() if write.result is Written.MOVED_ON else None
+            memory.conflict = isinstance(write.error, Conflict)
             memory.unanswered = 0
         return write
 

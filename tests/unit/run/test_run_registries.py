@@ -119,6 +119,28 @@ def test_the_log_level_follows_the_configuration(capsys):
     assert [json.loads(line)["event"] for line in captured.err.splitlines()] == ["second", "fourth", "fifth"]
 
 
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_a_traceback_shows_no_local_variables(capsys, format):
+    """PL-850: they hold credentials where those are used."""
+    marker = "m4rk3r"
+    configure(format)
+    try:
+        try:
+            _fail(marker)
+        except RuntimeError:
+            structlog.get_logger("test").exception("a bug")
+    finally:
+        structlog.reset_defaults()
+    written = capsys.readouterr().err
+    assert "_fail" in written
+    assert marker not in written
+
+
+def _fail(password: str) -> None:
+    credential = {"password": password}
+    raise RuntimeError(f"bug with {len(credential)} credential")
+
+
 def test_warnings_are_written_at_every_level():
     """PL-010."""
     verbosity = Verbosity()
