@@ -15,10 +15,6 @@ from structlog.typing import EventDict, WrappedLogger
 from polyarch.run.settings import LogFormat
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
-# Without local variables: they hold credentials where those are used (PL-850).
-_TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
-    structlog.tracebacks.ExceptionDictTransformer(show_locals=False, use_rich=False)
-)
 _VERBOSITY: Final = {"Normal": logging.INFO, "Debug": logging.DEBUG, "Trace": logging.DEBUG, "TraceAll": logging.DEBUG}
 
 
