@@ -51,6 +51,8 @@ STANDBY_WAIT: Final = 1.0
 STANDBY_SPREAD: Final = 1.0
 STANDBY_GRACE: Final = 0.5
 """How long a standby that waited for an image leaves the leader, who had the same answer, to write it."""
+CONFIRMED_IN: Final = 1.1
+"""When to look again at what a new leader asks for once more; the attempts begin within a second."""
 TAG_TTL: Final = 600.0
 
 
@@ -101,6 +103,7 @@ class PodController:
         self._is_leading = is_leading
         self._tag_ttl = tag_ttl
         self._uniform = uniform
+        self._leading_since = float("-inf")
         self._memories: dict[Key, GatedPod] = {}
         self._causes = Causes()
         facts.on_change(self.facts_changed)
@@ -121,7 +124,8 @@ class PodController:
         self._waiting.hasten(lambda lookup: lookup.failure == "auth")
 
     def started_leading(self) -> None:
-        """From now on insisting, giving up, holding and telling are ours."""
+        """From now on insisting, giving up, holding and telling are ours; what failed before is asked for once more."""
+        self._leading_since = self._clock.monotonic()
         self._waiting.hasten(lambda lookup: bool(lookup.failure))
         self.facts_changed(None)
 
@@ -171,13 +175,14 @@ class PodController:
         now = self._clock.monotonic()
         if wants:
             memory.first_attempt = now if memory.first_attempt is None else memory.first_attempt
-        decision = self._decide(case, answers, memory.elapsed(now), leading=leading)
+        elapsed = 0.0 if self._are_old(wants) else memory.elapsed(now)
+        decision = self._decide(case, answers, elapsed, leading=leading)
         if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
             if bundles := await self._bundles(key, case, answers):
                 memory.parked = True
                 self._waiting.park(key, bundles)
                 return Done()
-            decision = self._decide(case, answers, memory.elapsed(now), leading=leading)
+            decision = self._decide(case, answers, elapsed, leading=leading)
         if decision.outcome is Outcome.PLACED:
             if not leading and (case.rule is not None or decision.unresolved):
                 return Done()
@@ -189,7 +194,16 @@ class PodController:
         self._waiting.park(key, (want._replace(held=decision.outcome is Outcome.HELD) for want in wants))
         if not leading:
             return Done()
-        return await self._keep(key, case, decision, memory, credentials, now)
+        kept = await self._keep(key, case, decision, memory, credentials, now)
+        return After(CONFIRMED_IN) if self._are_old(wants) else kept
+
+    def _are_old(self, wants: Iterable[Want]) -> bool:
+        """Whether a failure among these is from before this process led: nobody gives up because of it (PL-301)."""
+        lookups = [self._waiting.find(want.key) for want in wants]
+        return any(
+            lookup is not None and lookup.failure and (lookup.answered_at or 0.0) < self._leading_since
+            for lookup in lookups
+        )
 
     @staticmethod
     def _wait_for_event(memory: GatedPod, now: float) -> Result:

@@ -20,6 +20,7 @@ class GatedPod:
     """Times are ``Clock.monotonic()``; None: not yet."""
 
     __slots__ = (
+        "conflict",
         "faults",
         "faulty_since",
         "first_attempt",
@@ -27,6 +28,7 @@ class GatedPod:
         "held_since",
         "held_told_at",
         "moved_on_at",
+        "parked",
         "refusal",
         "refusal_told_at",
         "refusals",
@@ -50,6 +52,10 @@ class GatedPod:
         """The resourceVersion that our last PATCH was made from: not to be written from again (PL-304)."""
         self.moved_on_at: float | None = None
         """When the API server said that the pod is not what our cache shows; None: it did not, for this version."""
+        self.conflict = False
+        """It said so with HTTP 409."""
+        self.parked = False
+        """It waited for an image since it was last written."""
         self.told_failing = False
         self.gate_told = 0
         """How often it was decided whether to tell of the gate: at first sight, and after 2 s (PL-710)."""

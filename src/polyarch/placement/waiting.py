@@ -132,11 +132,15 @@ class Waiting:
         *,
         schedule: Callable[[ImageKey, float], None],
         wake: Callable[[Key], None],
+        insists: Callable[[], bool] = lambda: True,
         uniform: Callable[[], float] = _random.random,
     ) -> None:
+        """``insists``: whether this process repeats attempts that failed for lasting reasons. A standby does not: the
+        leader does, and all that can come of them but an answer is the leader's to write (PL-530)."""
         self._clock = clock
         self._schedule = schedule
         self._wake = wake
+        self._insists = insists
         self._uniform = uniform
         self._lookups: dict[ImageKey, Lookup] = {}
         self._pods: dict[Key, frozenset[ImageKey]] = {}
@@ -266,7 +270,9 @@ class Waiting:
             self._at(lookup, now)
             return
         due = now
-        if not retry.may_ask_at_once(now - lookup.started_at):
+        if self._rests(lookup):
+            due = now + retry.held_delay(uniform=self._uniform())
+        elif not retry.may_ask_at_once(now - lookup.started_at):
             due = now + retry.delay(lookup.failures, uniform=self._uniform())
         if lookup.answer is not None and lookup.answer.error is not None and lookup.answered_at is not None:
             due = max(due, lookup.answered_at + (lookup.answer.error.retry_after or 0.0))
@@ -274,7 +280,7 @@ class Waiting:
 
     def _plan_retry(self, lookup: Lookup, answer: Inspection, now: float) -> None:
         asked_for = answer.error.retry_after if answer.error is not None else None
-        if lookup.held:
+        if lookup.held or self._rests(lookup):
             delay = max(retry.held_delay(uniform=self._uniform()), asked_for or 0.0)
         else:
             delay = retry.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
@@ -294,6 +300,10 @@ class Waiting:
             failing.discard(lookup.key)
             if not failing:
                 del self._failing[lookup.reference.registry]
+
+    def _rests(self, lookup: Lookup) -> bool:
+        """Whether another process asks for this image, and asking here as well would gain nothing."""
+        return lookup.failure not in ("", *_SHARED_BY_HOST) and not self._insists()
 
     def _success(self, lookup: Lookup, now: float) -> None:
         """An answer tells the others that wait for the same host, or for the image with another credential."""

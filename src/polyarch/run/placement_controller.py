@@ -41,7 +41,7 @@ def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerR
     pods = GatedPods(informer.store)
     queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
     images: WorkQueue[ImageKey] = WorkQueue("images", clock, metrics=process.metrics)
-    waiting = Waiting(clock, schedule=images.add_after, wake=queue.add)
+    waiting = Waiting(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
     attempts = Attempts(waiting, images, parts.registries, parts.secrets, clock, metrics)
     recorder = process.recorder("polyarch.dev/placement-controller")
 

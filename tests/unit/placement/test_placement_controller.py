@@ -27,7 +27,7 @@ from placement_world import (
 
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.controller import Controller
-from polyarch.kube.errors import ConnectionFailed, Forbidden, Invalid
+from polyarch.kube.errors import Conflict, ConnectionFailed, Forbidden, Invalid
 from polyarch.kube.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.oci.inspection import Inspection, Status
@@ -58,7 +58,13 @@ class World:
         self.metrics, placement = placement_metrics()
         self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
         images: WorkQueue[Any] = WorkQueue("images", self.clock)
-        self.waiting = Waiting(self.clock, schedule=images.add_after, wake=self.pods.add, uniform=lambda: 0.5)
+        self.waiting = Waiting(
+            self.clock,
+            schedule=images.add_after,
+            wake=self.pods.add,
+            insists=lambda: self.leading,
+            uniform=lambda: 0.5,
+        )
         self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement)
         self.controller = PodController(
             pods=self.api,
@@ -847,8 +853,88 @@ async def test_a_new_leader_takes_over_what_waits(worlds):
     await world.run(300)
     world.leading = True
     world.controller.started_leading()
-    await world.run(1)
+    await world.run(2)
     assert not world.api.is_gated(key)
+
+
+async def test_a_standby_asks_once_for_what_does_not_exist_and_insists_as_a_leader(worlds):
+    """PL-530, PL-331: the leader repeats the attempts, and the end of the waiting is the leader's to write."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1", name="a")
+    await world.run(30)
+    await world.create("app:1", name="b")
+    await world.run(60)
+    assert world.registry.count("app:1") == 1
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(1.0)
+    assert world.registry.count("app:1") == 2
+    assert world.api.is_gated(key), "PL-301: nobody gives up because of what somebody saw a minute ago"
+    await world.run(1.0)
+    assert not world.api.is_gated(key)
+
+
+async def test_a_new_leader_places_what_appeared_while_nobody_led(worlds):
+    """PL-301, PL-530."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(60)
+    world.registry.set("app:1", "linux/arm64")
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(2.0)
+    assert world.api.architectures(key) == ["arm64"]
+
+
+async def test_a_standby_repeats_attempts_that_fail_for_passing_reasons(worlds):
+    """PL-530, PL-811: whoever of the two reaches the registry first places the pods."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(20)
+    assert world.registry.count("app:1") > 2
+    world.registry.set("app:1", "linux/amd64")
+    await world.run(20)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_a_standby_that_waited_for_an_image_lets_the_leader_write(worlds):
+    """PL-530: both have the answer at the same moment, and few of their PATCHes shall meet."""
+    world = worlds(leading=False)
+    world.registry.seconds = 3.0
+    world.registry.set("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(1.5 + 3.0 + 0.7)
+    assert world.registry.count("app:1") == 1
+    assert world.api.is_gated(key)
+    await world.run(0.1)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_a_standby_that_is_refused_leaves_insisting_to_the_leader(worlds):
+    """PL-305, PL-530."""
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    await world.create("app:1")
+    await world.run(60)
+    assert len(world.api.patches) == 1
+    assert world.told.events == []
+
+
+async def test_a_conflict_that_no_event_follows_is_tried_again(world):
+    """PL-304, PL-306: HTTP 409 says nothing against the PATCH, whose tests keep it from being doubled."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = Conflict(409, reason="Conflict", message="try again")
+    key = await world.create("app:1")
+    await world.run(4.9)
+    assert world.patched(key) == 1
+    world.api.refuse = None
+    await world.run(0.2)
+    assert world.api.architectures(key) == ["amd64"]
+    assert value(world.metrics, "polyarch_internal_errors_total") == 0
 
 
 async def test_of_leader_and_standby_only_one_patch_wins(worlds):
