@@ -32,7 +32,7 @@ Line = bytes
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it came in; ``status`` is 0 until it was answered, and -1 if the connection was torn instead."""
+    """One request as it came in."""
 
     method: str
     path: str
@@ -40,6 +40,7 @@ class Seen:
     user_agent: str
     at: float
     body_bytes: int = 0
+    authorization: str = ""
 
     @property
     def watch(self) -> bool:
@@ -246,7 +247,15 @@ class FaultProxy:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         agent = request.headers.get("User-Agent", "")
-        seen = Seen(request.method, request.path, request.query_string, agent, time.monotonic(), len(body))
+        seen = Seen(
+            request.method,
+            request.path,
+            request.query_string,
+            agent,
+            time.monotonic(),
+            len(body),
+            request.headers.get("Authorization", ""),
+        )
         self.seen.append(seen)
         await self._silent.wait()
         action = self._fault_for(seen)

@@ -1,0 +1,219 @@
+"""A sandbox of the fault suite's own, polyarch's processes behind fault proxies, and the table at the end.
+
+Everything of a run lives in one event loop, the session's: proxies and processes stand while tests come and go. A test
+that ends a process or breaks a connection may leave it so; the next one finds everything standing again.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import os
+import secrets
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import pytest_asyncio
+
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))
+
+import msgspec
+from fault_crowd import PLATFORMS, AuditLog, Crowd, Expected, watched
+from fault_proxy import FaultProxy
+from fault_roles import Fleet
+from fault_table import PROPERTY, Row, table
+from placement_cluster import until
+
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SERVICE_ACCOUNTS
+from polyarch.placement import names, objects
+from polyarch.placement.api import CPPCS, POLICIES
+from polyarch.sandbox import components, controlplane, processes, roles
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.health import until_healthy
+from polyarch.sandbox.state import NAMESPACE, Settings
+
+T = TypeVar("T")
+CASE = "fault-test"
+HOSTS = (
+    *("steady", "away", "missing", "unavailable", "limited", "cut", "slow", "redirecting", "elsewhere", "realm"),
+    *("silent", "private"),
+)
+"""Registries, one for each way to fail: ``<name>.faults.test``. What one suffers the others do not feel."""
+POLICY: dict[str, Any] = {
+    "apiVersion": POLICIES.api_version,
+    "kind": POLICIES.kind,
+    "metadata": {"name": names.SINGLETON},
+    "spec": {
+        "overrides": [
+            {"name": name, "namespaceSelector": {"matchLabels": {CASE: name}}, **spec}
+            for name, spec in {
+                "gated": {"inline": {"enabled": False}},
+                "hold": {"inline": {"enabled": False}, "onUnresolved": {"action": "hold", "retryWindow": "5s"}},
+                "short": {"inline": {"enabled": False}, "onUnresolved": {"action": "release", "retryWindow": "5s"}},
+            }.items()
+        ],
+    },
+}
+
+
+class Faults:
+    """What a scenario works with."""
+
+    def __init__(
+        self, sandbox: Sandbox, client: Client, api: FaultProxy, hosts: Mapping[str, FaultProxy], fleet: Fleet
+    ) -> None:
+        self.sandbox = sandbox
+        self.client = client
+        self.api = api
+        self.hosts = hosts
+        self.fleet = fleet
+
+    @contextlib.asynccontextmanager
+    async def crowd(self, case: str = "gated", *, writes: int = 1) -> AsyncIterator[Crowd]:
+        """Pods in a namespace of their own; ``case`` is an override of the policy, empty for the defaults."""
+        name = f"faults-{secrets.token_hex(4)}"
+        metadata = {"name": name, "labels": {CASE: case} if case else {}}
+        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        await until(lambda: self._has_account(name), seconds=60)
+        crowd = Crowd(self.client, name, AuditLog(self.sandbox.audit_log), writes=writes)
+        async with watched(self.client, crowd):
+            yield crowd
+        await self.client.delete(NAMESPACES, name)
+
+    async def _has_account(self, namespace: str) -> bool:
+        try:
+            await self.client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
+        except NotFound:
+            return False
+        return True
+
+    async def seed(self, host: str, count: int, **more: Any) -> dict[str, Expected]:
+        """New images behind that host's proxy, and the architectures of each."""
+        prefix = secrets.token_hex(3)
+        images: dict[str, Expected] = {}
+        described = {}
+        for at in range(count):
+            supported = PLATFORMS[at % len(PLATFORMS)]
+            repository = f"{prefix}-{at}"
+            platforms = [f"linux/{architecture}" for architecture in supported]
+            described[f"{self.sandbox.registry.address}/faults/{host}/{repository}:1"] = {
+                "platforms": platforms,
+                **more,
+            }
+            images[f"{host}.faults.test/{repository}:1"] = supported
+        await self.sandbox.registry.seed(described)
+        return images
+
+    async def restart_api_server(self, *, away: float) -> None:
+        """A real kill, so many seconds without one, and a real start."""
+        layout = self.sandbox.layout
+        record = self.sandbox.records()["kube-apiserver"]
+        await processes.stop([record], records=layout.folder.records, grace=0.0)
+        await asyncio.sleep(away)
+        started = controlplane.ensure(layout, components.kube_apiserver(layout))
+        await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
+
+
+def _run(coroutine: Coroutine[object, object, T]) -> T:
+    """In a thread of its own, where no event loop runs."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    """Control plane and registry; its API server is killed, so nobody else uses it."""
+    if named := os.environ.get("POLYARCH_FAULTS_SANDBOX"):
+        return _run(Sandbox.start(Settings(name=named, nodes={"amd64": 1}, polyarch=False)))
+    settings = Settings(name=f"faults-{os.getpid()}", nodes={"amd64": 1}, polyarch=False, seed_images=False)
+    return _run(Sandbox.start(settings, owner=os.getpid()))
+
+
+def _server_tls(sandbox: Sandbox, folder: Path) -> ssl.SSLContext:
+    pair = sandbox.pki.authority().server("fault-proxy", dt.datetime.now(dt.UTC)).write(folder, "fault-proxy")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
+
+
+def _registries(hosts: Mapping[str, FaultProxy]) -> str:
+    return "".join(
+        f'[[registry]]\nprefix = "{name}.faults.test"\nlocation = "{proxy.address}/faults/{name}"\ninsecure = true\n\n'
+        for name, proxy in hosts.items()
+    )
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Faults]:
+    """Proxies, one webhook, a leader and a standby."""
+    folder = tmp_path_factory.mktemp("faults")
+    trusted = ssl.create_default_context(cafile=str(sandbox.ca))
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(config.load(str(sandbox.kubeconfig)), role="tests"))
+        api = await stack.enter_async_context(
+            FaultProxy(sandbox.api_server, upstream_ssl=trusted, server_ssl=_server_tls(sandbox, folder))
+        )
+        upstream = f"http://{sandbox.registry.address}"
+        hosts = {name: await stack.enter_async_context(FaultProxy(upstream)) for name in HOSTS}
+        registries_conf = folder / "registries.conf"
+        registries_conf.write_text(_registries(hosts))
+        await roles.install(client)
+        await client.apply(CPPCS, roles.cluster_configuration())
+        await client.apply(POLICIES, POLICY)
+        fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries_conf, folder).running())
+        await fleet.ensure()
+        authority = sandbox.ca.read_bytes()
+        webhook = objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
+        await client.apply(MUTATING_WEBHOOKS, webhook)
+        await roles._until_asked(client, asked=True)
+        yield Faults(sandbox, client, api, hosts, fleet)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def faults(standing: Faults) -> Faults:
+    """Everything stands, and nothing is injected."""
+    for proxy in (standing.api, *standing.hosts.values()):
+        proxy.faults.clear()
+    await standing.fleet.ensure()
+    return standing
+
+
+@pytest.fixture
+def told(record_property: Callable[[str, object], None]) -> Callable[[Row], Row]:
+    """Puts a row into the table; call it before anything is asserted."""
+
+    def tell(row: Row) -> Row:
+        record_property(PROPERTY, msgspec.to_builtins(row))
+        return row
+
+    return tell
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if "standing" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of all scenarios that ran, whether or not they passed."""
+    rows = [
+        msgspec.convert(value, Row)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, ())
+        for name, value in getattr(report, "user_properties", ())
+        if name == PROPERTY and report.when == "call"
+    ]
+    if not rows:
+        return
+    terminalreporter.section("what faults did to pods")
+    for line in table(rows):
+        terminalreporter.line(line)

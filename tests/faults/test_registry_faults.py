@@ -1,0 +1,202 @@
+"""Registries that fail, each in its own way: refused connections, 503, 429, torn and slow bodies, redirects, realms.
+
+The scenarios run side by side on hosts, images and namespaces of their own, as most of their time is spent waiting; so
+each also shows that one host's trouble is no other's (PL-851). Each is one test with its own row.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+from fault_proxy import Answer, Cut, FaultProxy, Seen, Slow
+from fault_scenarios import side_by_side
+from fault_table import Row
+from placement_cluster import decision
+
+from polyarch.kube.resources import EVENTS, SECRETS
+
+SECONDS = 90.0
+MARKER = "marker-0f9d2c7b"
+"""Part of every secret of these tests: it may not turn up anywhere but at the registry itself (PL-850)."""
+
+
+def manifests(seen: Seen) -> bool:
+    return "/manifests/" in seen.path
+
+
+async def unavailable(faults) -> Row:
+    """503 for eight seconds."""
+    host = faults.hosts["unavailable"]
+    images = await faults.seed("unavailable", 4)
+    fault = host.inject(manifests, Answer(503, b"down"))
+    async with faults.crowd(writes=2) as crowd:
+        await crowd.create(images, 40)
+        await asyncio.sleep(8)
+        host.withdraw(fault)
+        await crowd.released(seconds=SECONDS)
+        attempts = round(fault.hits / len(images) / 2, 2)
+        return await crowd.row("registry: 503 for 8 s", registry=[host], attempts=attempts)
+
+
+async def limited(faults) -> Row:
+    """429 with Retry-After: nobody asks that host again before."""
+    host = faults.hosts["limited"]
+    images = await faults.seed("limited", 4)
+    fault = host.inject(manifests, Answer(429, b"slow down", [("Retry-After", "6")]))
+    async with faults.crowd(writes=2) as crowd:
+        await crowd.create(images, 40)
+        await asyncio.sleep(5)
+        host.withdraw(fault)
+        await crowd.released(seconds=SECONDS)
+        row = await crowd.row("registry: 429, Retry-After 6", registry=[host])
+        begun = [seen.at for seen in host.seen if manifests(seen)]
+        row.note = f"{sum(at < begun[0] + 6 for at in begun)} requests before the 6 s were over"
+        assert fault.hits
+        return row
+
+
+async def cut(faults) -> Row:
+    """Every manifest torn in mid-body, eight times."""
+    host = faults.hosts["cut"]
+    images = await faults.seed("cut", 4)
+    fault = host.inject(manifests, Cut(60), times=8)
+    async with faults.crowd(writes=2) as crowd:
+        await crowd.create(images, 40)
+        await crowd.released(seconds=SECONDS)
+        return await crowd.row("registry: body cut", registry=[host], note=f"{fault.hits} answers cut")
+
+
+async def slow(faults) -> Row:
+    """Bodies that take seconds: slower than a decision may take, not slow enough to give up."""
+    host = faults.hosts["slow"]
+    images = await faults.seed("slow", 4)
+    host.inject(manifests, Slow(150))
+    async with faults.crowd(writes=2) as crowd:
+        await crowd.create(images, 40)
+        await crowd.released(seconds=SECONDS)
+        return await crowd.row("registry: 150 bytes/s", registry=[host])
+
+
+async def pull_secret(faults, namespace: str, host: FaultProxy, name: str) -> str:
+    """Credentials for a host; returns what must not be seen anywhere else."""
+    password = f"{MARKER}-{name}"
+    authentication = base64.b64encode(f"alice:{password}".encode()).decode()
+    entry = {"auth": authentication}
+    document = json.dumps({"auths": {f"{name}.faults.test": entry, host.address: entry}})
+    await faults.client.create(
+        SECRETS,
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "pull"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "data": {".dockerconfigjson": base64.b64encode(document.encode()).decode()},
+        },
+        namespace=namespace,
+    )
+    return password
+
+
+async def redirecting(faults) -> Row:
+    """A registry that wants credentials and then sends us elsewhere: they do not come along (RG-105, PL-850)."""
+    host, other = faults.hosts["redirecting"], faults.hosts["elsewhere"]
+    images = await faults.seed("redirecting", 4)
+
+    def anonymous(seen: Seen) -> bool:
+        return manifests(seen) and not seen.authorization
+
+    host.inject(anonymous, Answer(401, b"", [("WWW-Authenticate", 'Basic realm="faults"')]))
+    for image in images:
+        repository = image.partition("/")[2].partition(":")[0]
+        host.inject(
+            lambda seen, repository=repository: f"/{repository}/manifests/" in seen.path,
+            Answer(307, b"", [("Location", f"{other.url}/v2/faults/redirecting/{repository}/manifests/1")]),
+        )
+    async with faults.crowd(writes=2) as crowd:
+        password = await pull_secret(faults, crowd.namespace, host, "redirecting")
+        await crowd.create(images, 40, imagePullSecrets=[{"name": "pull"}])
+        await crowd.released(seconds=SECONDS)
+        row = await crowd.row("registry: redirect with credentials", registry=[host, other])
+        row.note = f"{sum(bool(seen.authorization) for seen in other.seen)} credentials sent elsewhere"
+        assert any(seen.authorization for seen in host.seen), "the registry itself was shown the credentials"
+        await not_told(faults, crowd.namespace, password)
+        return row
+
+
+async def realm(faults) -> Row:
+    """A registry that asks for credentials at an address that polyarch must not reach (RG-103, RG-104)."""
+    host = faults.hosts["realm"]
+    images = await faults.seed("realm", 2)
+    # Link-local, where clouds keep their machines' credentials. Somebody who did connect would report the network.
+    challenge = 'Bearer realm="http://169.254.169.254/token",service="faults"'
+    host.inject(manifests, Answer(401, b"", [("WWW-Authenticate", challenge)]))
+    async with faults.crowd("short", writes=2) as crowd:
+        password = await pull_secret(faults, crowd.namespace, host, "realm")
+        await crowd.create(dict.fromkeys(images), 20, imagePullSecrets=[{"name": "pull"}])
+        await crowd.released(seconds=SECONDS)
+        decisions = [decision(each) for each in (await crowd.pods()).values()]
+        codes = sorted({code for each in decisions for code in each["images"].values()})
+        note = f"{', '.join(codes)}; released by policy after 5 s"
+        row = await crowd.row("registry: realm on a forbidden address", registry=[host], note=note)
+        assert {each["reason"] for each in decisions} == {"ReleasedUnconstrained"}
+        await not_told(faults, crowd.namespace, password)
+        return row
+
+
+async def not_told(faults, namespace: str, password: str) -> None:
+    """PL-850: in no log, event, pod or metric."""
+    encoded = base64.b64encode(f"alice:{password}".encode()).decode()
+    events = (await faults.client.list(EVENTS, namespace=namespace)).items
+    said = faults.fleet.logs() + repr(events)
+    assert password not in said
+    assert encoded not in said
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def under_way(standing):
+    async with side_by_side(standing, (unavailable, limited, cut, slow, redirecting, realm)) as tasks:
+        yield tasks
+
+
+@pytest.fixture
+def come_to(under_way, told) -> Callable[[str], Awaitable[Row]]:
+    async def result(name: str) -> Row:
+        row = told(await under_way[name])
+        assert row.sound, row
+        assert row.released == row.pods
+        return row
+
+    return result
+
+
+async def test_pl_331_a_registry_that_answers_503(come_to):
+    row = await come_to("unavailable")
+    assert row.attempts is not None
+    assert row.attempts <= 4 * 12, "each attempt tries at most four times (RG-061, PL-335)"
+
+
+async def test_pl_331_a_registry_that_asks_for_patience_gets_it(come_to):
+    row = await come_to("limited")
+    assert int(row.note.split()[0]) <= 3 * 4, "what was under way in each process, and no more"
+
+
+async def test_pl_330_a_registry_that_tears_its_answers(come_to):
+    await come_to("cut")
+
+
+async def test_pl_302_a_registry_that_answers_slowly(come_to):
+    await come_to("slow")
+
+
+async def test_pl_850_credentials_do_not_follow_a_redirect(come_to):
+    row = await come_to("redirecting")
+    assert row.note.startswith("0 "), row.note
+
+
+async def test_pl_854_a_realm_on_a_forbidden_address_is_not_asked(come_to):
+    row = await come_to("realm")
+    assert row.note.startswith("refused-address; "), row.note
+    assert row.registry_requests <= 3 * 12 * 2

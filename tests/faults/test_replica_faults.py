@@ -1,0 +1,220 @@
+"""PL-301, PL-530: replicas killed, paused and started under load. A pod waits for none of them for long."""
+
+import asyncio
+import base64
+import json
+import time
+from statistics import median
+
+from fault_proxy import Delay, Seen
+from placement_cluster import decision, pod
+
+from polyarch.kube.errors import ApiError
+from polyarch.kube.resources import PODS, SECRETS
+from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET
+from polyarch.sandbox.state import NAMESPACE
+
+STALL = 2.0
+"""What is promised (PL-530), on a machine that is not busy with anything else."""
+BUSY = 3.0
+"""So many times longer may it take where other programs use the processors."""
+
+
+async def test_pl_530_without_a_fault_the_standby_costs_nothing(faults, told):
+    images = await faults.seed("steady", 8)
+    async with faults.crowd() as crowd:
+        await crowd.create(images, 200)
+        await crowd.released(seconds=60)
+        row = told(await crowd.row("no fault", registry=[faults.hosts["steady"]]))
+    assert row.sound, row
+    assert row.released == row.pods
+    assert row.refused_patches <= 0.05 * row.pods, "1 % where the leader is not kept from working for a second"
+    assert row.registry_requests <= 2 * len(images)
+
+
+async def test_pl_530_the_leader_is_killed_with_300_of_1000_pods_released(faults, told):
+    images = await faults.seed("steady", 40)
+    async with faults.crowd() as crowd:
+        leader = await faults.fleet.leader()
+        creating = asyncio.create_task(crowd.create(images, 1000))
+        await crowd.released(300, seconds=60)
+        released = len(crowd.released_at)
+        await leader.kill()
+        killed_at = asyncio.get_running_loop().time()
+        await creating
+        await crowd.released(seconds=60)
+        note = f"killed at {released}; afterwards at most {crowd.stall(since=killed_at)} s without a release"
+        row = told(await crowd.row("leader killed (SIGKILL)", registry=[faults.hosts["steady"]], note=note))
+    assert row.sound, row
+    assert row.released == row.pods
+    assert row.stall <= STALL * BUSY, note
+    assert row.registry_requests <= 2 * len(images)
+
+
+async def test_pl_530_with_warm_images_nobody_notices(faults, told):
+    """Placed at admission: the controller is not on the way."""
+    images = await faults.seed("steady", 8)
+    async with faults.crowd("") as crowd:
+        await crowd.create(images, 16)
+        await crowd.released(seconds=60)
+        first = set(crowd.expected)
+        leader = await faults.fleet.leader()
+        await leader.kill()
+        await crowd.create(images, 200)
+        await crowd.released(seconds=60)
+        inline = {name for name, each in (await crowd.pods()).items() if decision(each)["by"] == "admission"}
+        waited = (set(crowd.expected) - first) & crowd.gated_at.keys()
+        row = told(await crowd.row("leader killed, warm images", note=f"{len(inline)} placed at admission"))
+    assert row.sound, row
+    assert not waited
+    assert row.missed == 0
+
+
+async def test_pl_530_the_leader_is_paused_for_40_s_and_goes_on(faults, told):
+    """Whoever was stopped does not know it: what it then writes must be as good as never written."""
+    images = await faults.seed("steady", 20)
+    async with faults.crowd() as crowd:
+        paused = await faults.fleet.leader()
+        creating = asyncio.create_task(crowd.create(images, 200))
+        await crowd.released(60, seconds=60)
+        paused.pause()
+        try:
+            await creating
+            await asyncio.sleep(20)
+            await crowd.create(images, 100)
+            await asyncio.sleep(18)
+        finally:
+            paused.go_on()
+        await crowd.create(images, 100)
+        await crowd.released(seconds=60)
+        await asyncio.sleep(2)
+        leading = [each for each in faults.fleet.controllers if await each.metric(LEADS)]
+        row = told(await crowd.row("leader paused 40 s (SIGSTOP)", registry=[faults.hosts["steady"]]))
+    assert row.sound, row
+    assert row.released == row.pods
+    assert row.stall <= STALL * BUSY
+    assert len(leading) == 1
+    assert leading != [paused], "the standby took the Lease when it had run out"
+
+
+LEADS = 'polyarch_leader{lease="ppc-controllers-208d7abd.multiarch.openshift.io"}'
+
+
+async def test_pl_530_a_webhook_replica_is_killed_and_another_rolled_out(faults, told):
+    """With ``failurePolicy: Ignore`` only what a killed replica had in hand is created unseen, with SIGTERM nothing."""
+    await faults.fleet.ensure(webhooks=2)
+    images = await faults.seed("steady", 8)
+    in_flight = 16
+    async with faults.crowd() as crowd:
+        creating = asyncio.create_task(crowd.create(images, 300, in_flight=in_flight))
+        await crowd.released(60, seconds=60)
+        killed, ended = faults.fleet.webhooks[:2]
+        await killed.kill()
+        await faults.fleet.ensure(webhooks=2)
+        await creating
+        await crowd.released(seconds=60)
+        row = told(await crowd.row("webhook replica killed (SIGKILL)"))
+    assert row.sound, row
+    assert row.released == row.pods
+    assert row.missed <= in_flight
+    async with faults.crowd() as crowd:
+        creating = asyncio.create_task(crowd.create(images, 300, in_flight=in_flight))
+        await crowd.released(60, seconds=60)
+        await ended.end()
+        await creating
+        await crowd.released(seconds=60)
+        gentle = await crowd.row("webhook replica ended (SIGTERM)")
+    faults.fleet.balance()
+    assert gentle.sound, gentle
+    assert gentle.missed == 0
+
+
+async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults, told):
+    """New replicas see gated pods before they know the global pull secret and decide nothing until they do (PL-301)."""
+    images = await faults.seed("private", 4, private=True, users={"robot": "marker-7d1f"})
+    host = faults.hosts["private"]
+    authentication = base64.b64encode(b"robot:marker-7d1f").decode()
+    secret = json.dumps(
+        {"auths": {"private.faults.test": {"auth": authentication}, host.address: {"auth": authentication}}}
+    )
+    await faults.client.create(
+        SECRETS,
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": GLOBAL_PULL_SECRET},
+            "type": "kubernetes.io/dockerconfigjson",
+            "data": {".dockerconfigjson": base64.b64encode(secret.encode()).decode()},
+        },
+        namespace=NAMESPACE,
+    )
+
+    def global_secret(seen: Seen) -> bool:
+        return seen.path.endswith(f"/namespaces/{NAMESPACE}/secrets")
+
+    try:
+        async with faults.crowd("short") as crowd:
+            creating = asyncio.create_task(crowd.create(images, 150))
+            await crowd.released(40, seconds=60)
+            late = faults.api.inject(global_secret, Delay(8.0))
+            for replica in faults.fleet.controllers:
+                await replica.kill()
+            fresh = [await faults.fleet.start(CONTROLLER) for _ in range(2)]
+            assert not any([await each.is_ready() for each in fresh]), "PL-301: not before everything is known"
+            await creating
+            await crowd.released(seconds=60)
+            faults.api.withdraw(late)
+            row = told(await crowd.row("leaders killed, images behind the global secret", registry=[host]))
+        assert late.hits
+        assert row.sound, row
+        assert row.released == row.pods
+        assert "marker-7d1f" not in faults.fleet.logs(), "PL-850"
+        assert authentication not in faults.fleet.logs(), "PL-850"
+    finally:
+        await faults.client.delete(SECRETS, GLOBAL_PULL_SECRET, namespace=NAMESPACE)
+
+
+async def test_pl_109_400_dry_runs_by_one_user_disturb_nobody(faults, told):
+    """Of images whose registry takes requests and never answers, so each could use up the whole budget."""
+    images = await faults.seed("steady", 4)
+    host = faults.hosts["silent"]
+
+    async def timed(crowd, count: int) -> float:
+        seconds = []
+        for _ in range(count):
+            began = time.monotonic()
+            await crowd.create(images, 1)
+            seconds.append(time.monotonic() - began)
+        return median(seconds)
+
+    async with faults.crowd("") as others, faults.crowd("") as own:
+        await timed(others, len(images))  # from now on these images are known
+        alone = await timed(others, 30)
+        answered = 0
+        queue = iter(range(400))
+
+        async def dry_runs() -> None:
+            nonlocal answered
+            for number in queue:
+                document = pod(f"silent.faults.test/dry-{number}:1", name=f"dry-{number}")
+                try:
+                    await own.client.create(PODS, document, namespace=own.namespace, dry_run=True)
+                    answered += 1
+                except ApiError as error:
+                    if error.status not in (429, 504):
+                        raise
+
+        async with host.silent(), asyncio.TaskGroup() as tasks:
+            for _ in range(32):
+                tasks.create_task(dry_runs())
+            meanwhile = await timed(others, 30)
+        await others.released(seconds=60)
+        note = f"create p50 {alone * 1000:.0f} ms alone, {meanwhile * 1000:.0f} ms meanwhile; {answered} answered"
+        row = told(await others.row("400 dry runs by one user", registry=[host], note=note))
+        left = await own.pods()
+    assert row.sound, row
+    assert row.released == row.pods
+    assert row.missed == 0
+    assert answered == 400
+    assert not left
+    assert meanwhile <= 2 * alone + 0.25, note
