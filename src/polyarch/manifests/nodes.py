@@ -199,8 +199,10 @@ def _composed(source: SourceText, chunk: str, start: int) -> list[Node]:
         offset = start + (int(mark.index) if mark is not None else 0)
         words = ": ".join(part for part in (error.context, error.problem) if part)
     except yaml.reader.ReaderError as error:
-        offset = start + int(error.position)
-        words = f"unacceptable character U+{ord(error.character):04X}"
+        # The C reader gives the character as a number and its position in bytes.
+        character = error.character if isinstance(error.character, str) else chr(error.character)
+        offset = start + max(chunk.find(character), 0)
+        words = f"unacceptable character U+{ord(character):04X}"
     except yaml.YAMLError as error:
         offset, words = start, str(error)
     line, column = source.place(offset)
