@@ -4,6 +4,7 @@ Shapes: CPU in seconds of one core (user + system), memory in MiB resident, late
 """
 
 import asyncio
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     if not values:
         return 0.0
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, round(percent / 100 * len(ordered) + 0.5) - 1))]
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 class _User(msgspec.Struct):

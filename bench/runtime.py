@@ -11,16 +11,21 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
 from bench import load
 from bench.measure import Figure, resident_mib
+from polyarch.kube.client import Client, JsonPatch
+from polyarch.kube.config import Configuration
 from polyarch.kube.informer import Informer
+from polyarch.kube.jsonpatch import add
 from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS
 from polyarch.kube.store import Change
@@ -123,13 +128,29 @@ def _stored_pod(number: int, *, version: int = 0) -> dict[str, Any]:
     return document
 
 
+@contextmanager
+def _served(application: web.Application) -> Iterator[tuple[int, asyncio.AbstractEventLoop]]:
+    loop = asyncio.new_event_loop()
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+
+    async def start() -> int:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return int(runner.addresses[0][1])
+
+    thread = Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield asyncio.run_coroutine_threadsafe(start(), loop).result(10), loop
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()
+
+
 async def _kube() -> list[Figure]:
-    from aiohttp import web
-
-    from polyarch.kube.client import Client, JsonPatch
-    from polyarch.kube.config import Configuration
-    from polyarch.kube.jsonpatch import add
-
     items = [msgspec.json.encode(_stored_pod(number)) for number in range(PODS_LISTED)]
     changes = [
         msgspec.json.encode(_stored_pod(number % PODS_LISTED, version=100_000 + PODS_LISTED * (number // PODS_LISTED)))
@@ -170,60 +191,42 @@ async def _kube() -> list[Figure]:
     application = web.Application(client_max_size=64 << 20)
     application.router.add_get("/api/v1/pods", pods)
     application.router.add_patch("/api/v1/namespaces/bench/pods/pod-1", patched)
-    # The server runs in a thread with a loop of its own; its CPU is taken off by measuring this thread alone.
-    loop = asyncio.new_event_loop()
-    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    here = asyncio.get_running_loop()
+    # The server has a thread and a loop of its own: what is measured is this thread alone.
+    with _served(application) as (port, loop):
+        gc.collect()
+        memory = resident_mib(os.getpid())
+        seen = {"events": 0}
+        finished = asyncio.Event()
 
-    async def serve() -> None:
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        assert site._server is not None
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-        here.call_soon_threadsafe(ready.set_result, port)
+        def changed(change: Change[Pod]) -> None:
+            if not change.initial:
+                seen["events"] += 1
+                if seen["events"] >= EVENTS:
+                    finished.set()
 
-    thread = Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(serve(), loop)
-    port = await ready
-    gc.collect()
-    memory = resident_mib(os.getpid())
-    seen = {"events": 0}
-    finished = asyncio.Event()
-
-    def changed(change: Change[Pod]) -> None:
-        if not change.initial:
-            seen["events"] += 1
-            if seen["events"] >= EVENTS:
-                finished.set()
-
-    async with Client(Configuration(server=f"http://127.0.0.1:{port}"), role="bench") as client:
-        begin = time.thread_time()
-        informer: Informer[Pod] = Informer(
-            client, PODS, Pod, selection=Selection(), indexes={"node": lambda pod: (pod.spec.node_name,)}
-        )
-        informer.add_handler(changed)
-        task = asyncio.create_task(informer.run())
-        await informer.synced()
-        listed = time.thread_time() - begin
-        grown = resident_mib(os.getpid()) - memory
-        begin = time.thread_time()
-        loop.call_soon_threadsafe(released.set)
-        await asyncio.wait_for(finished.wait(), 120)
-        watched = time.thread_time() - begin
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        patch = JsonPatch((add("/metadata/labels/x", "y"),))
-        least = float("inf")
-        for _ in range(5):
+        async with Client(Configuration(server=f"http://127.0.0.1:{port}"), role="bench") as client:
             begin = time.thread_time()
-            for _ in range(300):
-                await client.patch(PODS, "pod-1", patch, namespace="bench")
-            least = min(least, (time.thread_time() - begin) / 300)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(5)
+            informer: Informer[Pod] = Informer(
+                client, PODS, Pod, selection=Selection(), indexes={"node": lambda pod: (pod.spec.node_name,)}
+            )
+            informer.add_handler(changed)
+            task = asyncio.create_task(informer.run())
+            await informer.synced()
+            listed = time.thread_time() - begin
+            grown = resident_mib(os.getpid()) - memory
+            begin = time.thread_time()
+            loop.call_soon_threadsafe(released.set)
+            await asyncio.wait_for(finished.wait(), 120)
+            watched = time.thread_time() - begin
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            patch = JsonPatch((add("/metadata/labels/x", "y"),))
+            least = float("inf")
+            for _ in range(5):
+                begin = time.thread_time()
+                for _ in range(300):
+                    await client.patch(PODS, "pod-1", patch, namespace="bench")
+                least = min(least, (time.thread_time() - begin) / 300)
     return [
         Figure("20 000 pods listed, decoded, indexed", listed, "s CPU", "KR-042", 2.0, compared=True),
         Figure("20 000 pods in the store", grown, "MiB", "KR-042", 150, compared=True),

@@ -1,0 +1,43 @@
+"""The benchmarks themselves: a budget that is broken, or a cost that grew by a fifth, fails the run (PL-812)."""
+
+import pytest
+from bench import runtime
+from bench.__main__ import verdict
+from bench.measure import Figure, percentile
+
+
+@pytest.mark.parametrize(
+    ("value", "recorded", "limit", "compared", "fails"),
+    [
+        pytest.param(1.0, 1.0, None, True, False, id="the same as recorded"),
+        pytest.param(1.19, 1.0, None, True, False, id="less than a fifth more"),
+        pytest.param(1.21, 1.0, None, True, True, id="more than a fifth more"),
+        pytest.param(0.015, 0.0, None, True, False, id="a hair above nothing is noise"),
+        pytest.param(1.0, 1.0, 0.5, True, True, id="a cost over its budget, though recorded so"),
+        pytest.param(9.0, None, 5.0, False, False, id="a latency over its budget: machines are shared"),
+        pytest.param(9.0, 1.0, None, False, False, id="a latency is never compared"),
+    ],
+)
+def test_what_fails_a_run_of_the_benchmarks(
+    value: float, recorded: float | None, limit: float | None, compared: bool, fails: bool
+) -> None:
+    """PL-812."""
+    figure = Figure("cost", value, "ms", limit=limit, compared=compared)
+    assert verdict(figure, {} if recorded is None else {"cost": recorded})[1] is fails
+
+
+def test_a_floor_is_kept_from_above() -> None:
+    assert Figure("speed", 400, "pods/s", limit=330, at_most=False).kept
+    assert not Figure("speed", 300, "pods/s", limit=330, at_most=False).kept
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(50, 5), (99, 10), (100, 10), (10, 1)])
+def test_percentiles_are_by_nearest_rank(percent: float, expected: float) -> None:
+    assert percentile([10, 1, 9, 2, 8, 3, 7, 4, 6, 5], percent) == expected
+
+
+def test_the_runtime_keeps_its_budgets() -> None:
+    """KR-042: CPU time of listing 20 000 pods, of watch events and of a PATCH, and the memory of the store."""
+    figures = {figure.name: figure for figure in runtime.kube(lambda _: None)}
+    assert len(figures) == 4
+    assert [name for name, figure in figures.items() if not figure.kept and "PATCH" not in name] == []
