@@ -11,15 +11,22 @@ import polyarch.oci
 
 PURE = (
     "answers",
+    "archive",
     "auth",
     "documents",
+    "elf",
     "hosts_toml",
+    "index",
     "inspection",
     "mirror_objects",
     "mirrors",
+    "policy",
+    "program",
     "reading",
+    "recipe",
     "reference",
     "registries_conf",
+    "shortnames",
     "toml_files",
     "tree",
 )
