@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from polyarch.manifests.bundle.service_version import LabelEntry, ServiceVersion
+from polyarch.manifests.bundle.service_version import KIND, LabelEntry, ServiceVersion
+from polyarch.manifests.scan import Scan
 from polyarch.manifests.sets import meant_architecture, meant_system
 from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS, NodePlatform, PlatformSet
 
@@ -103,6 +104,16 @@ class BundleLabels:
 def labels_of(service_version: ServiceVersion) -> BundleLabels:
     """Keys are compared whole: the prefix stands at the beginning, and the rest is the name (MF-074)."""
     return BundleLabels(*(_axis_labels(axis, service_version.labels) for axis in (ARCHITECTURES, SYSTEMS)))
+
+
+def promised_architectures(scan: Scan) -> tuple[str, ...]:
+    """What the ClusterServiceVersions of a file label, defaults left out: what MA302 compares builds with."""
+    found: dict[str, None] = {}
+    for subject in scan.objects:
+        if subject.kind == KIND:
+            labels = labels_of(ServiceVersion.of(subject, ())).architectures
+            found |= dict.fromkeys(labels.promised if labels.entries else ())
+    return tuple(found)
 
 
 def _axis_labels(axis: Axis, entries: Iterable[LabelEntry]) -> AxisLabels:

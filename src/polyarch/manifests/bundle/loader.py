@@ -81,6 +81,14 @@ def load(tree: BundleTree) -> Bundle:
     return Bundle(ServiceVersion.of(subject, inside.pod_specs), tuple(scans))
 
 
+def candidates(tree: BundleTree) -> tuple[str, ...]:
+    """The directories that a caller has to look at before :func:`manifests_directory` can choose; of a tree that has
+    only its annotations.
+    """
+    named = _annotations(tree).get(MANIFESTS_KEY)
+    return ("manifests", *((posixpath.normpath(named),) if named else ()))
+
+
 def manifests_directory(tree: BundleTree) -> str:
     """Where the manifests are, relative to the root; empty for the root itself."""
     annotations = _annotations(tree)
@@ -90,8 +98,9 @@ def manifests_directory(tree: BundleTree) -> str:
     named = annotations.get(MANIFESTS_KEY)
     if named is None:
         return "manifests" if _is_directory(tree, "manifests") else ""
-    directory = posixpath.normpath(named).removeprefix(".") if named else ""
-    if directory.startswith((".", "/")):
+    directory = posixpath.normpath(named) if named else "."
+    directory = "" if directory == "." else directory
+    if directory.startswith(("..", "/")):
         raise BundleNotValid(f"{tree.path(ANNOTATIONS)}: {MANIFESTS_KEY} is {named!r}, which is outside the bundle")
     if directory and not _is_directory(tree, directory):
         raise BundleNotValid(f"{tree.path(ANNOTATIONS)}: {MANIFESTS_KEY} is {named!r}, and there is no such directory")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from polyarch.manifests.bundle.loader import Bundle
 from polyarch.manifests.bundle.service_version import ServiceVersion
 from polyarch.manifests.lint import overrides
-from polyarch.manifests.lint.csv_images import images_to_resolve
 from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule, Problem, lint
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.overrides import Deployment
+from polyarch.manifests.lint.wanted import wanted
 from polyarch.manifests.nodes import find, item, text_of, value
 from polyarch.manifests.podspecs import PodSpec
 from polyarch.manifests.scan import Scan
@@ -35,10 +35,9 @@ class BundleImageAnswer:
     inspection: Inspection
 
 
-def images(bundle: Bundle) -> tuple[str, ...]:
+def images(bundle: Bundle, options: LintOptions = LintOptions()) -> tuple[str, ...]:  # noqa: B008 - frozen
     """The texts to resolve before :func:`validate`, once each, in the order of the manifests."""
-    pods = (use.resolved_text for scan in bundle.scans for pod_spec in scan.pod_specs for use in pod_spec.images)
-    return tuple(dict.fromkeys((*filter(None, pods), *images_to_resolve(bundle.service_version))))
+    return tuple(dict.fromkeys(text for scan in bundle.scans for text in wanted(scan, options)))
 
 
 def validate(

@@ -128,8 +128,11 @@ def _unused(bundle: BundleFacts) -> Iterator[Draft]:
 
 
 def _identity(bundle: BundleFacts, text: str) -> str:
+    """The same for every spelling of an image; a digest says it all, whatever tag stands before it."""
     reference = bundle.facts.answers.of(text).reference
-    return reference.canonical if reference is not None else text
+    if reference is None:
+        return text
+    return f"{reference.name}@{reference.digest}" if reference.digest else reference.canonical
 
 
 # MA207 ----------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
+from polyarch.manifests.lint.csv_images import images_to_resolve
 from polyarch.manifests.lint.engine import selected
 from polyarch.manifests.lint.environment import passed_images
 from polyarch.manifests.lint.options import LintOptions
@@ -25,6 +27,10 @@ def _wanted(scan: Scan, options: LintOptions) -> Iterator[str]:
         yield from (use.resolved_text for use in pod_spec.images if use.resolved_text)
         if passed:
             yield from (image.text for image in passed_images(pod_spec))
+    for subject in scan.objects:
+        if subject.kind == KIND:
+            own = (pod_spec for pod_spec in scan.pod_specs if pod_spec.object is subject)
+            yield from images_to_resolve(ServiceVersion.of(subject, own))
 
 
 def wanted_indexes(images: Iterable[str]) -> dict[str, str]:
