@@ -51,6 +51,10 @@ STANDBY_WAIT: Final = 1.0
 STANDBY_SPREAD: Final = 1.0
 STANDBY_GRACE: Final = 0.5
 """How long a standby that waited for an image leaves the leader, who had the same answer, to write it."""
+STANDBY_QUIET: Final = 1.0
+"""A standby writes once it has seen nobody else release a pod for so long,"""
+STANDBY_PATIENCE: Final = 5.0
+"""and a pod that is gated for longer in any case."""
 CONFIRMED_IN: Final = 1.1
 """When to look again at what a new leader asks for once more; the attempts begin within a second."""
 TAG_TTL: Final = 600.0
@@ -103,7 +107,7 @@ class PodController:
         self._is_leading = is_leading
         self._tag_ttl = tag_ttl
         self._uniform = uniform
-        self._leading_since = float("-inf")
+        self._leading_since = self._others_released_at = float("-inf")
         self._memories: dict[Key, GatedPod] = {}
         self._causes = Causes()
         facts.on_change(self.facts_changed)
@@ -186,9 +190,8 @@ class PodController:
         if decision.outcome is Outcome.PLACED:
             if not leading and (case.rule is not None or decision.unresolved):
                 return Done()
-            if not leading and memory.parked:
-                memory.parked = False
-                return After(STANDBY_GRACE * (1.0 + self._uniform()))
+            if not leading and (rest := self._left_to_others(memory, now)) > 0:
+                return After(rest)
             return await self._place(key, case, decision, memory, credentials)
         memory.parked = True
         self._waiting.park(key, (want._replace(held=decision.outcome is Outcome.HELD) for want in wants))
@@ -196,6 +199,13 @@ class PodController:
             return Done()
         kept = await self._keep(key, case, decision, memory, credentials, now)
         return After(CONFIRMED_IN) if self._are_old(wants) else kept
+
+    def _left_to_others(self, memory: GatedPod, now: float) -> float:
+        """Seconds for which a standby leaves a pod to others: a leader that is merely busy needs no second writer."""
+        if memory.parked:
+            memory.parked = False
+            return STANDBY_GRACE * (1.0 + self._uniform())
+        return min(self._others_released_at + STANDBY_QUIET, memory.seen_at + STANDBY_PATIENCE) - now
 
     def _are_old(self, wants: Iterable[Want]) -> bool:
         """Whether a failure among these is from before this process led: nobody gives up because of it (PL-301)."""
@@ -230,7 +240,9 @@ class PodController:
 
     def _forget(self, key: Key) -> None:
         self._waiting.leave(key)
-        self._memories.pop(key, None)
+        memory = self._memories.pop(key, None)
+        if memory is not None and (not memory.written_from or memory.moved_on_at is not None):
+            self._others_released_at = self._clock.monotonic()
 
     def _facts_for(self, namespace: str, memory: GatedPod, now: float) -> PodFacts | None:
         """The facts for this pod; None while some that exist are not known yet (PL-301)."""

@@ -913,6 +913,31 @@ async def test_a_standby_that_waited_for_an_image_lets_the_leader_write(worlds):
     assert world.api.architectures(key) == ["amd64"]
 
 
+async def test_a_standby_leaves_pods_to_a_leader_that_is_busy_releasing_others(worlds):
+    """PL-530: at most 1 % more PATCHes; and who is gated for long is helped all the same."""
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    others = [await world.create("app:1", name=f"other-{number}") for number in range(10)]
+    await world.run(0.9)
+    key = await world.create("app:1", name="mine")
+    for other in others:
+        world.api.delete(other)
+        await world.run(0.35)
+    assert world.api.is_gated(key)
+    await world.run(1.1)
+    assert world.api.architectures(key) == ["amd64"]
+
+    late = await world.create("app:1", name="late")
+    for number in range(14):
+        other = await world.create("app:1", name=f"more-{number}")
+        world.api.delete(other)
+        await world.run(0.35)
+    assert world.api.is_gated(late)
+    world.api.delete(await world.create("app:1", name="last"))
+    await world.run(0.2)
+    assert world.api.architectures(late) == ["amd64"], "after 5 s"
+
+
 async def test_a_standby_that_is_refused_leaves_insisting_to_the_leader(worlds):
     """PL-305, PL-530."""
     world = worlds(leading=False)
