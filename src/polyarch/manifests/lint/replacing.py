@@ -5,8 +5,8 @@ Pure.
 
 from polyarch.manifests import sets
 from polyarch.manifests.lint.facts import PodFacts, Refused
-from polyarch.manifests.lint.terms import groups, restrict
-from polyarch.manifests.podspecs import Expression, SelectorEntry
+from polyarch.manifests.lint.terms import non_empty, restrict
+from polyarch.manifests.podspecs import Expression, SelectorEntry, Term
 from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation, apply, read
 
 
@@ -23,22 +23,30 @@ def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
     if not usable:
         raise Refused("the system that its node selector asks for is none that all images support")
     operations: list[TreeOperation] = []
+    for term in non_empty(facts):
+        systems = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
+        possible = [each for each in usable if all(sets.holds(clause, each) for clause in systems)]
+        wanted = sorted({each.architecture for each in possible or usable})
+        for clause in term.expressions:
+            if clause.key in sets.ARCHITECTURE_KEYS and clause.operator == "In":
+                operations += _values(clause, wanted)
     entries = facts.selector_architectures
     architectures = sorted({each.architecture for each in usable})
-    if entries and len(architectures) == 1 and len(groups(usable)) == 1:
+    if entries and len(architectures) == 1:
         operations += [Replace(entry.pointer, architectures[0]) for entry in entries]
     elif entries:
-        operations += restrict(facts, selector=others)
+        operations += restrict(facts, only=_says_nothing_of_architectures, selector=others)
         operations += without_entries(facts, entries)
-    for clause in facts.architecture_expressions:
-        if clause.operator == "In":
-            operations += _values(clause, architectures)
     after = apply(facts.pod_spec.document.value, operations)
     then = sets.constraints_of(read(after, facts.pod_spec.pointer))
     admitted = sets.admitted(then, facts.target.considered)
     if not operations or not admitted & usable:
         raise Refused("what it excludes or asks for besides architectures leaves nothing that all images support")
     return tuple(operations)
+
+
+def _says_nothing_of_architectures(term: Term) -> bool:
+    return not any(map(sets.is_architecture_constraint, term.expressions))
 
 
 def without_entries(facts: PodFacts, entries: tuple[SelectorEntry, ...]) -> list[TreeOperation]:
