@@ -1,0 +1,180 @@
+"""Files of a command: which ones its arguments mean, reading them, and writing one so that nothing is half written.
+
+Paths are shown as they were given, without ``./``, so that a terminal can open them. Symbolic links lead nowhere
+outside of the given paths (MF-093), and a file that changed since it was read is left alone (MF-066).
+"""
+
+import glob
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from polyarch.cli.errors import CouldNotComplete, UsageError
+
+STDIN = "<stdin>"
+SKIPPED = frozenset({"node_modules", "vendor"})
+"""Directories of other people's files; hidden ones are skipped too (MF-010)."""
+YAML_ENDINGS = (".yaml", ".yml", ".json")
+SOURCE_NAMES = ("Dockerfile", "Containerfile", "Makefile", "GNUmakefile")
+SOURCE_ENDINGS = (".go", ".mk", ".dockerfile", ".containerfile")
+WORKFLOWS = ".github"
+KUSTOMIZATION = "Kustomization"
+
+
+class Given(NamedTuple):
+    """The files that arguments mean, and the directories that links may not leave."""
+
+    files: tuple[str, ...]
+    roots: tuple[Path, ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    """Directories that could not be listed, and why."""
+
+
+def is_source(path: str) -> bool:
+    """A file that builds images or makes objects, for MA3xx."""
+    name = path.rpartition("/")[2]
+    return name.startswith(SOURCE_NAMES) or name.lower().endswith(SOURCE_ENDINGS)
+
+
+def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources: bool = False) -> Given:
+    """Every file once, sorted within each argument; ``-`` is standard input.
+
+    ``UsageError`` for a named path that does not exist; a pattern that matches nothing means nothing.
+    """
+    found: dict[str, None] = {}
+    roots: list[Path] = []
+    unreadable: list[tuple[str, str]] = []
+    for argument in arguments:
+        if argument == "-":
+            found[STDIN] = None
+            continue
+        for path in _expanded(argument):
+            if path.is_dir():
+                roots.append(path.resolve())
+                found.update(dict.fromkeys(map(str, _walk(path, ignore, unreadable, sources=sources))))
+            else:
+                roots.append(path.parent.resolve() / path.name)
+                found[str(path)] = None
+    files = _once(path for path in found if not _is_ignored(path, ignore))
+    return Given(tuple(files), tuple(roots), tuple(unreadable))
+
+
+def read_file(path: str) -> bytes:
+    """Raises OSError; standard input is read to its end."""
+    if path == STDIN:
+        return sys.stdin.buffer.read()
+    return Path(path).read_bytes()
+
+
+def write_file(path: str, data: bytes, *, before: bytes | None = None, roots: Sequence[Path] = ()) -> None:
+    """Put ``data`` where ``path`` is, at once or not at all, with its mode and owner.
+
+    With ``before`` the file must still have that content, and a symbolic link must lead into ``roots``; otherwise
+    ``CouldNotComplete``, and the file stays as it is.
+    """
+    target = Path(path).resolve()
+    if before is not None:
+        if Path(path).is_symlink() and not any(target.is_relative_to(root) for root in roots):
+            raise CouldNotComplete(f"{path}: is a link to {target}, outside of the given paths; name that file itself")
+        if _content(path, target) != before:
+            raise CouldNotComplete(f"{path}: has changed since it was read and was left as it is; run again")
+    try:
+        _replace(target, data)
+    except OSError as error:
+        raise CouldNotComplete(f"{path}: {error.strerror}; the file is as it was") from None
+
+
+def _content(path: str, target: Path) -> bytes:
+    try:
+        return target.read_bytes()
+    except OSError as error:
+        raise CouldNotComplete(f"{path}: {error.strerror}; nothing was written") from None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            _keep_manners(stream.fileno(), target)
+            os.fsync(stream.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink()
+        raise
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _keep_manners(handle: int, target: Path) -> None:
+    """Mode and owner of the file that is replaced; what a new file would have if there is none."""
+    try:
+        old = target.stat()
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        os.fchmod(handle, 0o666 & ~mask)
+        return
+    new = os.fstat(handle)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.fchown(handle, old.st_uid, old.st_gid)
+    os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+def _expanded(argument: str) -> list[Path]:
+    path = Path(argument)
+    if path.exists():
+        return [path]
+    if glob.has_magic(argument):
+        anchor = Path(path.anchor)
+        return sorted(anchor.glob(str(path.relative_to(anchor))))
+    raise UsageError(f"{argument}: there is no such file or directory")
+
+
+def _walk(top: Path, ignore: Sequence[str], unreadable: list[tuple[str, str]], *, sources: bool) -> Iterator[Path]:
+    def note(error: OSError) -> None:
+        unreadable.append((str(Path(error.filename)), error.strerror or str(error)))
+
+    root = top.resolve()
+    for directory, names, files in os.walk(top, onerror=note):
+        here = Path(directory)
+        names[:] = sorted(
+            name
+            for name in names
+            if name not in SKIPPED
+            and (not name.startswith(".") or (sources and name == WORKFLOWS))
+            and not _is_ignored(str(here / name), ignore)
+        )
+        for name in sorted(files):
+            if name.endswith(YAML_ENDINGS) or name == KUSTOMIZATION or (sources and is_source(name)):
+                path = here / name
+                if not path.is_symlink() or path.resolve().is_relative_to(root):
+                    yield path
+
+
+def _once(paths: Iterable[str]) -> Iterator[str]:
+    """A file that several names lead to is read once, by the first of them."""
+    seen: set[str] = set()
+    for path in paths:
+        real = path if path == STDIN else os.path.realpath(path)
+        if real not in seen:
+            seen.add(real)
+            yield path
+
+
+def _is_ignored(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern fits the path, one of its directories, or the name alone."""
+    if not patterns:
+        return False
+    parts = Path(path).parts
+    names = [str(Path(*parts[: depth + 1])) for depth in range(len(parts))]
+    return any(fnmatchcase(candidate, pattern.rstrip("/")) for pattern in patterns for candidate in (*names, parts[-1]))

@@ -1,0 +1,115 @@
+"""A baseline: findings that were there when somebody began to check, and that shall not fail a run (MF-033).
+
+It is JSON with one entry per line, sorted, so that a change of one finding is a change of one line. Only the
+fingerprint counts; rule, object and file are for those who read it.
+
+Pure.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, Span, fingerprint
+
+SCHEMA_VERSION = "polyarch.dev/baseline/v1"
+REASON = "in the baseline"
+NEVER_WRITTEN = frozenset({"MA903", "MA904"})
+"""What says that a run itself has to be looked after."""
+
+
+class InvalidBaseline(ValueError):  # noqa: N818 - the name says what is the matter
+    """A baseline that cannot be used: file and reason."""
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+    """One finding to ignore."""
+
+    file: str
+    rule: str
+    object: str
+    fingerprint: str
+
+
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    schema_version: str
+    findings: tuple[Entry, ...]
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """The entries of a file, with its text for their places."""
+
+    path: str
+    entries: tuple[Entry, ...]
+    text: str = ""
+
+    @classmethod
+    def read(cls, path: str, data: bytes) -> "Baseline":
+        """Raises :class:`InvalidBaseline`."""
+        try:
+            stored = msgspec.json.decode(data, type=_Stored)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidBaseline(f"{path}: {error}; write it with --write-baseline") from None
+        if stored.schema_version != SCHEMA_VERSION:
+            raise InvalidBaseline(
+                f"{path}: schemaVersion is {stored.schema_version!r}, expected {SCHEMA_VERSION!r}; "
+                "write it again with --write-baseline"
+            )
+        return cls(path, stored.findings, data.decode())
+
+    @classmethod
+    def of(cls, path: str, findings: Iterable[Finding]) -> "Baseline":
+        """A baseline with these findings, each fingerprint once."""
+        entries = {
+            finding.fingerprint: Entry(finding.file, finding.rule, str(finding.object), finding.fingerprint)
+            for finding in findings
+            if finding.fingerprint and finding.rule not in NEVER_WRITTEN
+        }
+        return cls(path, tuple(sorted(entries.values())))
+
+    def encode(self) -> bytes:
+        """The text of the file."""
+        lines = [json.dumps(msgspec.to_builtins(entry), ensure_ascii=False) for entry in self.entries]
+        inner = ",\n".join(f"    {line}" for line in lines)
+        body = f"[\n{inner}\n  ]" if lines else "[]"
+        return f'{{\n  "schemaVersion": "{SCHEMA_VERSION}",\n  "findings": {body}\n}}\n'.encode()
+
+    def mark(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings, those of the baseline suppressed; what is suppressed already stays as it is."""
+        known = {entry.fingerprint for entry in self.entries}
+        return [
+            msgspec.structs.replace(finding, suppressed=REASON)
+            if finding.suppressed is None and finding.fingerprint in known
+            else finding
+            for finding in findings
+        ]
+
+    def unmatched(self, findings: Iterable[Finding], *, judged: Callable[[Entry], bool]) -> list[Finding]:
+        """An MA903 for each entry that no finding has; ``judged`` says whether this run could have found it."""
+        there = {finding.fingerprint for finding in findings}
+        lines = self.text.splitlines()
+        return [
+            self._unused(entry, lines) for entry in self.entries if entry.fingerprint not in there and judged(entry)
+        ]
+
+    def _unused(self, entry: Entry, lines: list[str]) -> Finding:
+        number = next((at for at, line in enumerate(lines, start=1) if entry.fingerprint in line), 1)
+        column = (lines[number - 1].find(entry.fingerprint) if lines else 0) + 1
+        width = len(entry.fingerprint)
+        return Finding(
+            rule="MA903",
+            severity=Severity.INFO,
+            message=f"the baseline's {entry.rule} of {entry.object} in {entry.file} is not found any more",
+            hint="remove the entry, or write the baseline again with --write-baseline",
+            file=self.path,
+            span=Span(0, 0, number, max(column, 1), number, max(column, 1) + width),
+            fingerprint=fingerprint(
+                "MA903",
+                entry.fingerprint,
+                subject=NO_OBJECT,
+                file=self.path,
+                document=0,
+                named_path="",
+            ),
+        )

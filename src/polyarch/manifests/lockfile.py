@@ -1,0 +1,146 @@
+"""The lock file: what each tag showed when somebody looked, so that a lost platform is noticed (MF-034).
+
+YAML, sorted by canonical reference. It has the shape of a platforms file, so ``--platforms-file polyarch.lock`` gives
+the answers of that day without a registry. It is written by ``--update-lock`` and by nothing else.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+import msgspec
+from yaml.nodes import MappingNode, Node
+
+from polyarch.manifests.lint.options import Locked
+from polyarch.manifests.nodes import (
+    Document,
+    SyntaxProblem,
+    compose,
+    duplicate_keys,
+    elements,
+    entries,
+    get,
+    is_null,
+    text_of,
+)
+from polyarch.manifests.sets import Answer
+from polyarch.manifests.text import SourceText
+from polyarch.oci.inspection import Status
+from polyarch.oci.reference import InvalidReference, check_digest, parse
+from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
+
+HEADER = "# What the tags showed. Written by polyarch lint --update-lock; do not edit.\n"
+
+
+class InvalidLock(ValueError):  # noqa: N818 - the name says what is the matter
+    """A lock file that cannot be used: file, line, column, what is wrong."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What an update of the lock file changes, by canonical reference."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    lost: Mapping[str, tuple[str, ...]]
+    """The platforms that a changed reference has no more."""
+
+
+def read(source: SourceText) -> dict[str, Locked]:
+    """Raises :class:`InvalidLock`."""
+    try:
+        documents = compose(source)
+    except SyntaxProblem as problem:
+        raise InvalidLock(f"{source.path}:{problem.line}:{problem.column}: {problem.problem}") from None
+    if not documents or is_null(documents[0].root):
+        return {}
+    return _Reader(documents[0]).read()
+
+
+def write(locked: Mapping[str, Locked]) -> str:
+    """The text of the file; the same entries give the same text."""
+    lines = [HEADER, "images:\n" if locked else "images: {}\n"]
+    for reference in sorted(locked):
+        entry = locked[reference]
+        lines += [f"  {_quoted(reference)}:\n", f"    digest: {entry.digest}\n"]
+        platforms = sorted(map(str, entry.platforms))
+        lines.append("    platforms:\n" if platforms else "    platforms: []\n")
+        lines += [f"    - {platform}\n" for platform in platforms]
+    return "".join(lines)
+
+
+def update(old: Mapping[str, Locked], answers: Iterable[Answer]) -> dict[str, Locked]:
+    """The entries for the images of a run: what was resolved by tag; what could not be resolved stays as it was, and
+    what no file names any more goes.
+    """
+    found = {}
+    for answer in answers:
+        if answer.reference is None or answer.reference.digest is not None:
+            continue
+        canonical, inspection = answer.reference.canonical, answer.inspection
+        if inspection is not None and inspection.status is Status.RESOLVED and inspection.digest:
+            found[canonical] = Locked(inspection.digest, tuple(sorted(inspection.node_platforms)))
+        elif canonical in old:
+            found[canonical] = old[canonical]
+    return found
+
+
+def difference(old: Mapping[str, Locked], new: Mapping[str, Locked]) -> Difference:
+    """What became of each entry."""
+    changed = tuple(name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])
+    gone = {name: sorted(set(old[name].platforms) - set(new[name].platforms)) for name in changed}
+    return Difference(
+        added=tuple(sorted(new.keys() - old.keys())),
+        removed=tuple(sorted(old.keys() - new.keys())),
+        changed=changed,
+        lost={name: tuple(map(str, platforms)) for name, platforms in gone.items() if platforms},
+    )
+
+
+def _quoted(reference: str) -> str:
+    # A reference is plain YAML as it stands: it begins with a letter or digit and its colons have no space behind.
+    return f'"{reference}"' if reference.startswith("[") else reference
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def fail(self, node: Node, problem: str) -> NoReturn:
+        source = self.document.source
+        line, column = source.place(self.document.start(node))
+        raise InvalidLock(f"{source.path}:{line}:{column}: {problem}; write it again with --update-lock")
+
+    def read(self) -> dict[str, Locked]:
+        root = self.document.root
+        images = get(root, "images")
+        if not isinstance(root, MappingNode) or images is None:
+            self.fail(root, "a lock file has its entries below images")
+        if is_null(images):
+            return {}
+        if not isinstance(images, MappingNode):
+            self.fail(images, "images is a mapping from references to entries")
+        for key, repeated in duplicate_keys(images):
+            self.fail(repeated, f"{key} stands twice")
+        found = {}
+        for key, key_node, entry in entries(images):
+            try:
+                reference = parse(key)
+            except InvalidReference as error:
+                self.fail(key_node, str(error))
+            found[reference.canonical] = self.entry(key, entry)
+        return found
+
+    def entry(self, key: str, node: Node) -> Locked:
+        digest = text_of(get(node, "digest")) or ""
+        problem = check_digest(digest)
+        if problem:
+            self.fail(node, f"{key}: digest: {problem}")
+        platforms: list[NodePlatform] = []
+        for element in elements(get(node, "platforms")):
+            try:
+                platforms.append(Platform.parse(text_of(element) or "").node)
+            except InvalidPlatform as error:
+                self.fail(element, f"{key}: {error}")
+        return Locked(digest, tuple(sorted(platforms)))

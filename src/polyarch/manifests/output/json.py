@@ -1,0 +1,74 @@
+"""For programs: the document ``polyarch.dev/lint/v1`` (MF-043). Keys are never left out; new ones may come."""
+
+from typing import Any
+
+import msgspec
+
+from polyarch.manifests.finding import Finding
+from polyarch.manifests.report import ImageAnswer, Report
+
+SCHEMA_VERSION = "polyarch.dev/lint/v1"
+
+
+def render(report: Report) -> str:
+    return msgspec.json.format(msgspec.json.encode(document(report)), indent=2).decode() + "\n"
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The document as values."""
+    found: dict[str, Any] = {
+        "schemaVersion": SCHEMA_VERSION,
+        "summary": msgspec.to_builtins(report.summary),
+        "findings": [_finding(finding) for finding in report.findings],
+    }
+    if report.show_suppressed:
+        found["suppressed"] = [{**_finding(finding), "suppressed": finding.suppressed} for finding in report.suppressed]
+    found["images"] = {image.image: _image(image) for image in report.images}
+    found["incomplete"] = [{"file": gap.file, "image": gap.image, "message": gap.message} for gap in report.incomplete]
+    return found
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    span, subject, platforms = finding.span, finding.object, finding.platforms
+    return {
+        "rule": finding.rule,
+        "sub": finding.sub,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "hint": finding.hint,
+        "file": finding.file,
+        "line": span.line,
+        "column": span.column,
+        "endLine": span.end_line,
+        "endColumn": span.end_column,
+        "object": {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+        },
+        "path": finding.path,
+        "images": finding.images,
+        "platforms": {
+            "admitted": platforms.admitted,
+            "supported": platforms.supported,
+            "excess": platforms.excess,
+            "missing": platforms.missing,
+        },
+        "fixable": finding.fixable,
+        "fingerprint": finding.fingerprint,
+        "origin": finding.origin,
+        "upstream": finding.upstream,
+    }
+
+
+def _image(image: ImageAnswer) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "status": image.status,
+        "digest": image.digest,
+        "platforms": image.platforms,
+        "error": None,
+    }
+    if image.code:
+        found["error"] = {"code": image.code, "class": image.error_class, "message": image.message}
+    return found

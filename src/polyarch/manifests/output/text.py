@@ -1,0 +1,70 @@
+"""For people: a line for each finding, its hint below, one line that sums up (MF-042).
+
+``file:line:column`` is what terminals and editors turn into links. Texts come from manifests, so characters that a
+terminal would obey are replaced.
+"""
+
+from polyarch.manifests.finding import Finding, Severity
+from polyarch.manifests.report import Report, Summary
+
+_COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
+
+
+def render(report: Report, *, colour: bool = False) -> str:
+    """The lines; ``colour`` is for terminals only."""
+    lines: list[str] = []
+    for finding in report.findings:
+        lines += _lines(finding, colour=colour)
+    if report.show_suppressed:
+        for finding in report.suppressed:
+            lines += [
+                plain(f"{_place(finding)}: suppressed {finding.rule} {finding.message}"),
+                plain(f"  reason: {finding.suppressed}"),
+            ]
+    lines += [plain(f"{gap.file or gap.image}: not completed: {gap.message}") for gap in report.incomplete]
+    lines.append(summary_line(report.summary))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def plain(text: str) -> str:
+    """The text on one line, without characters that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
+
+
+def summary_line(summary: Summary) -> str:
+    """``3 errors, 1 warning in 12 objects, 2 suppressed; 1 image unresolved``."""
+    counts = [
+        _counted(number, word)
+        for number, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
+        if number
+    ]
+    line = f"{', '.join(counts) or 'nothing found'} in {_counted(summary.objects, 'object')}"
+    if summary.suppressed:
+        line += f", {summary.suppressed} suppressed"
+    if summary.unresolved:
+        line += f"; {_counted(summary.unresolved, 'image')} unresolved"
+    return line
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _place(finding: Finding) -> str:
+    return f"{finding.file}:{finding.span.line}:{finding.span.column}"
+
+
+def _lines(finding: Finding, *, colour: bool) -> list[str]:
+    place, severity, message = plain(_place(finding)), str(finding.severity.value), plain(finding.message)
+    rule = f"{finding.rule}/{finding.sub}" if finding.rule == "MA205" else finding.rule
+    if colour:
+        severity = f"\x1b[{_COLOURS[finding.severity]};1m{severity}\x1b[0m"
+        place = f"\x1b[1m{place}\x1b[0m"
+    lines = [f"{place}: {severity} {rule} {message}"]
+    if finding.hint:
+        lines.append(f"  {plain(finding.hint)}")
+    if finding.origin:
+        lines.append(f"  from {plain(finding.origin)}")
+    return lines

@@ -1,0 +1,171 @@
+"""A whole run in one value: findings, what they were counted in, and what could not be completed (MF-040, MF-043).
+
+Every output format is a rendering of a :class:`Report` and of nothing else, so formats cannot disagree about a run.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from polyarch.manifests.finding import Finding, ObjectReference, Severity
+from polyarch.manifests.sets import Answer
+from polyarch.oci.inspection import Status
+
+FailOn = Literal["error", "warning", "info", "never"]
+
+INCOMPLETE_CLASSES = frozenset({"transient", "limit", "configuration"})
+"""The classes of errors that may go away when asked again or elsewhere: a run with one is not complete (MF-040)."""
+
+
+class ImageAnswer(msgspec.Struct, frozen=True, gc=False):
+    """What a run knew of one image: its text, and the answer in short."""
+
+    image: str
+    status: str
+    digest: str = ""
+    platforms: tuple[str, ...] = ()
+    code: str = ""
+    error_class: str = ""
+    message: str = ""
+
+    @property
+    def is_unresolved(self) -> bool:
+        return self.status in (Status.UNKNOWN, Status.ERROR)
+
+
+class Incomplete(msgspec.Struct, frozen=True, gc=False, order=True):
+    """Something that could not be completed: a file that could not be read, an image nobody could be asked about."""
+
+    file: str
+    """Empty for an image."""
+    image: str
+    message: str
+
+
+class ExaminedFile(msgspec.Struct, frozen=True, gc=False):
+    """A file that was looked at, and the objects found in it."""
+
+    file: str
+    objects: tuple[ObjectReference, ...] = ()
+    pod_specs: int = 0
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The numbers of a run, with the names of MF-043."""
+
+    files: int
+    objects: int
+    pod_specs: int
+    images: int
+    errors: int
+    warnings: int
+    infos: int
+    suppressed: int
+    unresolved: int
+    complete: bool
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run found. Everything is sorted: the same input gives the same report (MF-041)."""
+
+    summary: Summary
+    findings: tuple[Finding, ...]
+    """Those that count."""
+    suppressed: tuple[Finding, ...] = ()
+    files: tuple[ExaminedFile, ...] = ()
+    images: tuple[ImageAnswer, ...] = ()
+    incomplete: tuple[Incomplete, ...] = ()
+    fail_on: FailOn = "warning"
+    show_suppressed: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        findings: Iterable[Finding],
+        *,
+        files: Iterable[ExaminedFile] = (),
+        images: Iterable[ImageAnswer] = (),
+        incomplete: Iterable[Incomplete] = (),
+        fail_on: FailOn = "warning",
+        show_suppressed: bool = False,
+    ) -> "Report":
+        """Sorts and counts; findings with a reason in ``suppressed`` are put aside."""
+        ordered = sorted(findings, key=lambda finding: finding.order)
+        counted = tuple(finding for finding in ordered if finding.suppressed is None)
+        suppressed = tuple(finding for finding in ordered if finding.suppressed is not None)
+        examined = tuple(sorted(files, key=lambda each: each.file))
+        answered = tuple(sorted(images, key=lambda each: each.image))
+        gaps = tuple(sorted(set(incomplete)))
+        return cls(
+            summary=Summary(
+                files=len(examined),
+                objects=sum(len(each.objects) for each in examined),
+                pod_specs=sum(each.pod_specs for each in examined),
+                images=len(answered),
+                errors=_count(counted, Severity.ERROR),
+                warnings=_count(counted, Severity.WARNING),
+                infos=_count(counted, Severity.INFO),
+                suppressed=len(suppressed),
+                unresolved=sum(each.is_unresolved for each in answered),
+                complete=not gaps,
+            ),
+            findings=counted,
+            suppressed=suppressed,
+            files=examined,
+            images=answered,
+            incomplete=gaps,
+            fail_on=fail_on,
+            show_suppressed=show_suppressed,
+        )
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether a finding that counts is bad enough to end with 1."""
+        return self.fail_on != "never" and finding.severity.rank >= Severity(self.fail_on).rank
+
+    @property
+    def exit_code(self) -> int:
+        """3, 1 or 0 (MF-040); 2 never comes so far."""
+        if not self.summary.complete:
+            return 3
+        return 1 if any(map(self.fails, self.findings)) else 0
+
+
+def image_answers(answers: Iterable[Answer]) -> list[ImageAnswer]:
+    """The answers of a run in short; of a text that is no reference that it is unknown."""
+    found = []
+    for answer in answers:
+        inspection = answer.inspection
+        if answer.problem:
+            found.append(ImageAnswer(answer.text, Status.UNKNOWN.value, code="not-a-reference", message=answer.problem))
+        elif inspection is None:
+            found.append(ImageAnswer(answer.text, Status.UNKNOWN.value))
+        else:
+            error = inspection.error
+            found.append(
+                ImageAnswer(
+                    image=answer.text,
+                    status=inspection.status.value,
+                    digest=inspection.digest,
+                    platforms=tuple(map(str, inspection.node_platforms)),
+                    code=error.code if error else "",
+                    error_class=error.error_class if error else "",
+                    message=error.message if error else "",
+                )
+            )
+    return found
+
+
+def incomplete_images(images: Iterable[ImageAnswer]) -> list[Incomplete]:
+    """What ``--unresolved auto`` makes of images that might have an answer another time (MF-040)."""
+    return [
+        Incomplete("", image.image, image.message or f"{image.image} could not be inspected: {image.code}")
+        for image in images
+        if image.error_class in INCOMPLETE_CLASSES
+    ]
+
+
+def _count(findings: Sequence[Finding], severity: Severity) -> int:
+    return sum(finding.severity is severity for finding in findings)
