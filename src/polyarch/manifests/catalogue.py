@@ -346,6 +346,7 @@ _TABLE = (
         title="A Dockerfile is bound to one platform",
         meaning="It sets GOARCH to a fixed value, pins the platform of a stage, or starts from the digest of one "
         "platform.",
+        fix="The fixed value becomes ${TARGETARCH}, declared in the stage; the digest becomes that of the index.",
         default=False,
     ),
     Rule(

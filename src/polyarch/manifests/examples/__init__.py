@@ -1,0 +1,95 @@
+"""One example for each rule: a text that has the finding, one that has not, and what the repair makes of the first.
+
+The files feed three readers: ``polyarch lint --explain``, the page of the documentation, and the tests, which run them.
+So an explanation cannot say what the program does not do.
+"""
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import msgspec
+import yaml
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.options import FixOptions, LintOptions, Locked, Selection, Taints
+from polyarch.oci.answers import AnswerFile
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.reference import InvalidReference, parse
+from polyarch.platforms import NodePlatform, Platform
+
+
+class ExampleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What the command line or the configuration says in an example."""
+
+    platforms: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+    prefer: dict[str, int] = {}
+    taints: Taints | None = None
+    lock: dict[str, Locked] | None = None
+    labelled: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    flags: FixOptions = FixOptions()
+    """Of ``polyarch fix``; without them the repair would be refused."""
+
+
+class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The texts of one rule, with what is known of the images in them."""
+
+    bad: str
+    good: str
+    fixed: str = ""
+    """Empty for rules without a repair."""
+    file: str = "web.yaml"
+    """Name of the file that the texts stand in."""
+    severity: Severity | None = None
+    """Of the finding, where it is not the rule's default."""
+    answers: dict[str, Any] = {}
+    """As a platforms file says them (RG-130)."""
+    indexes: dict[str, str] = {}
+    """Image by digest → the image of ``answers`` that shows its index."""
+    options: ExampleOptions = ExampleOptions()
+
+    def images(self) -> dict[str, Inspection]:
+        """The answers by their own texts."""
+        file = AnswerFile.from_mapping(self.answers)
+        return {text: answer for text in self.answers if (answer := _answer(file, text)) is not None}
+
+    def lint_options(self) -> LintOptions:
+        options = self.options
+        return LintOptions(
+            platforms=_platforms(options.platforms),
+            require=_platforms(options.require),
+            prefer=options.prefer,
+            taints=options.taints,
+            lock=options.lock,
+            labelled=options.labelled,
+            selection=Selection(include=options.include),
+            fixes=options.flags,
+        )
+
+
+def _answer(file: AnswerFile, text: str) -> Inspection | None:
+    try:
+        return file.get(parse(text))
+    except InvalidReference:
+        return None
+
+
+def _platforms(texts: tuple[str, ...]) -> tuple[NodePlatform, ...]:
+    return tuple(Platform.parse(text).node for text in texts)
+
+
+def ids() -> tuple[str, ...]:
+    """The rules that have an example, in order."""
+    names = (entry.name for entry in resources.files(__name__).iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def load(rule: str) -> Example:
+    """The example of a rule; raises KeyError for one without."""
+    if rule not in ids():
+        raise KeyError(rule)
+    text = resources.files(__name__).joinpath(f"{rule}.yaml").read_text(encoding="utf-8")
+    document: Mapping[str, Any] = yaml.safe_load(text)
+    return msgspec.convert(document, Example)
