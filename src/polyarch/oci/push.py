@@ -68,6 +68,8 @@ class Push:
         notice: Callable[[str], None] = lambda text: None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        if connection.settings.requests_per_host < 2:
+            raise ValueError("a copy within one host needs two requests at a time: allow requests_per_host 2 or more")
         self._connection = connection
         self._writer = writer
         self._assembled = assembled
@@ -155,7 +157,7 @@ class Push:
             if how is not None:
                 self._note(f"blob {blob.digest} ({how})")
 
-        await together(one, blobs, at_once=max(1, min(COPIES, self._connection.settings.requests_per_host // 2)))
+        await together(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
 
     async def _bring(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"] | None:
         """How the blob got there; None if it was. What fails for passing reasons is tried again from the start."""

@@ -134,7 +134,7 @@ class WritableRegistry(ScriptedRegistry):
         self.location = "/v2/{repository}/blobs/uploads/{number}"  # where the bytes of an upload go
         self.writers = None  # users who may write; None: everybody who is let in
         self.scopes_asked = []
-        self.foreign_uploads = {}  # repositories of uploads that belong to another server
+        self.gate = None  # asked before each write: an answer in the place of the real one, or None
         self._numbers = itertools.count(1)
         self._scopes = {}  # token -> scopes
 
@@ -156,7 +156,10 @@ class WritableRegistry(ScriptedRegistry):
         refused = self._refusal(request, path)
         if refused is not None:
             return refused
-        body = request["body"]
+        instead = self.gate(request) if self.gate is not None else None
+        if instead is not None:
+            return web.Response(status=instead.status, body=instead.body, headers=instead.headers)
+        body = request._read_bytes  # read by then; sync access to it is private
         if match := re.fullmatch(r"(.+)/blobs/uploads/", path):
             return self._begin(request, match[1])
         if match := re.fullmatch(r"(.+)/blobs/uploads/\d+", path):
