@@ -5,11 +5,39 @@ when they are needed: an image that is known as public is answered before anybod
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from polyarch.oci.credentials import CredentialStore
+from polyarch.oci.image_reading import BundleMode
 from polyarch.oci.inspection import Inspection
-from polyarch.placement.attempts import Inspects
+from polyarch.oci.reference import Reference
 from polyarch.placement.images import ImageUse, usable_now
+
+
+class Inspects(Protocol):
+    """What placement needs of the registry client."""
+
+    async def inspect(
+        self,
+        reference: Reference,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        bundle: BundleMode = "auto",
+        tenant: str = "",
+    ) -> Inspection: ...
+
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None: ...
+
+    def host_busy(self, reference: Reference) -> bool: ...
 
 
 def at_hand(

@@ -10,17 +10,16 @@ pods' windows, like any other.
 
 import asyncio
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from polyarch.kube.clock import Clock
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.model.meta import Key
-from polyarch.oci.credentials import CredentialStore
 from polyarch.oci.image_reading import BundleMode
 from polyarch.oci.inspection import Inspection, InspectionError, Status
-from polyarch.oci.reference import Reference
+from polyarch.placement.answers import Inspects
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.secrets import PullSecrets, PullSource
 from polyarch.placement.waiting import Ask, ImageKey, Lookup, Waiting, failure_of
@@ -35,32 +34,6 @@ JUST_READ: Final = 1.0
 """A secret read so shortly before is not read again."""
 REPORT_EVERY: Final = 60.0
 """Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
-
-
-class Inspects(Protocol):
-    """What placement needs of the registry client."""
-
-    async def inspect(
-        self,
-        reference: Reference,
-        *,
-        credentials: CredentialStore | None = None,
-        fresh: bool = False,
-        not_before: float | None = None,
-        bundle: BundleMode = "auto",
-        tenant: str = "",
-    ) -> Inspection: ...
-
-    def peek(
-        self,
-        reference: Reference,
-        credentials: CredentialStore | None = None,
-        *,
-        bundle: BundleMode = "auto",
-        stale_for: float | None = None,
-    ) -> Inspection | None: ...
-
-    def host_busy(self, reference: Reference) -> bool: ...
 
 
 class Attempts:

@@ -24,8 +24,7 @@ from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import events, retry
-from polyarch.placement.answers import at_hand
-from polyarch.placement.attempts import Inspects
+from polyarch.placement.answers import Inspects, at_hand
 from polyarch.placement.decision import Decision, Outcome, Progress, Reason
 from polyarch.placement.events import Event
 from polyarch.placement.facts import ClusterFacts, PodFacts

@@ -1,8 +1,7 @@
 """What the placement roles measure: the predecessor's names with their meaning (PL-700), and ours (PL-702).
 
 Every family exists from the first scrape on, so that a dashboard shows zero and not a gap (PL-701). Children of labels
-are bound once; nothing here is looked up by name on the path of a pod. Namespaces as labels are bounded: pod owners
-choose how many there are.
+are bound once; nothing here is looked up by name on the path of a pod.
 """
 
 from collections.abc import Callable
@@ -22,23 +21,6 @@ OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error"
 """What became of an admission (``polyarch_webhook_admissions_total``)."""
 
 ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "configuration", "unknown")
-NAMESPACE_LABELS: Final = 100
-
-
-class BoundedLabel:
-    """Values of a label up to a number; what comes later counts as ``other``."""
-
-    def __init__(self, limit: int = NAMESPACE_LABELS) -> None:
-        self._limit = limit
-        self._known: set[str] = set()
-
-    def __call__(self, value: str) -> str:
-        if value in self._known:
-            return value
-        if len(self._known) >= self._limit:
-            return "other"
-        self._known.add(value)
-        return value
 
 
 class PlacementMetrics:
@@ -92,9 +74,6 @@ class PlacementMetrics:
             "polyarch_placement_gate_seconds", "Time from seeing a pod gated until its gate was lifted", buckets=BUCKETS
         )
         self.held_pods = gauge("polyarch_placement_held_pods", "Pods held because the policy says so")
-        self.unplaced_pods = gauge(
-            "polyarch_placement_unplaced_pods", "Pending pods that the webhook missed", ("namespace",)
-        )
         attempts = counter(
             "polyarch_placement_attempts_total", "Attempts to inspect an image, by class of failure", ("class",)
         )

@@ -24,8 +24,7 @@ from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference
 from polyarch.placement import names
 from polyarch.placement.admission import Admission, admit
-from polyarch.placement.answers import at_hand
-from polyarch.placement.attempts import Inspects
+from polyarch.placement.answers import Inspects, at_hand
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.images import ImageUse
 from polyarch.placement.metrics import PlacementMetrics

@@ -19,7 +19,7 @@ async def run(settings: RunSettings) -> None:
                 election=controller.election,
                 controllers=[controller.controller],
                 recorder=controller.recorder,
-                background={**webhook.background, **controller.background},
+                background=controller.background,
             )
         finally:
             await webhook.close()

@@ -20,7 +20,6 @@ class WebhookRole(NamedTuple):
     """What the manager has to run for the webhook."""
 
     admission: AdmissionServer
-    background: dict[str, Callable[[], Awaitable[None]]]
     close: Callable[[], Awaitable[None]]
 
 
@@ -43,7 +42,7 @@ def webhook_role(parts: Parts) -> WebhookRole:
         clock=process.clock,
         metrics=process.metrics,
     )
-    return WebhookRole(admission, {}, webhook.close)
+    return WebhookRole(admission, webhook.close)
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:
@@ -67,7 +66,6 @@ async def run(settings: RunSettings) -> None:
             await process.run(
                 caches=[parts.facts],
                 admission=role.admission,
-                background=role.background,
             )
         finally:
             await role.close()

@@ -31,7 +31,7 @@ from polyarch.oci.tls import Trust, TrustSettings
 
 
 class Registries:
-    """An inspector for placement (``placement.attempts.Inspects``) whose mirrors can be replaced."""
+    """An inspector for placement (``placement.answers.Inspects``) whose mirrors can be replaced."""
 
     def __init__(
         self,

@@ -1,0 +1,75 @@
+"""No gate without someone to lift it: the webhook watches whether the controllers' Lease moves (PL-107)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from polyarch.kube.clock import ManualClock
+from polyarch.kube.lease import Lease, LeaseSpec
+from polyarch.kube.store import Change
+from polyarch.model.meta import Key
+from polyarch.run.placement_webhook import lease_watch
+from polyarch.run.settings import RunSettings
+
+KEY = Key("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")
+
+
+class Process:
+    """What the watch of the Lease needs of a process."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.settings = RunSettings()
+        self.asked_for: dict[str, str] = {}
+        self._handlers: list[Callable[[Change[Lease]], None]] = []
+
+    def informer(self, resource: Any, type: Any, **selection: str) -> "Process":
+        self.asked_for = selection
+        return self
+
+    def add_handler(self, handler: Callable[[Change[Lease]], None]) -> None:
+        self._handlers.append(handler)
+
+    def renew(self, time: str | None, holder: str = "a") -> None:
+        lease = None if time is None else Lease(spec=LeaseSpec(holder_identity=holder, renew_time=time))
+        for handler in self._handlers:
+            handler(Change("apply" if lease else "delete", KEY, None, lease))
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def test_the_controllers_live_while_their_lease_moves(process):
+    """PL-107: judged by how long this process has seen no change, on its own clock."""
+    lives = lease_watch(process)  # type: ignore[arg-type]
+    assert process.asked_for == {"namespace": KEY.namespace, "field_selector": f"metadata.name={KEY.name}"}
+    for second in range(0, 120, 10):
+        process.renew(f"2001-01-01T00:00:{second:02}Z")
+        assert lives(), "what the other clock says does not matter"
+        process.clock.advance(29)
+        assert lives()
+    process.clock.advance(1)
+    assert not lives()
+    process.renew("2030-01-01T00:00:00Z")
+    assert lives()
+
+
+def test_an_event_that_changes_nothing_does_not_count(process):
+    """PL-107."""
+    lives = lease_watch(process)  # type: ignore[arg-type]
+    process.renew("t")
+    process.clock.advance(20)
+    process.renew("t")
+    process.clock.advance(10)
+    assert not lives()
+
+
+def test_without_any_lease_pods_are_gated_for_thirty_seconds_at_most(process):
+    """PL-107: a fresh installation, whose controller has not started yet, or none at all."""
+    lives = lease_watch(process)  # type: ignore[arg-type]
+    assert lives()
+    process.clock.advance(30)
+    assert not lives()
