@@ -14,7 +14,7 @@ from typing import Any
 from yaml.nodes import MappingNode
 
 from polyarch.manifests.edits import Edit
-from polyarch.manifests.layout import CannotEdit, Layout, column, layout
+from polyarch.manifests.layout import CannotEdit, Layout, layout
 from polyarch.manifests.nodes import Document, SyntaxProblem, compose, get, item
 from polyarch.manifests.text import SourceText
 
@@ -126,7 +126,8 @@ def _says(document: Document, line: tuple[int, int], columns: int) -> bool:
     found = _AFFINITY.match(match["text"]) if match else None
     if match is None or found is None:
         return False
-    return max(len(match["indent"]), column(document, match.start("text")) + len(found["blank"])) >= columns
+    blank = len(found["blank"])  # one blank belongs to the sign
+    return len(match["indent"]) + (blank if blank > 1 else 0) >= columns
 
 
 def _has_platforms(affinity: Any) -> bool:
