@@ -1,0 +1,180 @@
+"""Every folder of ``examples/`` does what its README says, with the files as they are shipped (PL-045).
+
+Policies of examples are put together with the one that all cluster tests share, because a cluster has one only; each
+chooses its namespaces by a label of its own.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, until
+from test_placement_schema import EXAMPLE
+
+from polyarch.cli import main
+from polyarch.kube import jsonpatch
+from polyarch.kube.errors import Conflict, Invalid
+from polyarch.kube.patches import JsonPatch
+from polyarch.kube.resources import NAMESPACES, PODS
+from polyarch.placement import names
+from polyarch.placement.api import POLICIES, PPCS
+from polyarch.sandbox.cluster import Sandbox
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Json = dict[str, Any]
+
+
+def documents(file: str) -> list[Json]:
+    return list(yaml.safe_load_all((EXAMPLES / file).read_text()))
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Json]:
+    """What ``polyarch explain -o json`` says, by pod."""
+    files = [str(EXAMPLES / each) if each.endswith(".yaml") else each for each in arguments]
+    assert main(["explain", *files, "--offline", "-o", "json"]) == code
+    return {each["name"]: each for each in json.loads(capsys.readouterr().out)["pods"]}
+
+
+@pytest.fixture
+async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
+    async with placed_sandbox.client() as client:
+        cluster = PlacementCluster(placed_sandbox, client)
+        await cluster.configure()
+        yield cluster
+
+
+async def also(cluster: PlacementCluster, file: str) -> None:
+    """The overrides of an example's policy, in the policy of the cluster."""
+    wanted = documents(file)[0]["spec"]["overrides"]
+
+    async def added() -> bool:
+        policy = await cluster.client.get(POLICIES, names.SINGLETON)
+        known = {entry["name"] for entry in policy["spec"]["overrides"]}
+        operations: list[jsonpatch.Operation] = [
+            jsonpatch.test("/metadata/resourceVersion", policy["metadata"]["resourceVersion"])
+        ]
+        operations += [jsonpatch.add("/spec/overrides/-", entry) for entry in wanted if entry["name"] not in known]
+        try:
+            await cluster.client.patch(POLICIES, names.SINGLETON, JsonPatch(tuple(operations)))
+        except (Conflict, Invalid):  # another test changed it meanwhile
+            return False
+        return True
+
+    await until(added)
+
+
+async def labelled_namespace(cluster: PlacementCluster, namespace: str, example: str) -> None:
+    change = JsonPatch((jsonpatch.add("/metadata/labels/polyarch-example", example),))
+    await cluster.client.patch(NAMESPACES, namespace, change)
+
+
+def test_every_example_is_in_the_readme_and_tested() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    readme, tests = (EXAMPLES / "README.md").read_text(), Path(__file__).read_text()
+    assert {name for name in folders if f"[{name}]({name}/)" not in readme} == set()
+    assert {name for name in folders if f'"{name}/' not in tests} == set()
+
+
+async def test_pl_045_01_policy_is_the_specified_one_and_is_accepted(cluster: PlacementCluster) -> None:
+    """PL-045."""
+    (policy,) = documents("01-policy/policy.yaml")
+    assert policy == yaml.safe_load(EXAMPLE)
+    await cluster.client.apply(POLICIES, policy, dry_run=True)
+
+
+def test_01_policy_settles_each_namespace_its_way(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = explained(
+        capsys,
+        *("-f", "01-policy/pods.yaml", "--platforms-file", "01-policy/platforms.yaml"),
+        *("--objects", "01-policy/policy.yaml", "--objects", "01-policy/namespaces.yaml"),
+    )
+    assert {name: pod["path"] for name, pod in pods.items()} == {
+        "ledger": "inline",
+        "preview": "audit",
+        "agent": "ignored",
+    }
+    assert any("skip-placement is ignored" in warning for warning in pods["ledger"]["warnings"])
+
+
+async def test_02_scoring_prefers_for_the_pods_that_it_selects(cluster: PlacementCluster) -> None:
+    (scoring,) = documents("02-scoring/scoring.yaml")
+    front, cache = documents("02-scoring/pods.yaml")
+    async with cluster.namespace() as namespace:
+        await cluster.client.create(PPCS, scoring, namespace=namespace)
+
+        async def seen() -> bool:
+            stored = await cluster.create(front, namespace, dry_run=True)
+            return names.PREFERRED_NODE_AFFINITY_LABEL in labels(stored)
+
+        await until(seen)
+        for pod in (front, cache):
+            await cluster.create(pod, namespace)
+        placed = await cluster.released(namespace, "front")
+        preferred = placed["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert [(each["weight"], each["preference"]["matchExpressions"][0]["values"]) for each in preferred] == [
+            (80, ["arm64"]),
+            (20, ["amd64"]),
+        ]
+        other = await cluster.released(namespace, "cache")
+        assert names.PREFERRED_NODE_AFFINITY_LABEL not in labels(other)
+
+
+async def test_03_audit_says_what_it_would_do_and_does_nothing(cluster: PlacementCluster) -> None:
+    await also(cluster, "03-audit/policy.yaml")
+    (pod,) = documents("03-audit/pod.yaml")
+    async with cluster.namespace() as namespace:
+        await labelled_namespace(cluster, namespace, "audit")
+
+        async def audited() -> bool:
+            stored = await cluster.create(pod, namespace, dry_run=True)
+            found = stored["metadata"].get("annotations", {}).get(names.DECISION_ANNOTATION)
+            return found is not None and json.loads(found)["mode"] == "audit" and json.loads(found)["arch"] == ["amd64"]
+
+        await until(audited)
+        stored = await cluster.create(pod, namespace)
+        assert decision(stored)["reason"] == "ArchitecturesSet"
+        assert architectures(stored) is None
+        assert labels(stored) == {}
+
+
+async def test_04_hold_and_fallback_differ_when_the_window_ends(cluster: PlacementCluster) -> None:
+    await also(cluster, "04-hold-and-fallback/policy.yaml")
+    (pod,) = documents("04-hold-and-fallback/pod.yaml")
+    async with cluster.namespace() as held, cluster.namespace() as fallen:
+        await labelled_namespace(cluster, held, "hold")
+        await labelled_namespace(cluster, fallen, "fallback")
+        for namespace in (held, fallen):
+            await cluster.create(pod, namespace)
+        released = await cluster.released(fallen, "report")
+        assert labels(released)[names.FALLBACK_ARCH_LABEL] == "amd64"
+        assert architectures(released) == ["amd64"]
+        waiting = await cluster.labelled(held, "report", names.IMAGE_INSPECT_ERROR_COUNT_LABEL, names.GIVEN_UP_COUNT)
+        assert is_gated(waiting)
+
+
+def test_05_explain_from_files_needs_no_cluster_and_no_registry(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("-f", "05-explain-from-files/deployment.yaml", "--platforms-file", "05-explain-from-files/platforms.yaml")
+    (pod,) = explained(capsys, *given).values()
+    assert pod["decision"]["architectures"] == ["amd64", "arm64"]
+    nodes = ("--objects", "05-explain-from-files/policy.yaml", "--objects", "05-explain-from-files/nodes.yaml")
+    (narrowed,) = explained(capsys, *given, *nodes).values()
+    assert narrowed["decision"]["architectures"] == ["arm64"]
+
+
+async def test_06_private_registry_is_asked_with_the_pods_own_secret(cluster: PlacementCluster) -> None:
+    (images,) = documents("06-private-registry/images.yaml")
+    (pod,) = documents("06-private-registry/pod.yaml")
+    ((user, password),) = images["registry.example.com/team/secret:1"]["users"].items()
+    await cluster.seed(images)
+    async with cluster.namespace() as namespace:
+        (secret,) = pod["spec"]["imagePullSecrets"]
+        address = cluster.sandbox.registry.address
+        await cluster.pull_secret(namespace, secret["name"], address, username=user, password=password)
+        await cluster.create(pod, namespace)
+        running = await cluster.running(namespace, "secret")
+        assert architectures(running) == ["arm64"]
+        assert running["spec"]["nodeName"].startswith("arm64")
+        await cluster.client.delete(PODS, "secret", namespace=namespace)
