@@ -1,8 +1,9 @@
 """Promises that a catalogue takes back: MA210.
 
 A file-based catalogue lists packages, channels and bundles in documents with a ``schema``, in one file or in many.
-Where the newest bundle of the default channel has fewer architecture labels than an older one, clusters of that architecture
-keep the old version for ever, and nobody is told. Unlike other rules this one needs all files of the catalogue at once.
+Where the newest bundle of the default channel has fewer architecture labels than an older one, clusters of that
+architecture keep the old version for ever, and nobody is told. Unlike other rules this one needs all files of the
+catalogue at once.
 
 Pure.
 """

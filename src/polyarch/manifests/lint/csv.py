@@ -171,10 +171,13 @@ def _label_draft(
 def _broken_promises(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iterator[Draft]:
     axis = labels.axis
     for name in labels.promised:
+        entry = labels.entry(name)
         breaking = [(image, each) for image, each in bundle.judged if not keeps(each, name, labels, other)]
+        if entry is None and labels is bundle.labels.systems:
+            # Nobody wrote it: an image that has linux, but none of the architectures, breaks the promise of those.
+            breaking = [(image, each) for image, each in breaking if name not in each.systems()]
         if not breaking:
             continue
-        entry = labels.entry(name)
         node, where = (entry.key_node, entry.pointer) if entry else _label_place(bundle)
         names = tuple(image.text for image, _ in breaking)
         label = f"the label {axis.prefix}{name}" if entry else f"no label {axis.prefix}*, which means {name},"
