@@ -3,6 +3,8 @@
 Pure.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from polyarch.oci.reference import Reference
@@ -21,6 +23,7 @@ NAMESPACES = frozenset({"arm64v8", "arm32v7", "amd64", "s390x", "ppc64le"})
 _ENDS = tuple(separator + name for name in SPELLINGS for separator in "-_.")
 
 
+@lru_cache(maxsize=4096)
 def architecture_in_name(reference: Reference) -> tuple[str, str] | None:
     """The architecture as it is spelled, and the familiar name without it; None for other names."""
     *namespaces, last = reference.repository.split("/")

@@ -80,7 +80,7 @@ def check_image(place: ImagePlace, answers: Answers, options: LintOptions) -> It
     yield from _warnings(place, inspection)
     if inspection.status is not Status.RESOLVED:
         return
-    if place.constrains:
+    if place.constrains and options.require:
         yield from _required(place, inspection, options.require)
     yield from _child(place, answers.indexes.get(answer.text))
     yield from _locked(place, inspection, options)
