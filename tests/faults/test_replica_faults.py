@@ -9,8 +9,8 @@ from statistics import median
 from fault_proxy import Delay, Seen
 from placement_cluster import decision, pod
 
-from polyarch.kube.errors import ApiError
 from polyarch.kube.resources import PODS, SECRETS
+from polyarch.placement import names
 from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET
 from polyarch.sandbox.state import NAMESPACE
 
@@ -116,7 +116,7 @@ async def test_pl_530_a_webhook_replica_is_killed_and_another_rolled_out(faults,
         row = told(await crowd.row("webhook replica killed (SIGKILL)"))
     assert row.sound, row
     assert row.released == row.pods
-    assert row.missed <= in_flight
+    assert row.missed <= 2 * in_flight, "in the hands of the killed one, or sent to it before its end was known"
     async with faults.crowd() as crowd:
         creating = asyncio.create_task(crowd.create(images, 300, in_flight=in_flight))
         await crowd.released(60, seconds=60)
@@ -159,9 +159,14 @@ async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults,
             late = faults.api.inject(global_secret, Delay(8.0))
             for replica in faults.fleet.controllers:
                 await replica.kill()
-            fresh = [await faults.fleet.start(CONTROLLER) for _ in range(2)]
-            assert not any([await each.is_ready() for each in fresh]), "PL-301: not before everything is known"
+            starting = [asyncio.create_task(faults.fleet.start(CONTROLLER)) for _ in range(2)]
             await creating
+            while not late.hits:
+                await asyncio.sleep(0.1)
+            released = len(crowd.released_at)
+            await asyncio.sleep(5)
+            assert len(crowd.released_at) == released, "PL-301: not before everything is known"
+            await asyncio.gather(*starting)
             await crowd.released(seconds=60)
             faults.api.withdraw(late)
             row = told(await crowd.row("leaders killed, images behind the global secret", registry=[host]))
@@ -175,7 +180,11 @@ async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults,
 
 
 async def test_pl_109_400_dry_runs_by_one_user_disturb_nobody(faults, told):
-    """Of images whose registry takes requests and never answers, so each could use up the whole budget."""
+    """Of images whose registry takes requests and never answers, so each could use up the whole budget.
+
+    What they cost others is compared with as many dry runs of pods that polyarch leaves alone: those occupy the API
+    server and this machine just as much.
+    """
     images = await faults.seed("steady", 4)
     host = faults.hosts["silent"]
 
@@ -189,27 +198,33 @@ async def test_pl_109_400_dry_runs_by_one_user_disturb_nobody(faults, told):
 
     async with faults.crowd("") as others, faults.crowd("") as own:
         await timed(others, len(images))  # from now on these images are known
-        alone = await timed(others, 30)
-        answered = 0
-        queue = iter(range(400))
+        alone = await timed(others, 20)
 
-        async def dry_runs() -> None:
-            nonlocal answered
-            for number in queue:
-                document = pod(f"silent.faults.test/dry-{number}:1", name=f"dry-{number}")
-                try:
+        async def beside(annotations: dict[str, str]) -> tuple[float, int]:
+            """How long the others' creations take beside 400 dry runs, and how many of those were answered."""
+            answered = 0
+            queue = iter(range(400))
+
+            async def dry_runs() -> None:
+                nonlocal answered
+                for number in queue:
+                    document = pod(f"silent.faults.test/dry-{number}:1", name=f"dry-{number}")
+                    document["metadata"]["annotations"] = annotations
                     await own.client.create(PODS, document, namespace=own.namespace, dry_run=True)
                     answered += 1
-                except ApiError as error:
-                    if error.status not in (429, 504):
-                        raise
 
-        async with host.silent(), asyncio.TaskGroup() as tasks:
-            for _ in range(32):
-                tasks.create_task(dry_runs())
-            meanwhile = await timed(others, 30)
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(32):
+                    tasks.create_task(dry_runs())
+                taken = await timed(others, 20)
+            return taken, answered
+
+        control, _ = await beside({names.SKIP_ANNOTATION: "true"})
+        async with host.silent():
+            meanwhile, answered = await beside({})
         await others.released(seconds=60)
-        note = f"create p50 {alone * 1000:.0f} ms alone, {meanwhile * 1000:.0f} ms meanwhile; {answered} answered"
+        times = " / ".join(f"{seconds * 1000:.0f}" for seconds in (alone, control, meanwhile))
+        note = f"create p50 {times} ms alone / beside opted-out dry runs / beside these"
         row = told(await others.row("400 dry runs by one user", registry=[host], note=note))
         left = await own.pods()
     assert row.sound, row
@@ -217,4 +232,4 @@ async def test_pl_109_400_dry_runs_by_one_user_disturb_nobody(faults, told):
     assert row.missed == 0
     assert answered == 400
     assert not left
-    assert meanwhile <= 2 * alone + 0.25, note
+    assert meanwhile <= 2 * control + 0.1, note

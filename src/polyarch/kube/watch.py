@@ -22,7 +22,8 @@ from polyarch.kube.retry import Random, backoff
 from polyarch.model.meta import Key, ObjectMeta
 
 BACKOFF_BASE: Final = 0.5
-BACKOFF_CAP: Final = 30.0
+BACKOFF_CAP: Final = 10.0
+"""Who waits for a pod to be placed waits at most so long after the server is back."""
 QUIET: Final = 30.0
 """A stream that held for so many seconds was a good one: failures are counted from nought again (KR-012)."""
 REFUSALS_UNTIL_PROBLEM: Final = 2

@@ -33,6 +33,7 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import controller_patch
 from polyarch.placement.rules import Case, Facts, decide, examine, without_affinity
 from polyarch.placement.secrets import PodCredentials, PullSecrets, PullSource
+from polyarch.placement.standby import Standby
 from polyarch.placement.waiting import ImageKey, Waiting, Want, failure_of
 from polyarch.placement.writing import Write, WritesPods, Written, write_pod
 
@@ -46,14 +47,6 @@ MOVED_ON_WAIT: Final = 30.0
 """How long the event of a pod that moved on may take to reach us."""
 CONFLICT_WAIT: Final = 5.0
 """The same after HTTP 409, which says less: then the PATCH is simply sent again."""
-STANDBY_WAIT: Final = 1.0
-STANDBY_SPREAD: Final = 1.0
-STANDBY_GRACE: Final = 0.5
-"""How long a standby that waited for an image leaves the leader, who had the same answer, to write it."""
-STANDBY_QUIET: Final = 1.0
-"""A standby writes once it has seen nobody else release a pod for so long,"""
-STANDBY_PATIENCE: Final = 5.0
-"""and a pod that is gated for longer in any case."""
 CONFIRMED_IN: Final = 1.1
 """When to look again at what a new leader asks for once more; the attempts begin within a second."""
 TAG_TTL: Final = 600.0
@@ -106,7 +99,8 @@ class PodController:
         self._is_leading = is_leading
         self._tag_ttl = tag_ttl
         self._uniform = uniform
-        self._leading_since = self._others_released_at = float("-inf")
+        self._standby = Standby(uniform)
+        self._leading_since = float("-inf")
         self._memories: dict[Key, GatedPod] = {}
         self._causes = Causes()
         facts.on_change(self.facts_changed)
@@ -189,7 +183,7 @@ class PodController:
         if decision.outcome is Outcome.PLACED:
             if not leading and (case.rule is not None or decision.unresolved):
                 return Done()
-            if not leading and (rest := self._left_to_others(memory, now)) > 0:
+            if not leading and (rest := self._standby.leave_to_others(memory, now)) > 0:
                 return After(rest)
             return await self._place(key, case, decision, memory, credentials)
         memory.parked = True
@@ -198,13 +192,6 @@ class PodController:
             return Done()
         kept = await self._keep(key, case, decision, memory, credentials, now)
         return After(CONFIRMED_IN) if self._are_old(wants) else kept
-
-    def _left_to_others(self, memory: GatedPod, now: float) -> float:
-        """Seconds for which a standby leaves a pod to others: a leader that is merely busy needs no second writer."""
-        if memory.parked:
-            memory.parked = False
-            return STANDBY_GRACE * (1.0 + self._uniform())
-        return min(self._others_released_at + STANDBY_QUIET, memory.seen_at + STANDBY_PATIENCE) - now
 
     def _are_old(self, wants: Iterable[Want]) -> bool:
         """Whether a failure among these is from before this process led: nobody gives up because of it (PL-301)."""
@@ -233,15 +220,14 @@ class PodController:
         memory = self._memories.get(key)
         if memory is None or memory.uid != pod.metadata.uid:
             self._waiting.leave(key)
-            delay = STANDBY_WAIT + STANDBY_SPREAD * self._uniform()
-            memory = self._memories[key] = GatedPod(pod.metadata.uid, now, standby_delay=delay)
+            memory = self._memories[key] = GatedPod(pod.metadata.uid, now, standby_delay=self._standby.delay())
         return memory
 
     def _forget(self, key: Key) -> None:
         self._waiting.leave(key)
         memory = self._memories.pop(key, None)
-        if memory is not None and (not memory.written_from or memory.moved_on_at is not None):
-            self._others_released_at = self._clock.monotonic()
+        if memory is not None:
+            self._standby.pod_went(memory, self._clock.monotonic())
 
     def _facts_for(self, namespace: str, memory: GatedPod, now: float) -> PodFacts | None:
         """The facts for this pod; None while some that exist are not known yet (PL-301)."""
