@@ -214,7 +214,7 @@ def _empty_term(facts: PodFacts, term: Term, *, every: bool) -> Draft:
     return Draft(
         rule="MA107",
         sub="empty-term",
-        severity=Severity.ERROR if every else None,
+        severity=Severity.ERROR if every else Severity.WARNING,
         message=f"{facts.subject} has an empty node affinity term (term {index}), which matches nothing, {effect}",
         hint="remove the term or say in it what is meant",
         node=term.node,
