@@ -7,6 +7,8 @@ refused before recursion ends the process (MF-093). No tag ever constructs an ob
 Pure: imports yaml and nothing of polyarch.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -23,6 +25,7 @@ MAX_EXPANDED = 1_000_000
 
 STRING = "tag:yaml.org,2002:str"
 _KINDS: dict[type[Node], str] = {SequenceNode: "tag:yaml.org,2002:seq", MappingNode: "tag:yaml.org,2002:map"}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _resolver = Resolver()
 
 
@@ -44,6 +47,11 @@ def compose_text(text: str) -> list[Node]:
         if "duplicate anchor" not in str(error.context):
             raise
         roots = list(_from_events(_Loader(text)))
+    except yaml.scanner.ScannerError as error:
+        # JSON writes characters beyond U+FFFF as two escapes, which YAML refuses; no rule looks at such texts.
+        if "character escape" not in str(error.problem) or not _is_json(text):
+            raise
+        roots = list(_nodes(_Loader(_SURROGATE.sub(r"\\ufffd", text))))
     if "*" in text and "&" in text:
         for root in roots:
             _check_expansion(root)
@@ -57,6 +65,14 @@ def children(node: Node) -> list[Node]:
     if isinstance(node, MappingNode):
         return [child for pair in node.value for child in pair]
     return []
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text.removeprefix("---"))
+    except ValueError:
+        return False
+    return True
 
 
 class _Loader(CSafeLoader):

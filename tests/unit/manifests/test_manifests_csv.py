@@ -56,6 +56,7 @@ def test_MA201_a_label_that_an_image_does_not_keep() -> None:
 
 
 def test_MA201_all_images_count_MF_072() -> None:
+    """MF-072."""
     pod = {"containers": [container()], "initContainers": [container("init", PROXY)]}
     document = csv(pod, labels=labels("amd64", "arm64"), related={"operand": OPERAND, "manager": MANAGER})
     (problem,) = of(judged(document, {MANAGER: TWO, PROXY: ONE, OPERAND: ["linux/arm64", "linux/amd64"]}), "MA201")
@@ -65,6 +66,7 @@ def test_MA201_all_images_count_MF_072() -> None:
 
 
 def test_MA201_no_label_promises_amd64_on_linux_MF_072() -> None:
+    """MF-072."""
     (problem,) = of(judged(csv(), {MANAGER: ["linux/arm64"]}), "MA201")
     assert "no label operatorframework.io/arch.*, which means amd64" in problem.finding.message
     (problem,) = of(judged(csv(), {MANAGER: ["windows/amd64"]}), "MA201")[1:]
@@ -72,11 +74,13 @@ def test_MA201_no_label_promises_amd64_on_linux_MF_072() -> None:
 
 
 def test_MA201_any_key_of_the_prefix_removes_the_default_MF_072() -> None:
+    """MF-072."""
     document = csv(labels={f"{ARCH}amd64": "false", f"{ARCH}arm64": "supported"})
     assert of(judged(document, {MANAGER: ["linux/arm64"]}), "MA201") == []
 
 
 def test_MA201_has_no_product_of_systems_and_architectures_MF_072() -> None:
+    """MF-072."""
     document = csv(labels=labels("amd64", "arm64", "os.linux", "os.windows"))
     platforms = ["linux/amd64", "linux/arm64", "windows/amd64"]
     assert of(judged(document, {MANAGER: platforms}), "MA201") == []
@@ -88,6 +92,7 @@ def test_MA201_has_no_product_of_systems_and_architectures_MF_072() -> None:
     ("answer", "reported"), [({"unknown": True}, 1), ({"error": "not-found"}, 1), ({"neutral": True}, 0)]
 )
 def test_MA201_leaves_out_what_nobody_knows_MF_072(answer: Any, reported: int) -> None:
+    """MF-072."""
     document = csv(labels=labels("amd64", "arm64"), related={"operand": OPERAND})
     found = judged(document, {MANAGER: TWO, OPERAND: answer})
     assert of(found, "MA201") == []
@@ -126,6 +131,7 @@ def test_MA202_support_without_a_label() -> None:
 
 @pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {}}, {"labels": {"team": "a"}}])
 def test_MA202_adds_the_implicit_label_too_MF_073(metadata: dict[str, Any]) -> None:
+    """MF-073."""
     document = csv(**metadata)
     (problem,) = of(judged(document, {MANAGER: TWO}), "MA202")
     assert f"{ARCH}amd64, {ARCH}arm64" in problem.finding.hint
@@ -134,10 +140,12 @@ def test_MA202_adds_the_implicit_label_too_MF_073(metadata: dict[str, Any]) -> N
 
 
 def test_MA202_is_silent_about_the_default_alone_MF_073() -> None:
+    """MF-073."""
     assert of(judged(csv(), {MANAGER: ONE}), "MA202") == []
 
 
 def test_MA202_counts_what_every_image_has_on_a_labelled_system_MF_073() -> None:
+    """MF-073."""
     document = csv(labels=labels("amd64"), related={"operand": OPERAND, "manager": MANAGER})
     assert of(judged(document, {MANAGER: TWO, OPERAND: ONE}), "MA202") == []
     found = of(judged(document, {MANAGER: [*TWO, "windows/s390x"], OPERAND: [*TWO, "windows/s390x"]}), "MA202")
@@ -145,6 +153,7 @@ def test_MA202_counts_what_every_image_has_on_a_labelled_system_MF_073() -> None
 
 
 def test_MA202_does_the_same_for_systems_MF_073() -> None:
+    """MF-073."""
     document = csv(labels=labels("amd64"))
     (problem,) = of(judged(document, {MANAGER: ["linux/amd64", "windows/amd64"]}), "MA202")
     after = repaired(document, problem)["metadata"]["labels"]
@@ -212,6 +221,7 @@ def test_MA203_hidden_where_nothing_is_supported() -> None:
 
 
 def test_MA203_ignores_keys_that_only_contain_the_prefix_MF_074() -> None:
+    """MF-074."""
     assert of(judged(csv(labels={f"x.{ARCH}zzz": "supported"}), {MANAGER: ONE}), "MA203") == []
 
 
@@ -232,6 +242,7 @@ def test_MA204_is_silent_about_what_is_labelled() -> None:
 
 
 def test_MA204_without_a_container_manager_the_proxy_is_none_MF_073() -> None:
+    """MF-073."""
     pod = {"containers": [container("kube-rbac-proxy", PROXY), container("operator")]}
     document = csv(pod, labels=labels("amd64"))
     (problem,) = of(judged(document, {MANAGER: TWO, PROXY: ONE}), "MA204")
@@ -239,6 +250,7 @@ def test_MA204_without_a_container_manager_the_proxy_is_none_MF_073() -> None:
 
 
 def test_MA204_every_deployment_has_its_manager_MF_073() -> None:
+    """MF-073."""
     second = {"containers": [container("manager", OPERAND)]}
     document = csv({"containers": [container()]}, second, labels=labels("amd64"))
     assert of(judged(document, {MANAGER: TWO, OPERAND: ONE}), "MA204") == [], "the managers have amd64 in common"
@@ -404,6 +416,7 @@ def test_MA211_holds_for_any_workload() -> None:
 
 
 def test_related_images_are_judged_as_those_of_pods_are_MF_072() -> None:
+    """MF-072."""
     document = csv(related={"operand": OPERAND, "manager": MANAGER})
     found = judged(document, {MANAGER: {"error": "not-found"}, OPERAND: {"error": "denied"}})
     assert [each.finding.sub for each in of(found, "MA001")].count("not-found") == 1, "once, though named twice"

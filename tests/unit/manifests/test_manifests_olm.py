@@ -70,6 +70,7 @@ ABSENT: Any = object()
     ],
 )
 def test_MF_081_affinity(own: Any, override: Any, expected: Any) -> None:
+    """MF-081."""
     pod = {"containers": []} | ({} if own is ABSENT else {"affinity": own})
     before = copy.deepcopy(pod)
     result = olm.apply_config(pod, {} if override is ABSENT else {"affinity": override})
@@ -78,6 +79,7 @@ def test_MF_081_affinity(own: Any, override: Any, expected: Any) -> None:
 
 
 def test_MF_081_the_documented_rule_has_no_exception() -> None:
+    """MF-081."""
     pod = {"affinity": {"nodeAffinity": NODE, "podAntiAffinity": POD}}
     config = {"affinity": {"podAntiAffinity": {}}}
     assert olm.apply_config(pod, config, behaviour="documented") == {"affinity": {"nodeAffinity": NODE}}
@@ -97,12 +99,14 @@ def test_MF_081_the_documented_rule_has_no_exception() -> None:
     ],
 )
 def test_MF_082_a_node_selector_is_replaced_wholly(own: Any, override: Any, expected: Any) -> None:
+    """MF-082."""
     pod = {} if own is ABSENT else {"nodeSelector": own}
     result = olm.apply_config(pod, {} if override is ABSENT else {"nodeSelector": override})
     assert result.get("nodeSelector", ABSENT) == expected
 
 
 def test_MF_082_tolerations_are_appended_unless_the_pod_had_them() -> None:
+    """MF-082."""
     one, two, three = {"key": "a"}, {"key": "b", "operator": "Exists"}, {"key": "c"}
     pod = {"tolerations": [one, two]}
     result = olm.apply_config(pod, {"tolerations": [three, {**two, "value": None}, three]})
@@ -123,6 +127,7 @@ def test_MF_082_tolerations_are_appended_unless_the_pod_had_them() -> None:
     ],
 )
 def test_MF_082_a_wrong_type_is_an_error_that_names_the_member(config: Any, member: str) -> None:
+    """MF-082."""
     with pytest.raises(olm.InvalidConfig) as raised:
         olm.apply_config({}, config)
     assert raised.value.member == member
@@ -130,6 +135,7 @@ def test_MF_082_a_wrong_type_is_an_error_that_names_the_member(config: Any, memb
 
 
 def test_MF_080_where_the_config_stands() -> None:
+    """MF-080."""
     config = {"nodeSelector": {"a": "1"}}
     assert olm.config_of({"kind": "Subscription", "spec": {"config": config}}) == config
     extension = {"kind": "ClusterExtension", "spec": {"config": {"inline": {"deploymentConfig": config}}}}

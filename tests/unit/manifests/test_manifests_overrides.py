@@ -147,6 +147,7 @@ def test_MA209_deployments_with_different_constraints_are_not_repaired() -> None
 
 
 def test_MA209_the_exception_of_MF_081_erases_the_constraint() -> None:
+    """MF-081."""
     pod = {"affinity": {"nodeAffinity": ARCH}}
     config = {"affinity": {"podAntiAffinity": {}}}
     (draft,) = judged(config, pod)

@@ -18,7 +18,7 @@ def render(report: Report, *, colour: bool = False) -> str:
     if report.show_suppressed:
         for finding in report.suppressed:
             lines += [
-                plain(f"{_place(finding)}: suppressed {finding.rule} {finding.message}"),
+                plain(f"{place_of(finding)}: suppressed {finding.rule} {finding.message}"),
                 plain(f"  reason: {finding.suppressed}"),
             ]
     lines += [plain(f"{gap.file or gap.image}: not completed: {gap.message}") for gap in report.incomplete]
@@ -52,12 +52,13 @@ def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _place(finding: Finding) -> str:
+def place_of(finding: Finding) -> str:
+    """``file:line:column``."""
     return f"{finding.file}:{finding.span.line}:{finding.span.column}"
 
 
 def _lines(finding: Finding, *, colour: bool) -> list[str]:
-    place, severity, message = plain(_place(finding)), str(finding.severity.value), plain(finding.message)
+    place, severity, message = plain(place_of(finding)), str(finding.severity.value), plain(finding.message)
     rule = f"{finding.rule}/{finding.sub}" if finding.rule == "MA205" else finding.rule
     if colour:
         severity = f"\x1b[{_COLOURS[finding.severity]};1m{severity}\x1b[0m"
