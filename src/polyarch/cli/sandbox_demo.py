@@ -128,7 +128,8 @@ def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
         "\nTry next:\n"
         f"  export KUBECONFIG={sandbox.kubeconfig}\n"
         f"  kubectl get pods -n {WITH} -o wide           # and -n {WITHOUT}\n"
-        f"  polyarch explain impossible -n {WITH}        # why a pod is where it is, or nowhere\n"
+        f"  polyarch explain impossible -n {WITH} --registries-conf {sandbox.registries_conf}"
+        "        # why a pod is where it is, or nowhere; by this sandbox's registry\n"
         "  kubectl create deployment mine --image=mysql:8.4 --replicas=3\n"
         f"  polyarch sandbox seed FILE{option}               # images of your own, any mix of platforms\n"
         f"  polyarch status{option}; polyarch down{option}",
