@@ -43,12 +43,13 @@ EPILOGUE = """Examples:
 - `polyarch inspect --require amd64,arm64 -f images.txt` ends with 1 if an image lacks one of them
 - `polyarch inspect -o json nginx > platforms.json` prints a document that `--platforms-file` takes again
 - `polyarch inspect --offline --platforms-file platforms.json nginx` gives the same answer without a registry
+- `polyarch inspect --deep elf quay.io/team/app:1.0` looks at the program of every platform, too
 - `polyarch inspect --plan --registries-conf mirrors.conf nginx` says which mirrors would be asked, in order
 
 Exit codes:
 
 - 0: all is well
-- 1: an image is unknown, has no platform, or lacks a required one
+- 1: an image is unknown, has no platform, lacks a required one, or --deep found another than its index says
 - 2: the command line, a file or a reference is wrong; nothing was asked
 - 3: an image could not be inspected
 """

@@ -1,19 +1,13 @@
 """``polyarch index`` as a user runs it, against scripted registries (RG-150 to RG-157)."""
 
-import asyncio
 import base64
 import importlib
 import json
-import os
-import sys
-import threading
-from pathlib import Path
 
 import pytest
 
 from polyarch.cli import main
 
-OCI_TESTS = Path(__file__).parents[1] / "oci"
 GOLDEN_TYPE = "application/vnd.oci.image.index.v1+json"
 DOCKER = (
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -22,66 +16,18 @@ DOCKER = (
 )
 
 
-@pytest.fixture(scope="module")
-def parts():
-    """What the tests of ``polyarch.oci`` make images and registries with."""
-    sys.path.insert(0, str(OCI_TESTS))
-    yield importlib.import_module("image_parts")
-    sys.path.remove(str(OCI_TESTS))
+pytestmark = pytest.mark.usefixtures("clean_home")
 
 
 @pytest.fixture
-def loop():
-    """A loop in a thread of its own: commands run theirs in this one."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
-@pytest.fixture
-def start_registry(parts, loop):
-    started = []
-
-    def start(**settings):
-        registry = parts.WritableRegistry(**settings)
-        asyncio.run_coroutine_threadsafe(registry.__aenter__(), loop).result(30)
-        started.append(registry)
-        return registry
-
-    yield start
-    for registry in started:
-        asyncio.run_coroutine_threadsafe(registry.__aexit__(), loop).result(30)
-
-
-@pytest.fixture
-def registry(parts, start_registry):
+def registry(parts, start_writable):
     """Images of three platforms under ``team/app:1-ARCH``."""
-    registry = start_registry()
+    registry = start_writable()
     for platform in ("linux/amd64", "linux/arm64", "linux/s390x"):
         architecture = platform.partition("/")[2]
         body = parts.layer({"app": architecture.encode() * 10})
         parts.put_image(registry, "team/app", f"1-{architecture}", platform, [body])
     return registry
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """A home of its own, and nothing from the developer's environment."""
-    for name in [*os.environ]:
-        if (
-            name.lower().endswith("_proxy")
-            or name.startswith(("DOCKER_", "REGISTRY_", "XDG_"))
-            or name == "SSL_CERT_FILE"
-        ):
-            monkeypatch.delenv(name)
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    return home
 
 
 @pytest.fixture
@@ -230,9 +176,9 @@ class TestCreate:
         assert (code, json.loads(out)["changed"]) == (0, None)
         assert "the destination could not be asked" in err
 
-    def test_images_are_copied_from_another_registry(self, create, registry, start_registry, parts):
+    def test_images_are_copied_from_another_registry(self, create, registry, start_writable, parts):
         """RG-155: cross-registry copy."""
-        other = start_registry()
+        other = start_writable()
         big = parts.layer({"big": bytes(100_000)}) + bytes(1_000_000)
         parts.put_image(other, "lab/app", "1", "linux/ppc64le", [big])
         document = create("@/team/app:1", AMD64, f"{other.host}/lab/app:1")
@@ -461,11 +407,11 @@ class TestFailures:
         code, _, err = run("create", "@/team/app:1", "@/team/app:bad")
         assert (code, "team/app:bad" in err) == (3, True)
 
-    def test_a_destination_that_may_not_be_written(self, run, registry, home):
+    def test_a_destination_that_may_not_be_written(self, run, registry, clean_home):
         registry.auth, registry.users, registry.writers = "basic", {"ann": "secret-word"}, set()
-        (home / ".docker").mkdir()
+        (clean_home / ".docker").mkdir()
         entry = {"auth": base64.b64encode(b"ann:secret-word").decode()}
-        (home / ".docker" / "config.json").write_text(json.dumps({"auths": {registry.host: entry}}))
+        (clean_home / ".docker" / "config.json").write_text(json.dumps({"auths": {registry.host: entry}}))
         code, out, err = run("create", "@/team/app:1", AMD64)
         assert code == 3
         assert f"writing needs push rights on {registry.host}/team/app" in err

@@ -1,0 +1,67 @@
+"""Registries for commands: served from a loop of their own, because a command runs its own."""
+
+import asyncio
+import importlib
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+OCI_TESTS = Path(__file__).parents[1] / "oci"
+
+
+@pytest.fixture(scope="session")
+def parts():
+    """What the tests of ``polyarch.oci`` make images and registries with."""
+    sys.path.insert(0, str(OCI_TESTS))
+    try:
+        yield importlib.import_module("image_parts")
+    finally:
+        sys.path.remove(str(OCI_TESTS))
+
+
+@pytest.fixture
+def server_loop():
+    """A loop in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def start_writable(parts, server_loop):
+    """``start_writable(auth=…)``: a registry that can be pushed to."""
+    started = []
+
+    def start(**settings):
+        registry = parts.WritableRegistry(**settings)
+        asyncio.run_coroutine_threadsafe(registry.__aenter__(), server_loop).result(30)
+        started.append(registry)
+        return registry
+
+    yield start
+    for registry in started:
+        asyncio.run_coroutine_threadsafe(registry.__aexit__(), server_loop).result(30)
+
+
+@pytest.fixture
+def clean_home(tmp_path, monkeypatch):
+    """A home of its own, and nothing from the developer's environment."""
+    for name in [*os.environ]:
+        if (
+            name.lower().endswith("_proxy")
+            or name.startswith(("DOCKER_", "REGISTRY_", "XDG_"))
+            or name == "SSL_CERT_FILE"
+        ):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return home
