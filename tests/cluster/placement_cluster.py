@@ -6,6 +6,7 @@ same time. What is one in a cluster (the global pull secret) belongs to one test
 
 import asyncio
 import base64
+import contextlib
 import json
 import secrets
 import time
@@ -14,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
@@ -62,8 +63,9 @@ class PlacementCluster:
         self.client = client
 
     async def configure(self) -> None:
-        """The one policy of all tests."""
-        await self.client.apply(POLICIES, POLICY)
+        """The one policy of all tests; one that is there is left, as another test may have added to it."""
+        with contextlib.suppress(AlreadyExists):
+            await self.client.create(POLICIES, POLICY)
 
     @asynccontextmanager
     async def namespace(self, case: str = "", *, prefix: str = "placement") -> AsyncIterator[str]:
