@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.manifests.lint.sources import is_source
 
 STDIN = "<stdin>"
 SKIPPED = frozenset({"node_modules", "vendor"})
 """Directories of other people's files; hidden ones are skipped too (MF-010)."""
 YAML_ENDINGS = (".yaml", ".yml", ".json")
-SOURCE_NAMES = ("Dockerfile", "Containerfile", "Makefile", "GNUmakefile")
-SOURCE_ENDINGS = (".go", ".mk", ".dockerfile", ".containerfile")
 WORKFLOWS = ".github"
 KUSTOMIZATION = "Kustomization"
 
@@ -33,12 +32,6 @@ class Given(NamedTuple):
     roots: tuple[Path, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
     """Directories that could not be listed, and why."""
-
-
-def is_source(path: str) -> bool:
-    """A file that builds images or makes objects, for MA3xx."""
-    name = path.rpartition("/")[2]
-    return name.startswith(SOURCE_NAMES) or name.lower().endswith(SOURCE_ENDINGS)
 
 
 def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources: bool = False) -> Given:
@@ -155,7 +148,11 @@ def _walk(top: Path, ignore: Sequence[str], unreadable: list[tuple[str, str]], *
             and not _is_ignored(str(here / name), ignore)
         )
         for name in sorted(files):
-            if name.endswith(YAML_ENDINGS) or name == KUSTOMIZATION or (sources and is_source(name)):
+            if (
+                name.endswith(YAML_ENDINGS)
+                or name == KUSTOMIZATION
+                or (sources and is_source((here / name).as_posix()))
+            ):
                 path = here / name
                 if not path.is_symlink() or path.resolve().is_relative_to(root):
                     yield path

@@ -27,7 +27,7 @@ from polyarch.manifests.lockfile import InvalidLock
 from polyarch.manifests.report import FailOn
 from polyarch.manifests.text import SourceText, UnreadableText
 from polyarch.oci.answers import AnswerFile
-from polyarch.platforms import InvalidPlatform, NodePlatform
+from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,17 @@ def parse_platforms(option: str, texts: Sequence[str] | None) -> tuple[NodePlatf
         except InvalidPlatform as error:
             raise UsageError(f"{option}: {error}") from None
     return tuple(found)
+
+
+def parse_weights(option: str, texts: Sequence[str] | None) -> dict[str, int]:
+    """``ARCH=WEIGHT`` as the configuration's ``prefer`` says it."""
+    found = {}
+    for text in split(texts):
+        name, _, weight = text.partition("=")
+        if name not in KNOWN_ARCHITECTURES or not weight.isdecimal() or not 1 <= int(weight) <= 100:
+            raise UsageError(f"{option} {text}: write ARCH=WEIGHT, such as arm64=50, with a weight from 1 to 100")
+        found[name] = int(weight)
+    return found
 
 
 def _patterns(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:

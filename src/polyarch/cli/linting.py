@@ -9,7 +9,7 @@ import os
 import posixpath
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +17,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from polyarch.cli.errors import CouldNotComplete
-from polyarch.cli.files import STDIN, find_files, is_source, read_file
+from polyarch.cli.files import STDIN, find_files, read_file
 from polyarch.cli.lint_options import ImageOptions
 from polyarch.cli.lint_settings import Settings
 from polyarch.cli.resolve import Images
+from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, image_entries
 from polyarch.manifests.lint.engine import lint, selected
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.sources import base_images, is_source, lint_source
 from polyarch.manifests.lint.wanted import wanted
 from polyarch.manifests.nodes import SyntaxProblem, compose
 from polyarch.manifests.report import (
@@ -33,7 +36,7 @@ from polyarch.manifests.report import (
     image_answers,
     incomplete_images,
 )
-from polyarch.manifests.scan import Scan, scan, worth_reading
+from polyarch.manifests.scan import scan, worth_reading
 from polyarch.manifests.sets import Answer
 from polyarch.manifests.suppression import suppressed
 from polyarch.manifests.text import SourceText, UnreadableText
@@ -43,6 +46,7 @@ T = TypeVar("T")
 FILES_PER_PROCESS = 200
 """Fewer are done sooner than another process starts."""
 SOURCE_RULES = ("MA301", "MA302", "MA303")
+INDEX_RULES = ("MA004", "MA207", "MA301")
 
 
 class Examined(msgspec.Struct, frozen=True, gc=False):
@@ -52,8 +56,92 @@ class Examined(msgspec.Struct, frozen=True, gc=False):
     findings: tuple[Finding, ...] = ()
     images: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    labelled: tuple[str, ...] = ()
+    """Architectures that a bundle in it promises (MA302)."""
     problem: str = ""
     """Why it could not be read."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is the same for every file of a run."""
+
+    settings: Settings
+    images: Images
+    kustomizations: Kustomizations
+    roots: tuple[Path, ...]
+    files: tuple[str, ...]
+    unreadable: tuple[tuple[str, str], ...]
+    stdin: bytes | None = None
+    """Can be read only once."""
+
+    @classmethod
+    def over(cls, paths: Sequence[str], settings: Settings, options: ImageOptions) -> "Run":
+        """Find the files; raises ``UsageError`` for a path that does not exist."""
+        sources = any(selected(settings.options, rule) for rule in SOURCE_RULES)
+        given = find_files(paths, ignore=settings.ignore_paths, sources=sources)
+        indexes = any(selected(settings.options, rule) for rule in INDEX_RULES)
+        images = Images(options, file=settings.platforms_file, indexes=indexes)
+        stdin = read_file(STDIN) if STDIN in given.files else None
+        return cls(settings, images, _kustomizations(given.files), given.roots, given.files, given.unreadable, stdin)
+
+    @property
+    def options(self) -> LintOptions:
+        return self.settings.options
+
+    def labelled(self, architectures: Iterable[str]) -> "Run":
+        """The same run with the promises of bundles known."""
+        options = msgspec.structs.replace(self.options, labelled=tuple(sorted(set(architectures))))
+        return replace(self, settings=replace(self.settings, options=options))
+
+    def read(self, path: str) -> bytes:
+        """Raises OSError."""
+        return self.stdin if path == STDIN and self.stdin is not None else read_file(path)
+
+    def look(self, path: str) -> Examined:
+        """Which images a file names, and which of them nobody knows yet."""
+        return self._examine(path, judge=False)
+
+    def examine(self, path: str) -> Examined:
+        """Everything there is to say about a file; only what :meth:`look` says while images are missing."""
+        return self._examine(path, judge=True)
+
+    def _examine(self, path: str, *, judge: bool) -> Examined:
+        try:
+            data = self.read(path)
+            if not is_judged(path, data):
+                return Examined(ExaminedFile(path))
+            source = SourceText.of(path, data)
+        except OSError as error:
+            return Examined(ExaminedFile(path), problem=error.strerror or str(error))
+        except UnreadableText as error:
+            return Examined(ExaminedFile(path), problem=f"{error.problem}; save it as UTF-8")
+        return self._source(source, judge) if is_source(path) else self._manifest(source, judge)
+
+    def _manifest(self, source: SourceText, judge: bool) -> Examined:
+        found = scan(source, kustomizations=self.kustomizations)
+        texts = wanted(found, self.options)
+        objects = tuple(each.reference for each in found.objects)
+        examined = Examined(
+            ExaminedFile(source.path, objects, len(found.pod_specs)),
+            images=texts,
+            missing=self.images.missing(texts),
+            labelled=promised_architectures(found),
+        )
+        if examined.missing or not judge:
+            return examined
+        problems = lint(found, self.images.answers, self.options)
+        marked = suppressed(found, problems, selected=lambda rule: selected(self.options, rule))
+        return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in marked))
+
+    def _source(self, source: SourceText, judge: bool) -> Examined:
+        texts = base_images(source)
+        missing = self.images.missing(texts)
+        examined = Examined(ExaminedFile(source.path), images=texts, missing=missing)
+        if missing or not judge:
+            return examined
+        problems = lint_source(source, self.images.answers, self.options)
+        return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in problems))
 
 
 @dataclass(frozen=True)
@@ -68,73 +156,28 @@ class Linted:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What is the same for every file of a run."""
+class Resolved:
+    """A run of which every image has been asked for."""
 
-    settings: Settings
-    images: Images
-    kustomizations: Kustomizations
-    roots: tuple[Path, ...]
-    files: tuple[str, ...]
-    unreadable: tuple[tuple[str, str], ...]
+    run: Run
+    files: list[ExaminedFile]
+    images: list[ImageAnswer]
+    incomplete: list[Incomplete]
 
-    @classmethod
-    def over(cls, paths: Sequence[str], settings: Settings, options: ImageOptions) -> "Run":
-        """Find the files; raises ``UsageError`` for a path that does not exist."""
-        sources = any(selected(settings.options, rule) for rule in SOURCE_RULES)
-        given = find_files(paths, ignore=settings.ignore_paths, sources=sources)
-        indexes = selected(settings.options, "MA004") or selected(settings.options, "MA207")
-        images = Images(options, file=settings.platforms_file, indexes=indexes)
-        return cls(settings, images, _kustomizations(given.files), given.roots, given.files, given.unreadable)
 
-    def scan(self, path: str) -> Scan | None:
-        """The file; None if it is of no interest to any rule. Raises OSError, UnreadableText."""
-        data = read_file(path)
-        if not worth_reading(data):
-            return None
-        return scan(SourceText.of(path, data), kustomizations=self.kustomizations)
-
-    def examine(self, path: str) -> Examined:
-        """Everything there is to say about one file."""
-        if is_source(path):
-            return Examined(ExaminedFile(path))
-        try:
-            found = self.scan(path)
-        except OSError as error:
-            return Examined(ExaminedFile(path), problem=error.strerror or str(error))
-        except UnreadableText as error:
-            return Examined(ExaminedFile(path), problem=f"{error.problem}; save it as UTF-8")
-        if found is None:
-            return Examined(ExaminedFile(path))
-        options = self.settings.options
-        texts = wanted(found, options)
-        objects = tuple(each.reference for each in found.objects)
-        file = ExaminedFile(path, objects, len(found.pod_specs))
-        missing = self.images.missing(texts)
-        if missing:
-            return Examined(file, images=texts, missing=missing)
-        problems = lint(found, self.images.answers, options)
-        marked = suppressed(found, problems, selected=lambda rule: selected(options, rule))
-        return Examined(file, tuple(problem.finding for problem in marked), texts)
+def is_judged(path: str, data: bytes) -> bool:
+    """Whether a file is of interest to any rule."""
+    return is_source(path) or worth_reading(data)
 
 
 def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
     """Examine all files of a run; the result does not depend on ``jobs``."""
-    examined = over_files(run.examine, run.files, jobs=jobs)
-    pending = [each for each in examined if each.missing]
-    if pending:
-        run.images.resolve(text for each in pending for text in each.images)
-        again = over_files(run.examine, [each.file.file for each in pending], jobs=jobs)
-        renewed = {each.file.file: each for each in again}
-        examined = [renewed.get(each.file.file, each) for each in examined]
-    texts = sorted({text for each in examined for text in each.images})
-    run.images.missing(texts)
-    answers = [run.images.answers.of(text) for text in texts]
-    images = image_answers(answers)
-    incomplete = [Incomplete(each.file.file, "", each.problem) for each in examined if each.problem]
-    incomplete += [Incomplete(path, "", problem) for path, problem in run.unreadable]
-    if run.settings.options.unresolved == "auto":
-        incomplete += incomplete_images(images)
+    sources = [path for path in run.files if is_source(path)]
+    manifests = [path for path in run.files if not is_source(path)] if sources else list(run.files)
+    examined = _examined(run, manifests, jobs)
+    if sources:
+        examined += _examined(run.labelled(name for each in examined for name in each.labelled), sources, jobs)
+    images, answers, incomplete = _answered(run, examined)
     return Linted(
         findings=[finding for each in examined for finding in each.findings],
         files=[each.file for each in examined],
@@ -142,6 +185,43 @@ def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
         incomplete=incomplete,
         answers=answers,
     )
+
+
+def resolved(run: Run) -> Resolved:
+    """Ask for every image that the files of a run name."""
+    looked = [run.look(path) for path in run.files]
+    run.images.resolve(text for each in looked if each.missing for text in each.images)
+    images, _, incomplete = _answered(run, looked)
+    return Resolved(
+        run=run.labelled(name for each in looked for name in each.labelled),
+        files=[each.file for each in looked],
+        images=images,
+        incomplete=incomplete,
+    )
+
+
+def _examined(run: Run, files: Sequence[str], jobs: int | None) -> list[Examined]:
+    examined = over_files(run.examine, files, jobs=jobs)
+    pending = [each for each in examined if each.missing]
+    if not pending:
+        return examined
+    run.images.resolve(text for each in pending for text in each.images)
+    again = over_files(run.examine, [each.file.file for each in pending], jobs=jobs)
+    renewed = {each.file.file: each for each in again}
+    return [renewed.get(each.file.file, each) for each in examined]
+
+
+def _answered(run: Run, examined: Sequence[Examined]) -> tuple[list[ImageAnswer], list[Answer], list[Incomplete]]:
+    """The images of a run, and what could not be completed."""
+    texts = sorted({text for each in examined for text in each.images})
+    run.images.missing(texts)  # in this process too, where others did the work
+    answers = [run.images.answers.of(text) for text in texts]
+    images = image_answers(answers)
+    incomplete = [Incomplete(each.file.file, "", each.problem) for each in examined if each.problem]
+    incomplete += [Incomplete(path, "", problem) for path, problem in run.unreadable]
+    if run.options.unresolved == "auto":
+        incomplete += incomplete_images(images)
+    return images, answers, incomplete
 
 
 def over_files(work: Callable[[str], T], files: Sequence[str], *, jobs: int | None) -> list[T]:

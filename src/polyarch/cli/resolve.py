@@ -31,6 +31,7 @@ class Known(Mapping[str, Inspection]):
     def __init__(self, file: AnswerFile | None) -> None:
         self._file = file
         self._found: dict[str, Inspection | None] = {}
+        self._digests: dict[tuple[str, str], Inspection] = {}
 
     def __getitem__(self, text: str) -> Inspection:
         if text not in self._found:
@@ -47,11 +48,24 @@ class Known(Mapping[str, Inspection]):
         return sum(found is not None for found in self._found.values())
 
     def add(self, answers: Mapping[str, Inspection]) -> None:
+        """What was learned; an image is known by its digest, too, which a repair may write."""
         self._found.update(answers)
+        self.remember(answers.values())
+
+    def remember(self, answers: Iterable[Inspection]) -> None:
+        """Answers that no text of a file asked for, by their digests."""
+        for answer in answers:
+            if answer.status is Status.RESOLVED and answer.digest:
+                self._digests[answer.reference.name, answer.digest] = answer
 
     def _look_up(self, text: str) -> Inspection | None:
         reference = reference_of(text)
-        return self._file.get(reference) if self._file is not None and reference is not None else None
+        if reference is None:
+            return None
+        found = self._file.get(reference) if self._file is not None else None
+        if found is None and reference.digest is not None:
+            found = self._digests.get((reference.name, reference.digest))
+        return found
 
 
 class Images:
@@ -84,6 +98,7 @@ class Images:
         self._known.add({text: found[text] for text in lacking})
         shown = {text: found[tag] for text, tag in tags.items() if found[tag].status is Status.RESOLVED}
         self._indexes.update(shown)
+        self._known.remember(shown.values())
         self.answers = Answers(self._known, self._indexes)
 
     def _offline(self, texts: Iterable[str]) -> None:

@@ -36,19 +36,20 @@ def plain(text: str) -> str:
 def summary_line(summary: Summary) -> str:
     """``3 errors, 1 warning in 12 objects, 2 suppressed; 1 image unresolved``."""
     counts = [
-        _counted(number, word)
+        counted(number, word)
         for number, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
         if number
     ]
-    line = f"{', '.join(counts) or 'nothing found'} in {_counted(summary.objects, 'object')}"
+    line = f"{', '.join(counts) or 'nothing found'} in {counted(summary.objects, 'object')}"
     if summary.suppressed:
         line += f", {summary.suppressed} suppressed"
     if summary.unresolved:
-        line += f"; {_counted(summary.unresolved, 'image')} unresolved"
+        line += f"; {counted(summary.unresolved, 'image')} unresolved"
     return line
 
 
-def _counted(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
+    """``1 file``, ``2 files``."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 

@@ -1,0 +1,81 @@
+"""Unified diffs that ``patch`` and ``git apply`` take: what ``polyarch fix`` shows before it writes (MF-050).
+
+Lines end where they end in the file (``\\n`` alone), so that a diff of a file with other line breaks applies as well.
+"""
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+CONTEXT = 3
+
+
+def unified_diff(path: str, before: str, after: str) -> str:
+    """The diff of one file; empty if nothing changed."""
+    if before == after:
+        return ""
+    old, new = _lines(before), _lines(after)
+    start, end = _unequal(old, new)
+    # Equal lines at both ends need no search; what is between them is small where a few places were edited.
+    matcher = SequenceMatcher(None, old[start : len(old) - end], new[start : len(new) - end], autojunk=False)
+    lines = [f"--- {_name('a', path)}\n", f"+++ {_name('b', path)}\n"]
+    head, tail = min(start, CONTEXT), min(end, CONTEXT)
+    codes: list[Code] = [
+        (tag, first + start, last + start, other_first + start, other_last + start)
+        for tag, first, last, other_first, other_last in matcher.get_opcodes()
+    ]
+    codes.insert(0, ("equal", start - head, start, start - head, start))
+    codes.append(("equal", len(old) - end, len(old) - end + tail, len(new) - end, len(new) - end + tail))
+    for group in _groups(codes):
+        lines.append(f"@@ -{_range(group[0][1], group[-1][2])} +{_range(group[0][3], group[-1][4])} @@\n")
+        for tag, first, last, other_first, other_last in group:
+            if tag == "equal":
+                lines += [" " + line for line in old[first:last]]
+            else:
+                lines += ["-" + line for line in old[first:last]]
+                lines += ["+" + line for line in new[other_first:other_last]]
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+Code = tuple[str, int, int, int, int]
+
+
+def _groups(codes: list[Code]) -> Iterator[list[Code]]:
+    """Changes with their context; those closer than two contexts together."""
+    group: list[Code] = []
+    for tag, first, last, other_first, other_last in codes:
+        if tag == "equal" and group and last - first > 2 * CONTEXT:
+            group.append((tag, first, first + CONTEXT, other_first, other_first + CONTEXT))
+            yield group
+            group = [(tag, last - CONTEXT, last, other_last - CONTEXT, other_last)]
+        else:
+            group.append((tag, first, last, other_first, other_last))
+    if any(code[0] != "equal" for code in group):
+        yield group
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    last = lines.pop()
+    return [line + "\n" for line in lines] + ([last] if last else [])
+
+
+def _unequal(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines are equal at the start and at the end."""
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    return start, end
+
+
+def _range(first: int, last: int) -> str:
+    length = last - first
+    begin = first + 1 if length else first
+    return str(begin) if length == 1 else f"{begin},{length}"
+
+
+def _name(side: str, path: str) -> str:
+    return path if path.startswith(("/", "<")) else f"{side}/{path}"

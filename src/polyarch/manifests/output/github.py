@@ -1,0 +1,35 @@
+"""Workflow commands of GitHub Actions: annotations beside the lines of a pull request (MF-045)."""
+
+from polyarch.manifests.finding import Finding, Severity
+from polyarch.manifests.report import Incomplete, Report
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def render(report: Report) -> str:
+    lines = [_line(finding) for finding in report.findings]
+    lines += [_gap(gap) for gap in report.incomplete]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(finding: Finding) -> str:
+    span = finding.span
+    properties = (
+        f"file={_property(finding.file)},line={span.line},col={span.column},endLine={span.end_line},"
+        f"title={_property(finding.rule)}"
+    )
+    text = f"{finding.message}\n{finding.hint}" if finding.hint else finding.message
+    return f"::{_COMMANDS[finding.severity]} {properties}::{_data(text)}"
+
+
+def _gap(gap: Incomplete) -> str:
+    properties = f"file={_property(gap.file)},title=incomplete" if gap.file else "title=incomplete"
+    return f"::error {properties}::{_data(gap.message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
