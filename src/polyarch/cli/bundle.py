@@ -6,14 +6,14 @@ validator would say, for scripts that read its words.
 
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from polyarch.cli.bundle_files import read_bundle, read_subscription, resolve
 from polyarch.cli.errors import UsageError
-from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions, flag
+from polyarch.cli.lint_options import DEFAULT_IMAGES, FailOnOption, ImageOptions
+from polyarch.cli.lint_output import write_reports
 from polyarch.manifests.bundle import compat, native
 from polyarch.manifests.bundle.loader import Bundle, BundleNotValid
 from polyarch.manifests.bundle.native import BundleImageAnswer
@@ -22,7 +22,6 @@ from polyarch.manifests.lint.options import LintOptions, Unresolved
 from polyarch.manifests.nodes import value
 from polyarch.manifests.report import (
     ExaminedFile,
-    FailOn,
     Report,
     image_answers,
     incomplete_images,
@@ -59,8 +58,6 @@ def validate(
         Mode, Parameter(help="The rules of polyarch lint, or operator-sdk's results and words.")
     ] = "native",
     output: Annotated[Format, Parameter(name=["--output", "-o", "--format"], help="How to print.")] = "text",
-    platforms_file: Annotated[str | None, Parameter(help="Answers given by hand, YAML or JSON.")] = None,
-    offline: Annotated[bool, flag("Ask nobody: --platforms-file answers, or nothing.")] = False,
     subscription: Annotated[
         str | None, Parameter(help="A Subscription or ClusterExtension to judge with the bundle.")
     ] = None,
@@ -68,11 +65,11 @@ def validate(
     container_tools: Annotated[
         str, Parameter(help="docker, podman or none; compat mode checks the value, nothing is pulled.")
     ] = "",
-    fail_on: Annotated[FailOn, Parameter(help="The severity that ends with 1.")] = "error",
+    fail_on: Annotated[FailOnOption, Parameter(help="The severity that ends with 1.")] = "error",
     unresolved: Annotated[
         Unresolved, Parameter(help="Images that could not be inspected: end with 3, only report, or ignore.")
     ] = "auto",
-    access: RegistryOptions = DEFAULT_OPTIONS,
+    images: ImageOptions = DEFAULT_IMAGES,
 ) -> int:
     """Check an operator's bundle; returns the exit code."""
     overrides = read_subscription(subscription) if subscription is not None else None
@@ -81,7 +78,7 @@ def validate(
             raise UsageError(f"--mode compat has no form {output}; take text or json-alpha1")
         if overrides is not None or bundle_image is not None:
             raise UsageError("--subscription and --bundle-image are for --mode native")
-        outputs, name = judge_compat(directory, container_tools, platforms_file, offline=offline, access=access)
+        outputs, name = judge_compat(directory, images, container_tools)
         return _print_compat(outputs, name, output)
     if container_tools and container_tools.lower() not in compat.CONTAINER_TOOLS:
         raise UsageError(f"--container-tools {container_tools}: expected one of {', '.join(compat.CONTAINER_TOOLS)}")
@@ -92,36 +89,26 @@ def validate(
         report = Report.of([_not_valid(directory, problem)], fail_on=fail_on)
         return _print_native(report, "", output)
     texts = native.images(bundle, options)
-    answers = resolve(
-        (*texts, *((bundle_image,) if bundle_image else ())),
-        platforms_file=platforms_file,
-        offline=offline,
-        access=access,
-    )
+    answers = resolve((*texts, *((bundle_image,) if bundle_image else ())), images)
     shipped = _shipped(bundle_image, answers)
     scans = (overrides,) if overrides is not None else ()
     problems = native.validate(bundle, answers, options, subscriptions=scans, bundle_image=shipped)
-    images = image_answers(answers.of(text) for text in texts)
+    known = image_answers(answers.of(text) for text in texts)
     report = Report.of(
         (problem.finding for problem in problems),
         files=[
             ExaminedFile(each.source.path, tuple(subject.reference for subject in each.objects), len(each.pod_specs))
             for each in (*bundle.scans, *scans)
         ],
-        images=images,
-        incomplete=incomplete_images(images) if unresolved == "auto" else (),
+        images=known,
+        incomplete=incomplete_images(known) if unresolved == "auto" else (),
         fail_on=fail_on,
     )
     return _print_native(report, bundle.name, output)
 
 
 def judge_compat(
-    directory: str,
-    container_tool: str,
-    platforms_file: str | None,
-    *,
-    offline: bool,
-    access: RegistryOptions = DEFAULT_OPTIONS,
+    directory: str, images: ImageOptions, container_tool: str = ""
 ) -> tuple[tuple[compat.Output, ...], str]:
     """What the validator would say, and the name of the ClusterServiceVersion (or the directory)."""
     try:
@@ -129,16 +116,14 @@ def judge_compat(
     except BundleNotValid as problem:
         return (compat.no_service_version() if problem.missing else compat.no_bundle(str(problem)),), directory
     document = value(bundle.service_version.object.node)
-    answers = resolve(native.images(bundle), platforms_file=platforms_file, offline=offline, access=access)
+    answers = resolve(native.images(bundle), images)
     return compat.validate(document, answers, container_tool=container_tool), bundle.name
 
 
-def judge_native(
-    directory: str, platforms_file: str | None, *, offline: bool, access: RegistryOptions = DEFAULT_OPTIONS
-) -> tuple[list[Finding], Bundle]:
+def judge_native(directory: str, images: ImageOptions) -> tuple[list[Finding], Bundle]:
     """The findings of native mode; raises ``BundleNotValid``."""
     bundle = read_bundle(directory)
-    answers = resolve(native.images(bundle), platforms_file=platforms_file, offline=offline, access=access)
+    answers = resolve(native.images(bundle), images)
     return [problem.finding for problem in native.validate(bundle, answers)], bundle
 
 
@@ -175,7 +160,7 @@ def _print_native(report: Report, name: str, output: Format) -> int:
             passed=report.summary.errors == 0,
         )
     else:
-        sys.stdout.write(import_module(f"polyarch.manifests.output.{output}").render(report))
+        write_reports(report, [(output, "-")])
     return report.exit_code
 
 

@@ -4,13 +4,13 @@
 and only then judge.
 """
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.lint_options import ImageOptions
 from polyarch.cli.platforms_file import load_platforms_file
-from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions
+from polyarch.cli.resolve import Images
 from polyarch.manifests import olm
 from polyarch.manifests.bundle.loader import (
     ANNOTATIONS,
@@ -21,14 +21,10 @@ from polyarch.manifests.bundle.loader import (
     load,
     manifests_directory,
 )
-from polyarch.manifests.lint.wanted import wanted_indexes
 from polyarch.manifests.nodes import value
 from polyarch.manifests.scan import Scan, scan
 from polyarch.manifests.sets import Answers
 from polyarch.manifests.text import SourceText, UnreadableText
-from polyarch.oci.answers import AnswerFile
-from polyarch.oci.inspection import Inspection, InspectionError, Status
-from polyarch.oci.reference import InvalidReference, Reference, parse
 
 
 def read_bundle(directory: str) -> Bundle:
@@ -84,64 +80,12 @@ def read_subscription(path: str) -> Scan:
     return found
 
 
-def resolve(
-    texts: Iterable[str],
-    *,
-    platforms_file: str | None = None,
-    offline: bool = False,
-    access: RegistryOptions = DEFAULT_OPTIONS,
-) -> Answers:
+def resolve(texts: Iterable[str], options: ImageOptions) -> Answers:
     """An answer for each text that names an image, and for the indexes that digests may belong to."""
-    access.check()
-    answers = load_platforms_file(platforms_file) if platforms_file is not None else None
-    named = {text: reference for text in texts if (reference := _reference(text)) is not None}
-    parents = {text: parse(index) for text, index in wanted_indexes(named).items()}
-    asked = list(dict.fromkeys((*named.values(), *parents.values())))
-    if offline:
-        found = {reference: _offline(reference, answers) for reference in asked}
-    else:
-        found = asyncio.run(_ask(asked, answers, access))
-    return Answers(
-        {text: found[reference] for text, reference in named.items()},
-        {text: found[reference] for text, reference in parents.items() if found[reference].status is Status.RESOLVED},
-    )
-
-
-def _reference(text: str) -> Reference | None:
-    try:
-        return parse(text)
-    except InvalidReference:
-        return None  # the rules say so, with the place (MA001)
-
-
-def _offline(reference: Reference, answers: AnswerFile | None) -> Inspection:
-    answer = answers.get(reference) if answers is not None else None
-    if answer is not None:
-        return answer
-    message = f"{reference.canonical} is not in a platforms file, and --offline asks nobody"
-    return Inspection(reference, Status.ERROR, error=InspectionError.of("offline-miss", message))
-
-
-async def _ask(
-    references: list[Reference], answers: AnswerFile | None, access: RegistryOptions
-) -> dict[Reference, Inspection]:
-    # Whoever has all answers in a file needs no network stack: it loads slowly.
-    from polyarch.cli.render import progress
-    from polyarch.oci.addresses import InvalidSetting
-    from polyarch.oci.opening import Wiring, open_inspector
-    from polyarch.oci.settings import InspectorSettings
-
-    wiring = Wiring(
-        settings=InspectorSettings(timeout=access.timeout, max_wait=access.max_wait),
-        configuration=access.configuration(),
-        trust=access.trust(),
-        answers=answers,
-    )
-    shown = progress("inspecting images", len(references))
-    try:
-        async with open_inspector(wiring, credentials=access.credentials(), notice=shown.remark) as inspector:
-            with shown:
-                found = await inspector.inspect_many(references, on_answer=lambda _: shown.advance())
-    except InvalidSetting as error:
-        raise UsageError(str(error)) from None
-    return dict(zip(references, found, strict=True))
+    options.access.check()
+    file = load_platforms_file(options.platforms_file) if options.platforms_file is not None else None
+    images = Images(options, file=file, indexes=True)
+    missing = images.missing(tuple(texts))
+    if missing:
+        images.resolve(missing)
+    return images.answers

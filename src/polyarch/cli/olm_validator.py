@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from polyarch.cli.bundle import judge_compat, judge_native
 from polyarch.cli.errors import CommandError, UsageError
+from polyarch.cli.lint_options import ImageOptions
 from polyarch.manifests.bundle import hook
 from polyarch.manifests.bundle.loader import BundleNotValid
 
@@ -34,15 +35,17 @@ def _result(given: Sequence[str], environment: Mapping[str, str]) -> str:
         raise UsageError(USAGE)
     directory = given[0]
     mode = environment.get("POLYARCH_OLM_MODE") or "native"
-    platforms_file = environment.get("POLYARCH_PLATFORMS_FILE") or None
-    offline = _truth("POLYARCH_OFFLINE", environment)
+    images = ImageOptions(
+        platforms_file=environment.get("POLYARCH_PLATFORMS_FILE") or None,
+        offline=_truth("POLYARCH_OFFLINE", environment),
+    )
     if mode == "compat":
-        outputs, name = judge_compat(directory, "", platforms_file, offline=offline)
+        outputs, name = judge_compat(directory, images)
         return hook.result(name, hook.compat_entries(outputs, name))
     if mode != "native":
         raise UsageError(f"POLYARCH_OLM_MODE is {mode!r}; expected native or compat")
     try:
-        findings, bundle = judge_native(directory, platforms_file, offline=offline)
+        findings, bundle = judge_native(directory, images)
     except BundleNotValid as problem:
         return hook.result(directory, [hook.invalid(str(problem), directory)])
     return hook.result(bundle.name, hook.native_entries(findings, bundle.name))

@@ -180,3 +180,10 @@ def test_an_answer_for_the_bundle_image_may_be_an_error() -> None:
     gone = Inspection(parse(SHIPPED), "error")  # type: ignore[arg-type]
     found = native.validate(bundle(csv()), answers({MANAGER: ONE}), bundle_image=BundleImageAnswer(SHIPPED, gone))
     assert of(found, "MA208") == []
+
+
+def test_what_somebody_gave_a_reason_for_does_not_count() -> None:
+    """MF-032."""
+    document = csv(labels=labels("amd64"), annotations={"ignore-check.polyarch.dev/MA207": "pinned by the release"})
+    found = native.validate(bundle(document), answers({MANAGER: ONE}))
+    assert [each.finding.suppressed for each in of(found, "MA207")] == ["pinned by the release"]

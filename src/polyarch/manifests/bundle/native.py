@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from polyarch.manifests.bundle.loader import Bundle
 from polyarch.manifests.bundle.service_version import ServiceVersion
 from polyarch.manifests.lint import overrides
-from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule, Problem, lint
+from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule, Problem, lint, selected
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.overrides import Deployment
@@ -21,6 +21,7 @@ from polyarch.manifests.nodes import find, item, text_of, value
 from polyarch.manifests.podspecs import PodSpec
 from polyarch.manifests.scan import Scan
 from polyarch.manifests.sets import Answers
+from polyarch.manifests.suppression import suppressed
 from polyarch.oci.inspection import Inspection
 from polyarch.platforms import NodePlatform
 
@@ -48,7 +49,9 @@ def validate(
     subscriptions: Iterable[Scan] = (),
     bundle_image: BundleImageAnswer | None = None,
 ) -> tuple[Problem, ...]:
-    """Everything that is wrong with the bundle, and with its subscriptions for this bundle."""
+    """Everything that is wrong with the bundle, and with its subscriptions for this bundle; what somebody does not want
+    to see has the reason (MF-032).
+    """
     deployments = deployments_of(bundle.service_version)
 
     def judge_override(facts: ObjectFacts) -> Iterator[Draft]:
@@ -63,7 +66,9 @@ def validate(
     problems = [
         problem
         for scan in (*bundle.scans, *subscriptions)
-        for problem in lint(scan, answers, options, object_rules=rules)
+        for problem in suppressed(
+            scan, lint(scan, answers, options, object_rules=rules), selected=lambda rule: selected(options, rule)
+        )
     ]
     return tuple(sorted(problems, key=lambda each: each.finding.order))
 
