@@ -115,6 +115,15 @@ def test_a_key_that_is_no_text_still_is_a_key() -> None:
     assert list(value("? [a]\n: 1\n? {b: c}\n: 2\n").values()) == [1, 2]
 
 
+def test_json_may_escape_characters_as_json_does() -> None:
+    """Two escapes for one character are no YAML; they are left as they are and the offsets behind them are right."""
+    found = document('{"a": "\\ud83d\\ude00", "b": "c"}\n')
+    assert found.value["b"] == "c"
+    assert found.source.text[found.start(found.root.value[1][1]) :].startswith('"c"')
+    with pytest.raises(SyntaxProblem, match="escape"):
+        documents('a: "\\ud83d"\n')
+
+
 def test_an_anchor_may_be_defined_again() -> None:
     """YAML and kubectl allow it, though the C composer does not."""
     text = "a: &x 1\nb: &x [2, {c: *x}]\nc: *x\nd: 'q'\ne: |\n  t\n"

@@ -1,0 +1,204 @@
+"""Edits of random texts: what they say changes as asked, and nothing else does (MF-054, MF-060, MF-091).
+
+A random object is written in a random way (block and flow, quotes, comments, indentation, line ends, anchors), random
+operations are rendered, and the proof reads the result. The proof itself is tested in the unit tests.
+"""
+
+import json
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from polyarch.manifests.editor import CannotEdit, render, splice
+from polyarch.manifests.nodes import compose
+from polyarch.manifests.proof import prove
+from polyarch.manifests.scan import scan
+from polyarch.manifests.style import scalar
+from polyarch.manifests.text import SourceText
+from polyarch.manifests.tree import Add, Remove, Rename, Replace, TreeOperation, apply, pointer, read, segments
+
+KEYS = ["spec", "containers", "affinity", "image", "name", "kubernetes.io/arch", "a", "b", "386", "on"]
+TEXTS = ["web:1", "386", "no", "x y", "a: b", "ü𝒳", "", "it's", 'say "x"', "two\nlines", "# x", "{{ x }}", "*"]
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-9, 99), st.sampled_from(TEXTS))
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=3)),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(
+    st.sampled_from(KEYS),
+    st.recursive(
+        SCALARS,
+        lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)),
+        max_leaves=12,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+class Writer:
+    """Writes an object as YAML, in any way that comes to mind."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.comments = random.random() < 0.6
+
+    def maybe(self, chance: float) -> bool:
+        return self.random.random() < chance
+
+    def text(self, value: Any) -> str:
+        """A document: lines with LF, without marks."""
+        if isinstance(value, dict | list) and value and self.maybe(0.15):
+            return json.dumps(value, indent=self.random.choice([None, 2, 4]), ensure_ascii=False) + "\n"
+        if not isinstance(value, dict | list) or not value:
+            return self.inline(value) + "\n"
+        return "".join(f"{line}\n" for line in self.block(value))
+
+    def block(self, value: Any) -> list[str]:
+        """Lines from column 0; the first is content."""
+        lines: list[str] = []
+        step, indent = self.random.choice([1, 2, 2, 4]), self.random.choice([0, 0, 2])
+        entries = value.items() if isinstance(value, dict) else [(None, member) for member in value]
+        for key, member in entries:
+            if lines:
+                lines += self.noise()
+            head = "-" if key is None else f"{self.key(key)}:"
+            lines += self.entry(head, key, member, step if isinstance(member, dict) else indent)
+        return lines
+
+    def entry(self, head: str, key: str | None, member: Any, columns: int) -> list[str]:
+        if isinstance(member, str) and "\n" in member and self.maybe(0.5):
+            sign = "|-" if not member.endswith("\n") else "|"
+            return [
+                f"{head} {sign}",
+                *[f"   {line}" for line in member.split("\n")],
+                *([""] * self.random.choice([0, 1])),
+            ]
+        comment = self.comment() if key is not None else self.comment().replace("\t", " ")
+        if not isinstance(member, dict | list) or not member or self.maybe(0.2):
+            inline = self.inline(member)
+            gap = " " if key is None else self.random.choice([" ", " ", "  ", " \t"])
+            return [f"{head}{gap if inline else ''}{inline}{comment}"]
+        inner = self.block(member)
+        if key is None and self.maybe(0.8):
+            return [f"{head} {inner[0]}", *[f"  {line}" if line else line for line in inner[1:]]]
+        columns = columns if key is not None else 2
+        return [f"{head}{comment}", *self.noise(), *[" " * columns + line if line else line for line in inner]]
+
+    def comment(self) -> str:
+        return (
+            self.random.choice([" # note", "  # - a: b", "\t# 𝒳", " # '"]) if self.comments and self.maybe(0.3) else ""
+        )
+
+    def noise(self) -> list[str]:
+        if not self.comments or self.maybe(0.6):
+            return []
+        return [self.random.choice(["", "# note", "      # affinity:", "# affinity:", "  #- x"])]
+
+    def key(self, key: str) -> str:
+        return self.random.choice([scalar(key), scalar(key), json.dumps(key), f"'{key}'"])
+
+    def inline(self, value: Any) -> str:
+        if isinstance(value, dict):
+            parts = [f"{self.key(key)}: {self.inline(member)}" for key, member in value.items()]
+            return self.flow(parts, "{}")
+        if isinstance(value, list):
+            return self.flow([self.inline(member) or "~" for member in value], "[]")
+        if value is None:
+            return self.random.choice(["", "~", "null"])
+        if isinstance(value, str):
+            ways = [scalar(value), json.dumps(value, ensure_ascii=False)]
+            if value.isprintable():
+                ways.append("'" + value.replace("'", "''") + "'")
+            return self.random.choice(ways)
+        return json.dumps(value)
+
+    def flow(self, parts: list[str], brackets: str) -> str:
+        blank = self.random.choice(["", " "])
+        tail = "," if parts and self.maybe(0.2) else ""
+        return brackets[0] + blank + self.random.choice([", ", " , ", ",  "]).join(parts) + tail + blank + brackets[1]
+
+
+def pointers(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    found = [(path, value)]
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        found += pointers(member, path + pointer(key))
+    return found
+
+
+def operation(value: Any, random: Random, fresh: Any) -> TreeOperation | None:
+    """Some operation that fits."""
+    path, member = random.choice(pointers(value))
+    kind = random.choice(["add", "add", "remove", "replace", "rename"])
+    if kind == "add" and isinstance(member, dict):
+        key = random.choice(["affinity", "new", "example.org/x", "off", "387"])
+        return None if key in member else Add(path + pointer(key), fresh)
+    if kind == "add" and isinstance(member, list):
+        return Add(f"{path}/{random.choice(['-', *map(str, range(len(member) + 1))])}", fresh)
+    if not path or kind == "add":
+        return None
+    if kind == "remove":
+        return Remove(path)
+    if kind == "replace":
+        return Replace(path, fresh)
+    parent = read(value, pointer(*segments(path)[:-1]))
+    return Rename(path, "renamed") if isinstance(parent, dict) and "renamed" not in parent else None
+
+
+def shuffled(text: str, random: Random) -> bytes:
+    """The same text with other line ends, marks and neighbours."""
+    if random.random() < 0.2:
+        text = text.rstrip("\n")
+    if random.random() < 0.3:
+        text = random.choice(["# 𝒳\n", "a: 𝒳\n", "--- |\n x\n"]) + "---" + random.choice([" # b\n", "\n"]) + text
+    if random.random() < 0.2:
+        text = text.rstrip("\n") + "\n---\n" + random.choice(["", "b: 1\n", "# c"])
+    if random.random() < 0.3:
+        text = text.replace("\n", "\r\n")
+    return (b"\xef\xbb\xbf" if random.random() < 0.2 else b"") + text.encode()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(value=OBJECTS, fresh=st.lists(VALUES, min_size=1, max_size=4), random=st.randoms(use_true_random=False))
+def test_edits_do_what_was_asked_and_nothing_else_mf_091(value: Any, fresh: list[Any], random: Random) -> None:
+    """MF-091, MF-054: every edit that is accepted is proven; MF-061: line ends and marks stay."""
+    data = shuffled(Writer(random).text(value), random)
+    source = SourceText.of("web.yaml", data)
+    documents = [document for document in compose(source) if isinstance(document.value, dict)]
+    document = random.choice(documents)
+    operations: list[TreeOperation] = []
+    changed = document.value
+    for member in fresh:
+        step = operation(changed, random, member)
+        if step is not None:
+            operations.append(step)
+            changed = apply(changed, [step])
+    try:
+        edits = render(source, document, operations)
+    except CannotEdit:
+        return
+    after = splice(source.text, edits)
+    assert prove(source, document, operations, after) is None, (source.text, operations, after)
+    assert all(document.chunk_start <= edit.start <= edit.end <= document.chunk_end for edit in edits)
+    if "\n" not in source.text.replace("\r\n", ""):
+        assert "\n" not in after.replace("\r\n", "") or "\r\n" not in source.text
+    if all(isinstance(step, Add) for step in operations):
+        gone = [source.text[edit.start : edit.end] for edit in edits]
+        assert all(text.strip("[]{} \t~") in ("", "null") for text in gone), (source.text, operations, gone)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(alphabet="ab:-#?&*!|>'\"%@`{}[],<= \t\n\r\x85\u2028\ufeff𝒳~.0", max_size=60))
+def test_no_text_makes_a_scan_fail_mf_091(text: str) -> None:
+    """MF-091: whatever a file says, there are objects or there is a finding with a place inside the file."""
+    source = SourceText.of("web.yaml", ("image: x\n" + text).encode())
+    found = scan(source)
+    for problem in found.problems:
+        assert 0 <= problem.span.start <= problem.span.end <= len(source.text)
+    for document in found.documents:
+        assert prove(source, document, [], source.text) is None
+        document.span(document.root)
