@@ -1,11 +1,17 @@
 """Every rule does what its example says (MF-020, MF-021): finds the bad text, is silent about the good one, repairs."""
 
+import re
+
 import pytest
 
 from polyarch.manifests import examples
+from polyarch.manifests.bundle.loader import Bundle
+from polyarch.manifests.bundle.native import BundleImageAnswer, validate
+from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
 from polyarch.manifests.catalogue import RULES
 from polyarch.manifests.editor import render, splice
 from polyarch.manifests.examples import Example
+from polyarch.manifests.lint.catalogues import lint_catalogue
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.sources import is_source, lint_source
 from polyarch.manifests.proof import prove
@@ -13,7 +19,7 @@ from polyarch.manifests.scan import scan
 from polyarch.manifests.sets import Answers
 from polyarch.manifests.text import SourceText
 
-MINE = ("MA0", "MA1", "MA3")
+MINE = ("MA0", "MA1", "MA2", "MA3")
 ALSO = ("MA901", "MA902")
 
 
@@ -23,7 +29,14 @@ def found(example: Example, text: str) -> tuple[Problem, ...]:
     answers = Answers(images, {text: images[shown] for text, shown in example.indexes.items()})
     if is_source(example.file):
         return lint_source(source, answers, example.lint_options())
-    return lint(scan(source), answers, example.lint_options())
+    scanned, options = scan(source), example.lint_options()
+    csv = next((subject for subject in scanned.objects if subject.kind == KIND), None)
+    if csv is not None:
+        bundle = Bundle(ServiceVersion.of(csv, scanned.pod_specs), (scanned,))
+        named = re.search(r"--bundle-image (\S+)", text)
+        image = BundleImageAnswer(named[1], images[named[1]]) if named else None
+        return validate(bundle, answers, options, bundle_image=image)
+    return (*lint(scanned, answers, options), *lint_catalogue([scanned], options))
 
 
 def settled(example: Example, rule: str) -> str:
