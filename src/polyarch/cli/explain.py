@@ -21,6 +21,7 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.explain_cluster import read_pod
 from polyarch.cli.explain_files import Configuration, GivenPod, configuration_from, pods_from
 from polyarch.cli.explain_text import print_text
+from polyarch.cli.logs import errors_only
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.jsonpatch import apply_patch
 from polyarch.model.pod import Pod
@@ -87,6 +88,7 @@ def explain(
     """
     if (pod is None) == (file is None):
         raise UsageError("explain takes either the name of a pod in the cluster, or -f with files; give one of them")
+    errors_only()
     try:
         wiring = _wiring(platforms_file, offline=offline, registries_conf=registries_conf, ca=ca or ())
         credentials: CredentialStore = FileCredentials.load(authfile)

@@ -4,14 +4,12 @@ Progress goes to stderr, the answer to stdout. ``-o json`` prints one document o
 """
 
 import asyncio
-import logging
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-import structlog
 import yaml
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -20,6 +18,7 @@ from rich.table import Table
 
 from polyarch.cli import sandbox_kubeconfig
 from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.logs import errors_only
 from polyarch.cli.sandbox_progress import shown
 from polyarch.kube.errors import ApiError, ConnectionFailed
 from polyarch.sandbox import binaries, document, processes, state, versions
@@ -256,10 +255,7 @@ def _file(option: str, path: str) -> str:
 
 def _run(work: Coroutine[object, object, T]) -> T:
     # stdout is for the answer; a live table on stderr is no place for warnings that it shows better.
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-    )
+    errors_only()
     try:
         return asyncio.run(work)
     except SandboxError as error:

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import structlog
 
 from polyarch.cli import main
+from polyarch.cli.logs import errors_only
 
 
 def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +30,20 @@ def test_help_starts_without_a_network_stack() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_logs_of_a_command_are_errors_on_stderr_without_local_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    """PL-850: what a frame holds may be a token; stdout is for the answer alone."""
+    errors_only()
+    log = structlog.get_logger("test")
+    token = "marker-" + "secret"
+    log.info("nobody asked")
+    try:
+        raise ValueError(len(token))
+    except ValueError:
+        log.exception("it broke")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "it broke" in shown.err
+    assert "nobody asked" not in shown.err
+    assert "marker-secret" not in shown.err
