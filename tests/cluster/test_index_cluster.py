@@ -1,0 +1,333 @@
+"""``polyarch index`` and ``inspect --deep`` against the distribution registry, read back by clients that are not ours
+(RG-049, RG-120, RG-150 to RG-157).
+
+``skopeo`` is the independent client where it is installed; where it is not, plain HTTP reads every byte back.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+import pytest
+
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.registry.seed import Registry
+from polyarch.sandbox.state import LOOPBACK
+
+ACCEPT = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+PLATFORMS = ("linux/amd64", "linux/arm64", "linux/s390x")
+COMMAND_SECONDS = 60
+needs_skopeo = pytest.mark.skipif(shutil.which("skopeo") is None, reason="skopeo is not installed")
+
+
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """A repository that no other test has."""
+    return lambda prefix: f"{prefix}/{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Nothing of the developer's: no credentials, no mirrors, no cache."""
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+async def _run(*arguments: str, environment: dict[str, str]) -> Ran:
+    process = await asyncio.create_subprocess_exec(
+        *arguments, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(COMMAND_SECONDS):
+        out, err = await process.communicate()
+    return Ran(process.returncode or 0, out.decode(), err.decode())
+
+
+def command(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", "from polyarch.cli import main; raise SystemExit(main())", *arguments)
+
+
+@pytest.fixture
+def polyarch(environment: dict[str, str]) -> Callable[..., Any]:
+    """``await polyarch("index", "create", …)``: a process of its own, as users run it."""
+
+    async def polyarch(*arguments: str) -> Ran:
+        return await _run(*command(*arguments), environment=environment)
+
+    return polyarch
+
+
+@pytest.fixture
+async def parts(registry: Registry, unique: Callable[[str], str]) -> list[str]:
+    """Single images of each platform, in a repository of their own; their names at the registry."""
+    repository = unique("quay.io/parts")
+    seeded = await registry.seed(
+        {
+            f"{repository}:{platform.partition('/')[2]}": {"platforms": [platform], "kind": "image"}
+            for platform in PLATFORMS
+        }
+    )
+    return [each.location for each in seeded]
+
+
+class Reader:
+    """Reads an image back without any of our code, and checks every digest on the way."""
+
+    def __init__(self, session: aiohttp.ClientSession, address: str) -> None:
+        self._session = session
+        self._address = address
+
+    async def document(self, repository: str, selector: str) -> tuple[str, dict[str, Any]]:
+        """Digest and content of a manifest."""
+        body = await self._get(f"{repository}/manifests/{selector}")
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        assert selector in (digest, selector if ":" not in selector else digest)
+        return digest, json.loads(body)
+
+    async def whole(self, repository: str, tag: str) -> tuple[str, list[str]]:
+        """The digest of an index of which every child and every blob is there, and its platforms."""
+        digest, index = await self.document(repository, tag)
+        platforms = []
+        for entry in index["manifests"]:
+            child, manifest = await self.document(repository, entry["digest"])
+            assert child == entry["digest"]
+            for blob in (manifest["config"], *manifest["layers"]):
+                body = await self._get(f"{repository}/blobs/{blob['digest']}")
+                assert (f"sha256:{hashlib.sha256(body).hexdigest()}", len(body)) == (blob["digest"], blob["size"])
+            platforms.append("/".join((entry["platform"]["os"], entry["platform"]["architecture"])))
+        return digest, platforms
+
+    async def _get(self, path: str) -> bytes:
+        async with self._session.get(f"http://{self._address}/v2/{path}", headers={"Accept": ACCEPT}) as answer:
+            assert answer.status == 200, f"{path}: {await answer.text()}"
+            return await answer.read()
+
+
+@pytest.fixture
+async def reader(registry: Registry) -> AsyncIterator[Reader]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=COMMAND_SECONDS)) as session:
+        yield Reader(session, registry.address)
+
+
+def writes(sandbox: Sandbox, repository: str) -> list[str]:
+    """What was written to a repository, from the registry's own log."""
+    lines = [msgspec.json.decode(line) for line in Path(sandbox.registry_log).read_bytes().splitlines()]
+    return [
+        each["method"]
+        for each in lines
+        if each["repository"] == repository and each["method"] in ("POST", "PUT", "PATCH", "DELETE")
+    ]
+
+
+async def test_rg_155_an_index_is_pushed_whole_and_a_second_run_writes_nothing(
+    sandbox: Sandbox, registry: Registry, polyarch: Any, parts: list[str], reader: Reader, unique: Callable[[str], str]
+) -> None:
+    """RG-150, RG-153, RG-155, RG-157: mounts within one registry, everything there before the tag, then "unchanged"."""
+    repository = unique("quay.io/made")
+    arguments = ("index", "create", f"{registry.address}/{repository}:1", *parts, "--tag", "latest", "-o", "json")
+    ran = await polyarch(*arguments)
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    for tag in ("1", "latest"):
+        assert await reader.whole(repository, tag) == (document["digest"], list(PLATFORMS))
+    assert ran.err.count("(mounted)") == 6
+    before = writes(sandbox, repository)
+    again = json.loads((await polyarch(*arguments)).out)
+    assert (again["changed"], again["digest"]) == (False, document["digest"])
+    assert writes(sandbox, repository) == before
+
+
+async def test_rg_153_another_order_gives_the_same_digest(
+    registry: Registry, polyarch: Any, parts: list[str], unique: Callable[[str], str]
+) -> None:
+    digests = set()
+    for order in (parts, parts[::-1]):
+        ran = await polyarch("index", "create", f"{registry.address}/{unique('quay.io/order')}:1", *order, "-o", "json")
+        digests.add(json.loads(ran.out)["digest"])
+    assert len(digests) == 1
+
+
+async def test_rg_155_images_are_copied_from_another_registry(
+    sandbox: Sandbox, registry: Registry, polyarch: Any, parts: list[str], reader: Reader, unique: Callable[[str], str]
+) -> None:
+    """The storage behind the front is another host to a client: nothing can be mounted from it."""
+    storage = f"{LOOPBACK}:{sandbox.state.ports.registry_storage}"
+    sources = [part.replace(registry.address, storage) for part in parts]
+    repository = unique("quay.io/copied")
+    ran = await polyarch("index", "create", f"{registry.address}/{repository}:1", *sources, "-o", "json")
+    assert ran.code == 0, ran.err
+    assert await reader.whole(repository, "1") == (json.loads(ran.out)["digest"], list(PLATFORMS))
+    assert ran.err.count("(copied)") == 6
+
+
+async def test_rg_157_a_run_that_was_killed_is_completed_by_another(
+    sandbox: Sandbox,
+    registry: Registry,
+    polyarch: Any,
+    parts: list[str],
+    reader: Reader,
+    unique: Callable[[str], str],
+    environment: dict[str, str],
+) -> None:
+    """At whatever point it ends: no tag names an index of which a part is missing."""
+    storage = f"{LOOPBACK}:{sandbox.state.ports.registry_storage}"
+    sources = [part.replace(registry.address, storage) for part in parts]
+    repository = unique("quay.io/killed")
+    arguments = ("index", "create", f"{registry.address}/{repository}:1", *sources)
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments), env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    async with asyncio.timeout(COMMAND_SECONDS):
+        while not writes(sandbox, repository) and process.returncode is None:
+            await asyncio.sleep(0.002)
+    if process.returncode is None:
+        process.send_signal(signal.SIGKILL)
+    await process.wait()
+    ran = await polyarch(*arguments)
+    assert ran.code == 0, ran.err
+    assert (await reader.whole(repository, "1"))[1] == list(PLATFORMS)
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "basic"])
+async def test_rg_075_a_private_repository_is_written_with_the_users_credentials(
+    registry: Registry, polyarch: Any, unique: Callable[[str], str], tmp_path: Path, scheme: str
+) -> None:
+    """RG-075, RG-157: refused without, done with, and the secret is nowhere to be seen."""
+    repository = unique("quay.io/private")
+    users = {"alice": "wonderland-secret"}
+    seeded = await registry.seed(
+        {
+            f"{repository}:{platform.partition('/')[2]}": {
+                "platforms": [platform],
+                "kind": "image",
+                "users": users,
+                "scheme": scheme,
+            }
+            for platform in PLATFORMS
+        }
+    )
+    arguments = ("index", "create", f"{registry.address}/{repository}:1", *(each.location for each in seeded))
+    refused = await polyarch(*arguments)
+    assert (refused.code, refused.out) == (3, "")
+    entry = {"username": "alice", "password": users["alice"]}
+    (tmp_path / "auth.json").write_text(json.dumps({"auths": {registry.address: entry}}))
+    ran = await polyarch(*arguments, "--authfile", str(tmp_path / "auth.json"))
+    assert ran.code == 0, ran.err
+    shown = await polyarch(
+        "index",
+        "inspect",
+        f"{registry.address}/{repository}:1",
+        "--authfile",
+        str(tmp_path / "auth.json"),
+    )
+    assert (shown.code, [platform for platform in PLATFORMS if platform in shown.out]) == (0, list(PLATFORMS))
+    assert users["alice"] not in ran.out + ran.err + shown.out + shown.err + refused.err
+
+
+async def test_rg_151_amending_adds_an_architecture_to_what_is_there(
+    registry: Registry, polyarch: Any, parts: list[str], reader: Reader, unique: Callable[[str], str]
+) -> None:
+    repository = unique("quay.io/amended")
+    for part in parts:
+        ran = await polyarch("index", "create", "--amend", f"{registry.address}/{repository}:1", part)
+        assert ran.code == 0, ran.err
+    assert (await reader.whole(repository, "1"))[1] == list(PLATFORMS)
+
+
+async def test_rg_049_programs_are_what_their_images_say(
+    registry: Registry, polyarch: Any, parts: list[str], unique: Callable[[str], str]
+) -> None:
+    """RG-048, RG-049: the sandbox's images have programs of the right machine; an index can still lie about them."""
+    repository = unique("quay.io/deep")
+    name = f"{registry.address}/{repository}"
+    assert (await polyarch("index", "create", f"{name}:1", *parts)).code == 0
+    true = await polyarch("inspect", "--deep", "elf", "-o", "json", f"{name}:1")
+    assert (true.code, json.loads(true.out)["images"][0]["warnings"]) == (0, [])
+    lying = await polyarch("index", "create", f"{name}:2", f"linux/amd64/v3={parts[0]}")
+    assert lying.code == 0
+    assert (await polyarch("index", "create", f"{name}:3", f"linux/arm64={parts[0]}")).code == 1
+
+
+@needs_skopeo
+async def test_rg_170_skopeo_reads_what_was_pushed(
+    registry: Registry,
+    polyarch: Any,
+    parts: list[str],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    environment: dict[str, str],
+) -> None:
+    """RG-153, RG-155: the bytes by its digest, and a copy of all children, which needs every blob."""
+    name = f"{registry.address}/{unique('quay.io/skopeo')}:1"
+    ran = await polyarch("index", "create", name, *parts, "-o", "json")
+    digest = json.loads(ran.out)["digest"]
+    raw = await _run("skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{name}", environment=environment)
+    assert raw.code == 0, raw.err
+    assert f"sha256:{hashlib.sha256(raw.out.encode()).hexdigest()}" == digest
+    copied = await _run(
+        "skopeo",
+        "--insecure-policy",
+        "copy",
+        "--all",
+        "--src-tls-verify=false",
+        f"docker://{name}",
+        f"dir:{tmp_path}/copy",
+        environment=environment,
+    )
+    assert copied.code == 0, copied.err
+    assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(PLATFORMS)
+
+
+@needs_skopeo
+async def test_rg_120_a_layout_directory_of_skopeo_is_a_source(
+    registry: Registry,
+    polyarch: Any,
+    parts: list[str],
+    reader: Reader,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    environment: dict[str, str],
+) -> None:
+    """RG-120, BD-181: written by another tool, inspected, and joined with an image of the registry."""
+    for part, tag in zip(parts[1:], ("arm64", "s390x"), strict=True):
+        copied = await _run(
+            "skopeo",
+            "--insecure-policy",
+            "copy",
+            "--src-tls-verify=false",
+            f"docker://{part}",
+            f"oci:{tmp_path}/out:{tag}",
+            environment=environment,
+        )
+        assert copied.code == 0, copied.err
+    inspected = await polyarch("inspect", "--offline", "-o", "json", f"oci:{tmp_path}/out:s390x")
+    assert json.loads(inspected.out)["images"][0]["nodePlatforms"] == ["linux/s390x"]
+    assert "arm64, s390x" in (await polyarch("inspect", f"oci:{tmp_path}/out")).out
+    repository = unique("quay.io/joined")
+    sources = (parts[0], f"oci:{tmp_path}/out:arm64", f"oci:{tmp_path}/out:s390x")
+    ran = await polyarch("index", "create", f"{registry.address}/{repository}:1", *sources)
+    assert ran.code == 0, ran.err
+    assert (await reader.whole(repository, "1"))[1] == list(PLATFORMS)
