@@ -15,7 +15,9 @@ def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.Ca
     assert 'Did you mean "inspect"?' in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("command", ["inspect", "explain", "index", "up", "down", "status", "sandbox", "run"])
+@pytest.mark.parametrize(
+    "command", ["inspect", "explain", "lint", "fix", "bundle", "index", "up", "down", "status", "sandbox", "run"]
+)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert f"Usage: polyarch {command}" in capsys.readouterr().out
