@@ -66,6 +66,8 @@ class FixResult:
     """What was done to each document, one after the other; by the document's number."""
     added: dict[int, tuple[object, ...]] = field(default_factory=dict)
     """Objects written as documents of their own behind a document."""
+    rounds: tuple[tuple[Edit, ...], ...] = ()
+    """The edits of each round, of the text that the round before made."""
     unproven: Finding | None = None
     """MA904: the file was left as it was."""
 
@@ -131,6 +133,7 @@ class _Fixing:
         self.impossible: dict[tuple[str, str, str, int], str] = {}
         self.uncommented: set[tuple[int, str]] = set()
         self.operations: dict[int, tuple[TreeOperation, ...]] = {}
+        self.rounds: list[tuple[Edit, ...]] = []
         self.added: dict[int, tuple[object, ...]] = {}
 
     def result(self) -> FixResult:
@@ -159,6 +162,7 @@ class _Fixing:
             remaining=tuple(problem.finding for problem in problems),
             operations=self.operations,
             added=self.added,
+            rounds=tuple(self.rounds),
         )
 
     def _scan(self, text: str) -> Scan:
@@ -264,6 +268,7 @@ class _Fixing:
         problem = prove_all(found.source, done, text)
         if problem is not None:
             raise _Unproven(problem)
+        self.rounds.append(tuple(edits))
         return text
 
     def _with_additions(self, text: str) -> str:

@@ -1,7 +1,7 @@
 """JUnit XML, which every build server reads (MF-045): a suite for each file, a case for each object.
 
-A case may have several failures. What could not be completed is an ``error``, in the suite of its file or, for an image,
-in the suite ``images``. The counts are those of the elements.
+A case may have several failures. What could not be completed is an ``error``, in the suite of its file or, for an
+image, in the suite ``images``. The counts are those of the elements.
 """
 
 from collections.abc import Iterable, Sequence

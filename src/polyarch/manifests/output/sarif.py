@@ -18,7 +18,6 @@ from polyarch.manifests.report import Report
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 MAX_RESULTS = 25_000
 """What code hosts take of one run."""
-HOME = "https://github.com/polyarch/polyarch"
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
