@@ -69,6 +69,8 @@ class Place:
     pointer: str
     holders: tuple[Holder, ...]
     inherited: Inherited | None = None
+    covers: Node | None = None
+    """A mapping below it that has the shape of a pod specification and is part of this one."""
 
 
 def known_places(subject: KubeObject) -> Iterator[Place]:
@@ -87,8 +89,8 @@ def known_places(subject: KubeObject) -> Iterator[Place]:
 def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
     """Every other mapping with ``containers`` that each have a name and an image.
 
-    ``taken`` are the ``id()`` of mappings and containers that a known place has; each node is visited once, however
-    many aliases lead to it.
+    ``taken`` are the ``id()`` of the mappings that known places have or cover; each node is visited once, however many
+    aliases lead to it.
     """
     shared = subject.document.shared
     visited: set[int] = set()
@@ -99,7 +101,7 @@ def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
             if id(node) in visited:
                 continue
             visited.add(id(node))
-        if isinstance(node, MappingNode) and id(node) not in taken and _is_pod_spec(node, taken):
+        if isinstance(node, MappingNode) and id(node) not in taken and _is_pod_spec(node):
             yield Place(node, where, pod_holders(node, where))
         below = [(child, where + pointer(key)) for key, child in effective(node) if not isinstance(child, ScalarNode)]
         stack += reversed(below)
@@ -118,17 +120,18 @@ def pod_holders(node: Node, where: str) -> tuple[Holder, ...]:
     return tuple(found)
 
 
-def _is_pod_spec(node: MappingNode, taken: set[int]) -> bool:
-    for key, containers in node.value:
-        if key.value == "containers" and isinstance(containers, SequenceNode) and containers.value:
-            return all(
-                isinstance(container, MappingNode)
-                and get(container, "name") is not None
-                and get(container, "image") is not None
-                and id(container) not in taken
-                for container in containers.value
-            )
-    return False
+def _is_pod_spec(node: MappingNode) -> bool:
+    containers = get(node, "containers")
+    return (
+        isinstance(containers, SequenceNode)
+        and bool(containers.value)
+        and all(
+            isinstance(container, MappingNode)
+            and get(container, "name") is not None
+            and get(container, "image") is not None
+            for container in containers.value
+        )
+    )
 
 
 def _holders(sequence: Node | None, where: str, role: Role) -> Iterator[Holder]:
@@ -155,7 +158,7 @@ def _workflow(subject: KubeObject, path: tuple[str, ...]) -> Iterator[Place]:
             here = f"{where}/templates/{index}"
             holders = list(_argo_containers(template, here))
             if isinstance(template, MappingNode) and holders:
-                yield Place(template, here, tuple(holders), Inherited(spec, where))
+                yield Place(template, here, tuple(holders), Inherited(spec, where), get(template, "containerSet"))
 
 
 def _argo_containers(template: Node, where: str) -> Iterator[Holder]:

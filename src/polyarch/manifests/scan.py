@@ -115,15 +115,15 @@ def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[Ima
 
     def take(subject: KubeObject, place: Place) -> None:
         taken.add(id(place.node))
-        taken.update(id(holder.node) for holder in place.holders)
+        taken.add(id(place.covers))
         if id(place.node) not in found:
             found[id(place.node)] = _pod_spec(subject, place, entries)
 
     for subject in objects:
         for place in known_places(subject):
             take(subject, place)
-    # The word stands in the text once for each pod specification: a walk can find more only where there are more words.
-    if document.chunk.count("containers") > len(found):
+    # The word stands in the text for each pod specification, unless aliases share it: without more words no more pods.
+    if document.shared or document.chunk.count("containers") > len(found):
         for subject in objects:
             for place in shaped_places(subject, taken):
                 take(subject, place)

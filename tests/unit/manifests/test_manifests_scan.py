@@ -166,6 +166,16 @@ def test_a_pod_specification_is_reported_once_by_its_node_mf_012() -> None:
     assert found.uses == ("/spec/template/spec", "/spec/other")
 
 
+def test_shared_containers_make_a_pod_of_each_mapping_mf_012() -> None:
+    """MF-012: the list is one text, the pod specifications are two; a merge key brings containers too."""
+    shared = "kind: Web\na: {containers: &c [{name: web, image: web:1}]}\nb: {containers: *c}\n"
+    assert [each.pointer for each in scanned(shared).pod_specs] == ["/a", "/b"]
+    merged = f"kind: Pod\nbase: &base {{{POD}}}\nspec: {{<<: *base, restartPolicy: Never}}\n"
+    found = scanned(merged).pod_specs
+    assert [each.pointer for each in found] == ["/base", "/spec"]
+    assert [each.images[0].text for each in found] == ["web:1", "web:1"]
+
+
 def test_pod_specifications_come_in_the_order_of_the_text_mf_012() -> None:
     """MF-012: also where one is found by its kind and the other by its shape."""
     text = f"kind: Pod\nmetadata: {{x: {{{POD}}}}}\nspec: {{{POD}}}\n"
