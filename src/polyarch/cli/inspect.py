@@ -112,6 +112,7 @@ def inspect_images(
             max_wait=access.max_wait,
             requests_per_host=jobs,
             requests=max(jobs, InspectorSettings().requests),
+            layouts=True,
         ),
         configuration=configuration,
         trust=access.trust(),

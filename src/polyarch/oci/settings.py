@@ -47,8 +47,9 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests at a time to one host and in all (RG-052)."""
     waiting_per_tenant: int | None = None
     """How many requests of one tenant may wait for one host (PL-851); ``None``: any number."""
-    layouts: bool = True
-    """Whether ``oci:`` names a directory of this machine (RG-120): never in a cluster, where pods name images."""
+    layouts: bool = False
+    """Whether ``oci:`` names a directory of this machine (RG-120): only where the user names the images, never where
+    pods or files that somebody wrote do."""
     insecure_loopback: bool = True
     """Whether loopback hosts may be spoken to without verified TLS: in the command line only (RG-101)."""
 
@@ -58,7 +59,6 @@ CLUSTER = InspectorSettings(
     public_probe=True,
     reserve=10,
     waiting_per_tenant=64,
-    layouts=False,
     insecure_loopback=False,
     timeout=30.0,
 )

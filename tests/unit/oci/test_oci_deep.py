@@ -294,7 +294,7 @@ class TestElf:
         assert (await look("elf")).requests == 3 + 4  # RG-035: an index of one entry takes three
 
 
-async def test_a_layout_directory_can_be_looked_into(inspector, tmp_path):
+async def test_a_layout_directory_can_be_looked_into(make_inspector, tmp_path):
     """RG-120, RG-049: no registry is needed to find the wrong program."""
     body = layer({"app": elf("amd64")})
     config = encode({"os": "linux", "architecture": "arm64", "config": {"Cmd": ["/app"]}})
@@ -314,5 +314,6 @@ async def test_a_layout_directory_can_be_looked_into(inspector, tmp_path):
     index = {"manifests": [{"mediaType": "application/vnd.oci.image.manifest.v1+json", **blob(encode(manifest))}]}
     (tmp_path / "index.json").write_bytes(encode(index))
     (tmp_path / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    inspector = make_inspector(layouts=True)
     answer = await inspector.inspect(f"oci:{tmp_path}")
     assert codes(await look_deeper(inspector.connection, answer, "elf")) == ["wrong-binary"]

@@ -10,7 +10,7 @@ from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, digest_of, en
 from polyarch.oci.inspection import Status
 from polyarch.oci.layout import REF_NAME, Layout
 from polyarch.oci.reference import parse
-from polyarch.oci.settings import CLUSTER
+from polyarch.oci.settings import CLUSTER, PLACEMENT, InspectorSettings
 
 
 class Folder:
@@ -76,8 +76,10 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def ask(inspector, folder):
+def ask(make_inspector, folder):
     """``await ask(":1.0")``: the answer for the folder with that tag or digest."""
+
+    inspector = make_inspector(layouts=True)
 
     async def ask(selector=""):
         return await inspector.inspect(f"oci:{folder.path}{selector}")
@@ -145,8 +147,8 @@ async def test_a_folder_that_is_no_layout_says_what_is_missing(folder, ask, file
     assert (error.code, f"there is no {file} in it" in error.message) == ("layout", True)
 
 
-async def test_a_folder_that_does_not_exist_is_an_answer(inspector, tmp_path):
-    error = (await inspector.inspect(f"oci:{tmp_path}/nothing")).error
+async def test_a_folder_that_does_not_exist_is_an_answer(make_inspector, tmp_path):
+    error = (await make_inspector(layouts=True).inspect(f"oci:{tmp_path}/nothing")).error
     assert (error.code, "oci-layout" in error.message) == ("layout", True)
 
 
@@ -224,18 +226,18 @@ async def test_links_in_a_circle_end(folder, ask):
     assert (await ask()).error.code == "layout"
 
 
-async def test_nothing_is_read_from_this_machine_in_a_cluster(folder, make_inspector):
-    """RG-120: a pod's image field is written by its author; `oci:/etc` must not be looked at."""
+async def test_nothing_is_read_from_this_machine_unless_the_user_names_it(folder, inspector):
+    """RG-120: pods and files to lint are written by others; `oci:/etc` in an image field must not be looked at."""
     folder.image()
-    assert CLUSTER.layouts is False
-    error = (await make_inspector(layouts=False).inspect(f"oci:{folder.path}")).error
+    assert CLUSTER.layouts is PLACEMENT.layouts is InspectorSettings().layouts is False
+    error = (await inspector.inspect(f"oci:{folder.path}")).error
     assert (error.code, str(folder.path / "index.json") in error.message) == ("layout", False)
 
 
 async def test_a_layout_is_read_without_a_network(folder, make_inspector):
     """`--offline` keeps from registries, not from files."""
     folder.image("linux/arm64")
-    answer = await make_inspector(offline=True).inspect(f"oci:{folder.path}")
+    answer = await make_inspector(offline=True, layouts=True).inspect(f"oci:{folder.path}")
     assert answer.status is Status.RESOLVED
 
 

@@ -290,6 +290,23 @@ class TestCutOff:
         assert (await push(*sources)).changed
         assert target.blobs["team/app", digest_of(big)] == big
 
+    async def test_a_manifest_by_digest_is_tried_again_and_a_tag_is_not(self, push, target, images):
+        """RG-061: only GET, HEAD and PUT by digest are repeated."""
+        target.script("PUT", "manifests/sha256", Answer(503), Answer(500))
+        target.script("PUT", "manifests/1$", Answer(503))
+        with pytest.raises(PushFailed) as caught:
+            await push(*images)
+        assert caught.value.error.code == "server-error"
+        assert [each for each in target.puts if each.endswith("/1")] == ["PUT team/app/manifests/1"]
+        assert len([each for each in target.puts if "manifests/sha256" in each]) == 3 + 2
+
+    async def test_a_pause_that_a_registry_asks_for_is_kept(self, push, target, images, clock):
+        """RG-062: for an upload too, which then begins anew."""
+        target.mounts = False
+        target.script("PUT", "/uploads/", Answer(429, headers={"Retry-After": "7"}))
+        assert (await push(*images)).changed
+        assert sum(clock.slept) >= 7
+
     async def test_what_was_pushed_is_named(self, push, target, images):
         """RG-157."""
         target.script("PUT", "manifests/1$", Answer(403), forever=True)
