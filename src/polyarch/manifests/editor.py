@@ -224,12 +224,13 @@ class _Writer:
 
     def insert(self, draft: Draft, where: Layout, around: _Surroundings) -> None:
         if isinstance(draft.node, MappingNode):
-            for member in draft.fresh:
-                if member.key == "affinity" and around.pod_spec is draft.node:
-                    self.insert_affinity(draft, where, self.lines([member], where, around))
-            rest = [member for member in draft.fresh if member.key != "affinity" or around.pod_spec is not draft.node]
+            is_pod_spec = around.pod_spec is draft.node
+            first = [member for member in draft.fresh if is_pod_spec and member.key == "affinity"]
+            rest = [member for member in draft.fresh if member not in first]
+            if first:
+                self.insert_affinity(draft, where, first, around)
             if rest:
-                self.insert_after(draft, where, draft.kept[-1][0], self.lines(rest, where, around))
+                self.insert_after(draft, where, draft.kept[-1][0], rest, around)
             return
         last: int | None = None
         pending: list[Member] = []
@@ -237,48 +238,46 @@ class _Writer:
             if member is not None and member.place is None:
                 pending.append(member)
             elif member is None or not member.removed:
-                if pending:
-                    lines = self.lines(pending, where, around)
-                    if last is None:
-                        self.insert_before(where, where.entries[draft.kept[0][0]], lines)
-                    else:
-                        self.insert_after(draft, where, last, lines)
+                if pending and last is None:
+                    self.insert_before(where, where.entries[draft.kept[0][0]], pending, around)
+                elif pending and last is not None:
+                    self.insert_after(draft, where, last, pending, around)
                 last, pending = member.place if member is not None else None, []
 
-    def lines(self, members: list[Member], where: Layout, around: _Surroundings) -> list[str]:
-        return block_lines(_value(members, where.node), self.style(around, where.entries[-1].end))
-
-    def insert_affinity(self, draft: Draft, where: Layout, lines: list[str]) -> None:
+    def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
         """Below a commented-out affinity, else before the first key that no comment stands above (MF-063)."""
         run = affinity_run(self.document, where)
         if run is not None:
-            self.insert_below(run.lines[-1][0], lines, where.column)
+            at = run.lines[-1][0]
+            self.insert_below(at, self.lines(members, where, around, at), where.column)
             return
         entries = [where.entries[place] for place, _ in draft.kept]
         free = (entry for entry in entries if not self.is_below_comment(entry))
-        self.insert_before(where, next(free, entries[0]), lines)
+        self.insert_before(where, next(free, entries[0]), members, around)
 
     def is_below_comment(self, entry: Entry) -> bool:
         line = self.source.line_start(entry.start)
         return line > 0 and self.text[self.source.previous_line(line) : line].lstrip().startswith("#")
 
-    def insert_after(self, draft: Draft, where: Layout, place: int, lines: list[str]) -> None:
+    def insert_after(
+        self, draft: Draft, where: Layout, place: int, members: list[Member], around: _Surroundings
+    ) -> None:
         entry = where.entries[place]
         if entry.end == len(self.text) and self.ends_in_block_scalar(entry.value):
             # A line break behind a block scalar at the end of the file would become part of it.
             if not isinstance(draft.node, MappingNode):
                 raise CannotEdit("a block scalar ends the file without a line break")
-            self.insert_before(where, where.entries[draft.kept[0][0]], lines)
+            self.insert_before(where, where.entries[draft.kept[0][0]], members, around)
             return
-        self.insert_below(entry.end, lines, where.column)
+        self.insert_below(entry.end, self.lines(members, where, around, entry.end), where.column)
 
     def ends_in_block_scalar(self, node: Node) -> bool:
         while isinstance(node, CollectionNode) and not node.flow_style and node.value:
             node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
         return isinstance(node, ScalarNode) and node.style in ("|", ">")
 
-    def insert_before(self, where: Layout, entry: Entry, lines: list[str]) -> None:
-        columns = where.column
+    def insert_before(self, where: Layout, entry: Entry, members: list[Member], around: _Surroundings) -> None:
+        lines, columns = self.lines(members, where, around, entry.start), where.column
         self.edit(entry.start, entry.start, self.joined(lines, columns) + self.source.newline + " " * columns)
 
     def insert_below(self, offset: int, lines: list[str], columns: int) -> None:
@@ -287,6 +286,9 @@ class _Writer:
         text = " " * columns + self.joined(lines, columns)
         ends = at > self.source.line_end(offset)
         self.edit(at, at, text + self.source.newline if ends else self.source.newline + text)
+
+    def lines(self, members: list[Member], where: Layout, around: _Surroundings, at: int) -> list[str]:
+        return block_lines(_value(members, where.node), self.style(around, at))
 
     def joined(self, lines: list[str], columns: int) -> str:
         return (self.source.newline + " " * columns).join(lines)

@@ -103,6 +103,11 @@ STYLES = [
         id="sequences as in the pod specification first",
     ),
     pytest.param(
+        "spec:\n  containers:\n  - a\n  volumes:\n    - b\n",
+        "spec:\n  affinity:\n    x:\n      w:\n      - z\n  containers:\n  - a\n  volumes:\n    - b\n",
+        id="sequences as the one that is nearest to the insertion",
+    ),
+    pytest.param(
         "spec:\n  containers: []\n",
         "spec:\n  affinity:\n    x:\n      w:\n      - z\n  containers: []\n",
         id="nothing to see: not indented",
