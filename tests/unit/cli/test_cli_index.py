@@ -246,6 +246,13 @@ class TestAmend:
         assert document["children"][0]["digest"] == registry.tags["team/app", "new"]
         assert index_of(registry, "1")["annotations"] == {"a": "b"}
 
+    def test_a_filter_is_for_the_sources(self, create):
+        """What is there stays, whatever is taken from the sources."""
+        create("@/team/app:1", AMD64)
+        create("@/team/app:all", ARM64, S390X)
+        document = create("--amend", "@/team/app:1", "@/team/app:all", "--platform", "s390x")
+        assert [each["platform"] for each in document["children"]] == ["linux/amd64", "linux/s390x"]
+
     def test_a_destination_that_does_not_exist_yet_is_begun(self, run, registry):
         code, _, err = run("create", "--amend", "@/team/app:1", AMD64)
         assert (code, platforms_of(registry, "1")) == (0, ["linux/amd64"])

@@ -8,7 +8,7 @@ import re
 import tarfile
 
 from aiohttp import web
-from scripted_registry import OCI_CONFIG, OCI_MANIFEST, ScriptedRegistry, digest_of, encode
+from scripted_registry import OCI_CONFIG, OCI_MANIFEST, Answer, ScriptedRegistry, digest_of, encode
 
 # e_machine, EI_CLASS (1: 32 bits, 2: 64), EI_DATA (1: little, 2: big)
 MACHINES = {
@@ -135,6 +135,7 @@ class WritableRegistry(ScriptedRegistry):
         self.writers = None  # users who may write; None: everybody who is let in
         self.scopes_asked = []
         self.gate = None  # asked before each write: an answer in the place of the real one, or None
+        self.slowly = None  # awaited before each upload
         self._numbers = itertools.count(1)
         self._scopes = {}  # token -> scopes
 
@@ -203,6 +204,16 @@ class WritableRegistry(ScriptedRegistry):
             if self._who(request, repository) not in self.writers:
                 return self._error(403, "DENIED", "requested access to the resource is denied")
         return refused
+
+    def token_answer(self, request):
+        """What the token endpoint answers, for scripts that let some requests pass."""
+        real = self._token(request, b"")
+        return Answer(real.status, real.body, {"Content-Type": "application/json"})
+
+    async def _handle(self, request):
+        if self.slowly is not None and request.method == "PUT" and "/uploads/" in request.path:
+            await self.slowly(request)
+        return await super()._handle(request)
 
     def _token(self, request, body):
         answer = super()._token(request, body)

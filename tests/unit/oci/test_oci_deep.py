@@ -75,6 +75,10 @@ class TestConfig:
         index({"linux/amd64": image("linux/x86_64"), "linux/arm64": image("linux/aarch64")})
         assert (await look("config")).warnings == ()
 
+    async def test_a_config_that_names_no_architecture_contradicts_nothing(self, look, index, registry):
+        index({"linux/arm64": registry.push_image("team/app", None, None, os="linux")})
+        assert (await look("config")).warnings == ()
+
     async def test_a_variant_is_not_compared(self, look, index, image):
         """RG-048: os and architecture."""
         index({"linux/arm/v6": image("linux/arm/v7")})

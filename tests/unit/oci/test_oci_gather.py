@@ -8,7 +8,9 @@ from polyarch.oci.documents import DOCKER_SCHEMA1, DOCKER_SCHEMA2
 from polyarch.oci.failures import Failure
 from polyarch.oci.gather import Gathering
 from polyarch.oci.index import Refused, assemble, parse_wanted
+from polyarch.oci.mirrors import Configuration
 from polyarch.oci.recipe import parse_source
+from polyarch.oci.registries_conf import Mirror, Registry
 
 DOCKER = (
     DOCKER_SCHEMA2,
@@ -214,6 +216,47 @@ class TestFaults:
         put_image(registry, "team/app", "1", "linux/amd64", media=DOCKER)
         [piece] = (await gather("team/app:1")).pieces
         assert piece.child.media_type == DOCKER_SCHEMA2
+
+
+class TestMirrors:
+    """RG-064, RG-092: sources are read where every reader reads them."""
+
+    @pytest.fixture
+    def mirrored(self, registry, start_registry, make_inspector):
+        async def start():
+            mirror = await start_registry()
+            rule = Registry(
+                prefix=f"{registry.host}/team",
+                location=f"{registry.host}/team",
+                mirrors=(Mirror(location=f"{mirror.host}/cache"),),
+            )
+            gathering = Gathering(make_inspector(configuration=Configuration(registries=(rule,))).connection)
+            return mirror, lambda: gathering.gather([parse_source(f"{registry.host}/team/app:1")])
+
+        return start
+
+    async def test_a_mirror_is_asked_first(self, mirrored, registry):
+        mirror, gather = await mirrored()
+        put_image(mirror, "cache/app", "1", "linux/arm64")
+        [piece] = (await gather()).pieces
+        assert (piece.contents.name, registry.seen) == (mirror.host, [])
+        assert piece.child.source == f"{registry.host}/team/app:1"
+
+    async def test_the_registry_itself_is_asked_next(self, mirrored, registry):
+        mirror, gather = await mirrored()
+        put_image(registry, "team/app", "1", "linux/arm64")
+        [piece] = (await gather()).pieces
+        assert (piece.contents.name, len(mirror.seen)) == (registry.host, 1)
+
+    async def test_a_source_that_nobody_has_names_all_who_were_asked(self, mirrored, registry):
+        mirror, gather = await mirrored()
+        registry.script("GET", "manifests", Answer(500), forever=True)
+        with pytest.raises(Failure) as caught:
+            await gather()
+        assert [mirror.host in caught.value.error.attempts[0], registry.host in caught.value.error.attempts[1]] == [
+            True,
+            True,
+        ]
 
 
 async def test_a_layout_directory_is_a_source(inspector, tmp_path):

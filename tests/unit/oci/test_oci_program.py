@@ -82,6 +82,11 @@ class TestSearch:
     def test_the_path_is_searched_in_its_order(self):
         assert path_of(start("app"), {"bin/app": OTHER, "usr/bin/app": APP}, {}) == "/usr/bin/app"
 
+    def test_a_hit_in_an_upper_layer_is_not_searched_for_further_down(self):
+        """Certainty that no lower layer has one in an earlier folder would take all layers of all images."""
+        found, layers = find(start("app"), {"bin/app": APP}, {"usr/bin/app": OTHER})
+        assert (found.path, layers) == ("/bin/app", 1)
+
     def test_links_are_followed_to_what_they_name(self):
         """RG-049: symlinks, absolute, relative and upwards, into other layers; hard links within one."""
         layers = {"app": link("usr/bin/run")}, {"usr/bin/run": link("../lib/run")}, {"usr/lib/run": link("/opt/run")}

@@ -185,6 +185,23 @@ class TestAcrossRegistries:
         assert sent.headers["content-length"] == str(len(self.big))
         assert "transfer-encoding" not in sent.headers
 
+    async def test_three_blobs_are_on_their_way_at_a_time(self, push, target, stack):
+        """Each holds a request to read and one to write, and eight are allowed per host (RG-052)."""
+        other = await stack.enter_async_context(WritableRegistry())
+        put_image(other, "team/parts", "1", "linux/arm64", [layer({"x": bytes([n])}) for n in range(9)])
+        sending = most = 0
+
+        async def count(request):
+            nonlocal sending, most
+            sending += 1
+            most = max(most, sending)
+            await asyncio.sleep(0.02)
+            sending -= 1
+
+        target.slowly = count
+        await push(f"{other.host}/team/parts:1")
+        assert most == 3
+
     async def test_a_blob_that_is_there_is_not_sent_again(self, push, target, other):
         target.push_blob("team/app", self.big)
         target.push_blob("team/app", BASE)
@@ -367,6 +384,17 @@ class TestRights:
             ("repository:team/app:pull,push",),
             ("repository:team/app:pull,push", "repository:team/parts:pull"),
         }
+
+    async def test_who_gets_no_token_for_a_mount_can_still_upload(self, push, secured, images, make_inspector):
+        """RG-075: an endpoint may refuse the wider token as a whole; then the blobs are copied."""
+
+        def refuse(request):
+            scopes = request.query.getall("scope", [])
+            return Answer(403) if len(scopes) > 1 else secured.token_answer(request)
+
+        secured.script("GET", "^token$", refuse, forever=True)
+        assert (await push(*images, inspector=make_inspector(credentials=self.store(secured)))).changed
+        assert kinds(secured.writes).count("upload") == 5
 
     async def test_who_may_not_write_is_told_so(self, push, secured, images, make_inspector):
         inspector = make_inspector(credentials=self.store(secured, "reader", "only"))

@@ -82,6 +82,20 @@ class TestTransport:
         ) as response:
             assert await response.read(100) == b"100"
 
+    async def test_a_registry_may_take_its_time_to_store_a_blob(self, serve, transport):
+        """RG-155: after the last piece it moves gigabytes; the usual time to a first byte is for questions."""
+
+        async def handler(request):
+            await request.read()
+            await asyncio.sleep(0.6)
+            return web.Response(status=201)
+
+        headers = {"Content-Length": "3"}
+        async with transport(first_byte=0.2).request(
+            "PUT", await serve(handler), headers=headers, body=pieces(b"abc")
+        ) as response:
+            assert response.status == 201
+
     async def test_a_server_that_stops_taking_is_a_timeout(self, serve, transport):
         async def handler(request):
             await asyncio.sleep(30)
