@@ -61,7 +61,8 @@ def explain(
     pod: Annotated[str | None, Parameter(help="A pod in the cluster: its name, or pod/NAME.")] = None,
     *,
     file: Annotated[
-        list[str] | None, Parameter(name=["--file", "-f"], negative="", help="Pods or workloads; - is stdin.")
+        list[str] | None,
+        Parameter(name=["--file", "-f"], negative="", allow_leading_hyphen=True, help="Pods or workloads; - is stdin."),
     ] = None,
     objects: Annotated[
         list[str] | None, Parameter(negative="", help="Configuration, policy, namespaces, nodes to go by.")

@@ -117,7 +117,9 @@ def down(
             await sandbox.stop()
 
     _run(end())
-    print(f"sandbox {name} is {'deleted' if delete else 'stopped; `polyarch up` brings it up again'}", file=sys.stderr)
+    option = "" if name == state.DEFAULT_NAME else f" --name {name}"
+    again = f"stopped; `polyarch up{option}` brings it up again"
+    print(f"sandbox {name} is {'deleted' if delete else again}", file=sys.stderr)
     return 0
 
 

@@ -1,5 +1,6 @@
 """``polyarch explain -f``: what would become of manifests, from files alone (PL-731, PL-732)."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -353,3 +354,14 @@ def test_a_platforms_file_that_cannot_be_used_is_a_usage_error(tmp_path, capsys)
     arguments = ["explain", "-f", str(tmp_path / "pod.yaml"), "--platforms-file", str(tmp_path / "answers.yaml")]
     assert main(arguments) == 2
     assert "answers.yaml" in capsys.readouterr().err.replace("\n", "")
+
+
+def test_a_manifest_is_read_from_standard_input(tmp_path, capsys, monkeypatch):
+    """PL-731: ``kubectl kustomize … | polyarch explain -f -``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(yaml.safe_dump(ANSWERS))
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(pod("web:1"))))
+    assert main(["explain", "-f", "-", "--platforms-file", str(answers), "--offline", "-o", "json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["pods"]
+    assert values(entry) == ["amd64", "arm64"]
