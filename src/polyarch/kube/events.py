@@ -199,7 +199,7 @@ class Recorder:
             document = self._document(occurrence, series, namespace)
             await self._client.create(EVENTS, document, namespace=namespace, retry=False)
         except AlreadyExists:
-            log.debug("event had arrived although its answer was lost", event=str(occurrence))
+            log.debug("event had arrived although its answer was lost", about=str(occurrence))
 
     def _document(self, occurrence: _Occurrence, series: _Series, namespace: str) -> dict[str, Any]:
         document: dict[str, Any] = {

@@ -43,8 +43,10 @@ FACTS_SOON: Final = 0.2
 """When to look again while facts are still on their way (PL-301)."""
 NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
-MOVED_ON_WAIT: Final = 30.0
-"""How long the event of a pod that moved on may take to reach us."""
+MOVED_ON_WAIT: Final = 10.0
+MOVED_ON_WAITS: Final = 3
+"""How long the event of a pod that moved on may take to reach us, and how often we wait for it: a process that stood
+still has not waited."""
 CONFLICT_WAIT: Final = 5.0
 """The same after HTTP 409, which says less: then the PATCH is simply sent again."""
 CONFIRMED_IN: Final = 1.1
@@ -211,6 +213,10 @@ class PodController:
             return Done()
         if (left := memory.moved_on_at + (CONFLICT_WAIT if memory.conflict else MOVED_ON_WAIT) - now) > 0:
             return After(left)
+        memory.moved_on_waits += 1
+        if not memory.conflict and memory.moved_on_waits < MOVED_ON_WAITS:
+            memory.moved_on_at = now
+            return After(MOVED_ON_WAIT)
         memory.written_from, memory.moved_on_at = "", None
         if memory.conflict:
             return After(0.0)
@@ -419,7 +425,7 @@ class PodController:
         if write.result in (Written.DONE, Written.MOVED_ON):
             memory.written_from = pod.metadata.resource_version
             memory.moved_on_at = self._clock.monotonic() if write.result is Written.MOVED_ON else None
-            memory.conflict = isinstance(write.error, Conflict)
+            memory.conflict, memory.moved_on_waits = isinstance(write.error, Conflict), 0
             memory.unanswered = 0
         return write
 

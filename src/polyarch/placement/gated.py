@@ -28,6 +28,7 @@ class GatedPod:
         "held_since",
         "held_told_at",
         "moved_on_at",
+        "moved_on_waits",
         "parked",
         "refusal",
         "refusal_told_at",
@@ -52,6 +53,7 @@ class GatedPod:
         """The resourceVersion that our last PATCH was made from: not to be written from again (PL-304)."""
         self.moved_on_at: float | None = None
         """When the API server said that the pod is not what our cache shows; None: it did not, for this version."""
+        self.moved_on_waits = 0
         self.conflict = False
         """It said so with HTTP 409."""
         self.parked = False

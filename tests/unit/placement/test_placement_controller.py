@@ -211,6 +211,21 @@ async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(wo
         assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
 
 
+async def test_a_process_that_stood_still_has_not_waited_for_the_event(world):
+    """PL-304, PL-306: after 40 s of SIGSTOP the event is still to be read, and nobody has made a mistake."""
+    world.registry.know("app:1", "linux/amd64")
+    key = world.api.create(pod("app:1", gated=True))
+    world.api.change(key, annotations={"somebody": "else"})
+    await world.run(1)
+    assert world.patched(key) == 1
+    world.clock.advance(40)
+    await world.run(1)
+    world.api.tell(key)
+    await world.run()
+    assert world.api.architectures(key) == ["amd64"]
+    assert value(world.metrics, "polyarch_internal_errors_total") == 0
+
+
 async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_bounded(world):
     """PL-306: neither written again and again nor waited for in vain."""
     world.registry.know("app:1", "linux/amd64")
