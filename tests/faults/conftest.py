@@ -86,6 +86,7 @@ class Faults:
         async with watched(self.client, crowd):
             yield crowd
         await self.client.delete(NAMESPACES, name)
+        assert not self.fleet.bugs()
 
     async def _has_account(self, namespace: str) -> bool:
         try:
@@ -111,14 +112,15 @@ class Faults:
         await self.sandbox.registry.seed(described)
         return images
 
-    async def restart_api_server(self, *, away: float) -> None:
-        """A real kill, so many seconds without one, and a real start."""
+    async def restart_api_server(self, *, away: float) -> float:
+        """A real kill, so many seconds without one, and a real start. The time at which it is ready again."""
         layout = self.sandbox.layout
         record = self.sandbox.records()["kube-apiserver"]
         await processes.stop([record], records=layout.folder.records, grace=0.0)
         await asyncio.sleep(away)
         started = controlplane.ensure(layout, components.kube_apiserver(layout))
         await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
+        return asyncio.get_running_loop().time()
 
 
 def _run(coroutine: Coroutine[object, object, T]) -> T:

@@ -250,6 +250,11 @@ class Fleet:
                         return replica
                 await asyncio.sleep(0.2)
 
+    def bugs(self) -> list[str]:
+        """Lines of the logs that tell of mistakes of ours; faults of others are warnings without a traceback."""
+        signs = ("met a bug", '"exception":', "Traceback", '"level": "critical"')
+        return [line[:2000] for line in self.logs().splitlines() if any(sign in line for sign in signs)]
+
     def logs(self) -> str:
         """All that was logged, to look for what must not be there."""
         return "".join(replica.log.read_text(errors="replace") for replica in self.replicas)

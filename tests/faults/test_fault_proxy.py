@@ -74,7 +74,7 @@ async def test_without_a_fault_request_and_answer_pass_unchanged(
     async with http.post(url, data=b"tail", headers={"Authorization": "Bearer x"}) as answer:
         assert await answer.read() == b"0123456789" * 10 + b"tail"
         assert (answer.headers["X-Seen"], answer.headers["X-Path"]) == ("Bearer x", "/plain?a=%2F")
-    assert [(seen.method, seen.path) for seen in proxy.seen] == [("POST", "/plain")]
+    assert [(seen.method, seen.path, seen.authorization) for seen in proxy.seen] == [("POST", "/plain", "Bearer x")]
 
 
 async def test_an_answer_is_given_in_place_of_the_servers_as_often_as_asked(

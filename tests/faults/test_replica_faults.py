@@ -16,7 +16,7 @@ from polyarch.sandbox.state import NAMESPACE
 
 STALL = 2.0
 """What is promised (PL-530), on a machine that is not busy with anything else."""
-BUSY = 3.0
+BUSY = 4.0
 """So many times longer may it take where other programs use the processors."""
 
 
@@ -78,6 +78,7 @@ async def test_pl_530_the_leader_is_paused_for_40_s_and_goes_on(faults, told):
         creating = asyncio.create_task(crowd.create(images, 200))
         await crowd.released(60, seconds=60)
         paused.pause()
+        paused_at = asyncio.get_running_loop().time()
         try:
             await creating
             await asyncio.sleep(20)
@@ -89,7 +90,8 @@ async def test_pl_530_the_leader_is_paused_for_40_s_and_goes_on(faults, told):
         await crowd.released(seconds=60)
         await asyncio.sleep(2)
         leading = [each for each in faults.fleet.controllers if await each.metric(LEADS)]
-        row = told(await crowd.row("leader paused 40 s (SIGSTOP)", registry=[faults.hosts["steady"]]))
+        note = f"afterwards at most {crowd.stall(since=paused_at)} s without a release"
+        row = told(await crowd.row("leader paused 40 s (SIGSTOP)", registry=[faults.hosts["steady"]], note=note))
     assert row.sound, row
     assert row.released == row.pods
     assert row.stall <= STALL * BUSY
