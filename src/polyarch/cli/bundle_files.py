@@ -66,9 +66,9 @@ def read_subscription(path: str) -> Scan:
         raise UsageError(f"--subscription {path}: {error.strerror}") from None
     except UnreadableText as problem:
         raise UsageError(f"--subscription {problem}") from None
-    for problem in found.problems:
-        if problem.rule in ("MA901", "MA902"):
-            raise UsageError(f"--subscription {path}:{problem.span.line}:{problem.span.column}: {problem.message}")
+    for finding in found.problems:
+        if finding.rule in ("MA901", "MA902"):
+            raise UsageError(f"--subscription {path}:{finding.span.line}:{finding.span.column}: {finding.message}")
     configured = [subject for subject in found.objects if olm.config_path(subject.kind) is not None]
     if not configured:
         raise UsageError(f"--subscription {path}: it has neither a Subscription nor a ClusterExtension")
