@@ -44,9 +44,9 @@ FACTS_SOON: Final = 0.2
 NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
 MOVED_ON_WAIT: Final = 10.0
-MOVED_ON_WAITS: Final = 3
+MOVED_ON_WAITS: Final = 7
 """How long the event of a pod that moved on may take to reach us, and how often we wait for it: a process that stood
-still has not waited."""
+still has not waited, and a stray is seen again only by the next look, a minute later (``pods.EVERY``)."""
 CONFLICT_WAIT: Final = 5.0
 """The same after HTTP 409, which says less: then the PATCH is simply sent again."""
 CONFIRMED_IN: Final = 1.1

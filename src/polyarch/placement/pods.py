@@ -42,7 +42,7 @@ class GatedPods:
 
     def __init__(self, store: PodStore) -> None:
         self._store = store
-        self._strays: Mapping[Key, Pod] = {}
+        self._strays: dict[Key, Pod] = {}
 
     def get(self, key: Key) -> Pod | None:
         return self._store.get(key) or self._strays.get(key)
@@ -52,7 +52,7 @@ class GatedPods:
 
     def take_strays(self, strays: Mapping[Key, Pod]) -> list[Key]:
         """Replaces the strays; returns the keys that are new, changed or not there any more."""
-        before, self._strays = self._strays, strays
+        before, self._strays = self._strays, dict(strays)
         return [
             key
             for key in {**before, **strays}
@@ -60,6 +60,10 @@ class GatedPods:
             or key not in before
             or before[key].metadata.resource_version != strays[key].metadata.resource_version
         ]
+
+    def outdated(self, key: Key) -> None:
+        """The watch has shown this pod: what the last look found is older, and counts no more."""
+        self._strays.pop(key, None)
 
     def count(self) -> int:
         """How many carry our gate now."""
@@ -88,10 +92,13 @@ class StrayGates:
         self._metrics = metrics
 
     async def run(self) -> None:
-        """Looks every minute until cancelled."""
+        """Looks every minute until cancelled. Who does not lead has none: what it found as the leader grows old."""
         while True:
             if self._is_leading():
                 await self.look()
+            else:
+                for key in self._pods.take_strays({}):
+                    self._enqueue(key)
             await self._clock.sleep(EVERY)
 
     async def look(self) -> None:

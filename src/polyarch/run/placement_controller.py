@@ -65,6 +65,7 @@ def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerR
     )
 
     def seen(change: Change[Pod]) -> None:
+        pods.outdated(change.key)  # what the watch says counts from now on
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 
     async def list_unlabelled() -> Iterable[Pod]:

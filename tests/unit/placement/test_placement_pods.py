@@ -109,6 +109,28 @@ async def test_the_leader_lists_once_a_minute_and_a_standby_never(cluster):
     await asyncio.wait([task])
 
 
+async def test_who_leads_no_more_forgets_its_strays(cluster):
+    """PL-306, PL-530: nobody would tell it that they changed, and it would try to write them for ever."""
+    cluster.listed = [stored("stray")]
+    task = asyncio.create_task(cluster.strays.run())
+    await cluster.clock.run(1)
+    cluster.leading = False
+    await cluster.clock.run(60)
+    task.cancel()
+    await asyncio.wait([task])
+    assert cluster.queued == ["stray", "stray"]
+    assert cluster.pods.keys() == []
+
+
+def test_what_the_watch_has_shown_is_not_taken_from_an_old_look(cluster):
+    """PL-304: a stray that was labelled, placed and left the watch is not gated any more."""
+    key = Key("team", "stray")
+    cluster.pods.take_strays({key: stored("stray")})
+    cluster.pods.outdated(key)
+    assert cluster.pods.get(key) is None
+    assert [each.name for each in cluster.pods.take_strays({key: stored("stray", version="3")})] == ["stray"]
+
+
 def test_the_gauge_counts_pods_with_our_gate_and_returns_to_nought(cluster):
     """PL-701, PL-900 row 9."""
     cluster.store[Key("team", "a")] = stored("a")
