@@ -21,6 +21,9 @@ BUSY = 4.0
 
 
 async def test_pl_530_without_a_fault_the_standby_costs_nothing(faults, told):
+    for replica in faults.fleet.controllers:  # those that stand may be waiting to watch again after other faults
+        await replica.end()
+    await faults.fleet.ensure()
     images = await faults.seed("steady", 8)
     async with faults.crowd() as crowd:
         await crowd.create(images, 200)
