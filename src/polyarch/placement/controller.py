@@ -39,8 +39,9 @@ from polyarch.placement.writing import Write, WritesPods, Written, write_pod
 
 log = structlog.get_logger(__name__)
 
-FACTS_SOON: Final = 0.2
-"""When to look again while facts are still on their way (PL-301)."""
+FACTS_AGAIN: Final = 5.0
+"""When to look again while facts are still on their way (PL-301). Their arrival is told; this is for the case that it
+should be missed, and long enough for ten thousand pods that wait for it."""
 NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
 MOVED_ON_WAIT: Final = 10.0
@@ -158,8 +159,8 @@ class PodController:
         if not leading and (rest := memory.seen_at + memory.standby_delay - now) > 0:
             return After(rest)
         facts = self._facts_for(key.namespace, memory, now)
-        if facts is None:
-            return After(FACTS_SOON)
+        if isinstance(facts, After):
+            return facts
         case = examine(
             Facts(
                 pod=pod,
@@ -235,14 +236,14 @@ class PodController:
         if memory is not None:
             self._standby.pod_went(memory, self._clock.monotonic())
 
-    def _facts_for(self, namespace: str, memory: GatedPod, now: float) -> PodFacts | None:
-        """The facts for this pod; None while some that exist are not known yet (PL-301)."""
+    def _facts_for(self, namespace: str, memory: GatedPod, now: float) -> PodFacts | After:
+        """The facts for this pod, or when to look again while some that exist are not known yet (PL-301)."""
         if not self._facts.is_complete:
-            return None
+            return After(FACTS_AGAIN)
         facts = self._facts.of(namespace)
         if facts.settings.provisional:
-            if now - memory.seen_at < NAMESPACE_WAIT:
-                return None
+            if (left := memory.seen_at + NAMESPACE_WAIT - now) > 0:
+                return After(left)
             facts = facts._replace(settings=self._facts.table.spec)
         if self._facts.is_deprovisioning:
             facts = facts._replace(settings=facts.settings.deprovisioning())
@@ -346,6 +347,8 @@ class PodController:
                 return self._wait_for_event(memory, self._clock.monotonic())
             case Written.UNANSWERED:
                 memory.unanswered += 1
+                if memory.may_tell_silence(now):
+                    log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
                 return After(retry.delay(memory.unanswered, uniform=self._uniform()))
         now = self._clock.monotonic()
         delay = memory.refused(write.refusal, now)

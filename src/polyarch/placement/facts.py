@@ -229,6 +229,8 @@ class ClusterFacts:
     def _namespace_changed(self, change: Change[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
         self._by_namespace.pop(change.key.name, None)
+        if change.initial:
+            return  # the end of the first list is told once, for all of them
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
             self._tell(change.key.name)
 

@@ -35,6 +35,7 @@ class GatedPod:
         "refusals",
         "refused_since",
         "seen_at",
+        "silence_told_at",
         "standby_delay",
         "told_failing",
         "uid",
@@ -69,6 +70,7 @@ class GatedPod:
         self.refusal_told_at: float | None = None
         self.unanswered = 0
         """Writes in a row that the API server did not answer."""
+        self.silence_told_at: float | None = None
         self.faults = 0
         self.faulty_since: float | None = None
 
@@ -89,6 +91,13 @@ class GatedPod:
         if self.refusal_told_at is not None and now - self.refusal_told_at < TELL_REFUSAL_EVERY:
             return False
         self.refusal_told_at = now
+        return True
+
+    def may_tell_silence(self, now: float) -> bool:
+        """The same for writes that got no answer: a pod that stays gated for want of one is in the log."""
+        if self.silence_told_at is not None and now - self.silence_told_at < TELL_REFUSAL_EVERY:
+            return False
+        self.silence_told_at = now
         return True
 
     def may_tell_held(self, now: float) -> bool:

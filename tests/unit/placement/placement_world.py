@@ -16,7 +16,7 @@ from polyarch.kube.jsonpatch import TestFailed, apply_patch
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.store import Change, Store
-from polyarch.kube.watch import Apply, Delete
+from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
@@ -73,6 +73,13 @@ class FakeInformer:
         object_ = msgspec.convert({**document, "metadata": metadata}, self._type)
         self._tell(Apply(object_))
         return object_
+
+    def list(self, *documents: dict[str, Any]) -> None:
+        """The first list."""
+        self._tell(Init())
+        for document in documents:
+            self._tell(InitApply(msgspec.convert(document, self._type)))
+        self._tell(InitDone("1"))
 
     def remove(self, name: str, namespace: str = "") -> None:
         self._version += 1

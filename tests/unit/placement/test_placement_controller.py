@@ -27,7 +27,7 @@ from placement_world import (
 
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.controller import Controller
-from polyarch.kube.errors import Conflict, ConnectionFailed, Forbidden, Invalid
+from polyarch.kube.errors import Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
 from polyarch.kube.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.oci.inspection import Inspection, Status
@@ -227,6 +227,18 @@ async def test_a_process_that_stood_still_has_not_waited_for_the_event(world):
     assert value(world.metrics, "polyarch_internal_errors_total") == 0
 
 
+async def test_a_pod_that_stays_gated_for_want_of_an_answer_is_in_the_log(world, capsys):
+    """PL-305: some webhook of the cluster may make the API server answer 500 for hours."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
+    await world.create("app:1")
+    await world.run(200)
+    assert world.api.is_gated(Key("team", "app"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "no answer to the release of a pod" in line]
+    assert len(lines) == 1
+    assert "failed calling webhook" in lines[0]
+
+
 async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_bounded(world):
     """PL-306: neither written again and again nor waited for in vain."""
     world.registry.know("app:1", "linux/amd64")
@@ -302,6 +314,20 @@ async def test_nothing_is_decided_before_all_facts_are_known(worlds):
     assert world.api.is_gated(key)
     world.watches["nodes"].sync()
     await world.run(1)
+    assert not world.api.is_gated(key)
+
+
+async def test_waiting_for_facts_costs_a_pass_now_and_then_and_ends_when_they_come(worlds):
+    """PL-306, PL-301: with ten thousand gated pods a pass of each five times a second is all that a process can do."""
+    override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "podOptOut": "forbidden"}
+    world = worlds(policy={"overrides": [override]})
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(60)
+    assert value(world.metrics, "mto_ppo_ctrl_time_to_process_pod_seconds_count") <= 15
+    world.watches["namespaces"].put({"metadata": {"name": "team"}})
+    world.watches["namespaces"].sync()
+    await world.run()
     assert not world.api.is_gated(key)
 
 

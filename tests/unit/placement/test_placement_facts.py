@@ -107,6 +107,19 @@ async def test_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
     assert told == ["team"]
 
 
+async def test_the_first_list_of_namespaces_is_told_once_and_not_by_namespace(watches):
+    """PL-044: each tale makes the controller look through all gated pods."""
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    told = []
+    facts.on_change(told.append)
+    async with running(facts):
+        await settled()
+        watches["namespaces"].list({"metadata": {"name": "team"}}, {"metadata": {"name": "other"}})
+        watches["namespaces"].sync()
+        await settled()
+    assert told == [None]
+
+
 async def test_nodes_are_watched_only_while_node_aware(watches):
     """PL-218."""
     facts = facts_of(watches)
