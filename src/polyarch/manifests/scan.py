@@ -41,6 +41,7 @@ _SIGNS = (
     b"PodPlacementConfig",
     b"Subscription",
     b"ClusterExtension",
+    b"olm.",
 )
 _MARKS = ("{{", "{%", "<%")
 # A resource definition describes pods and runs none, unless an example or a default in it names an image.

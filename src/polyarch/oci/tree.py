@@ -75,6 +75,9 @@ def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = Fa
     skipped: list[Skipped] = []
     warnings: list[InspectionWarning] = []
     failures: list[InspectionError] = []
+    if inner := [entry.digest for entry in top.entries if isinstance(found.get(entry.digest), IndexReading)]:
+        # Read like any other (RG-042), but not by every tool: who reproduces one of those has to know (MF-076).
+        warnings.append(InspectionWarning("nested-index", f"{', '.join(inner)} in the index is an index itself"))
     for entry in _entries(top, found):
         if entry.outcome == "skipped":
             skipped.append(Skipped(entry.digest, entry.reason))

@@ -207,3 +207,12 @@ def test_unknown_names_are_told_once() -> None:
 def test_flattening_too_early_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="c has not been read yet"):
         flatten(index(unstated("c")), {})
+
+
+def test_an_index_of_indexes_says_so() -> None:
+    """RG-042, MF-076: it is read like any other; who reproduces a tool that cannot read it has to know."""
+    top = index(runs("a", "linux/amd64"), inner("i"))
+    found = flatten(top, {"i": index(runs("b", "linux/arm64"))})
+    assert listed(found) == ["a linux/amd64", "b linux/arm64"]
+    assert [warning.code for warning in found.warnings] == ["nested-index"]
+    assert "i in the index is an index itself" in found.warnings[0].message
