@@ -41,7 +41,9 @@ def up(
     *,
     nodes: Annotated[str | None, Parameter(help="How many of which architecture.")] = None,
     numa: Annotated[str | None, Parameter(help="Layout of every node, ZONESxCPUS.")] = None,
-    taint: Annotated[list[str] | None, Parameter(help="ARCHITECTURE:KEY[=VALUE]:EFFECT; may be repeated.")] = None,
+    taint: Annotated[
+        list[str] | None, Parameter(negative="", help="ARCHITECTURE:KEY[=VALUE]:EFFECT; may be repeated.")
+    ] = None,
     name: Name = state.DEFAULT_NAME,
     only: Annotated[Literal["control-plane"] | None, Parameter(help="Start no polyarch.")] = None,
     fresh: Annotated[bool, Parameter(negative="", help="Forget an earlier sandbox of this name first.")] = False,

@@ -1,5 +1,6 @@
 """The command tree: what a wrong word gets, and what a start costs."""
 
+import re
 import subprocess
 import sys
 
@@ -49,3 +50,32 @@ def test_logs_of_a_command_are_errors_on_stderr_without_local_variables(capsys: 
     assert "it broke" in shown.err
     assert "nobody asked" not in shown.err
     assert "marker-secret" not in shown.err
+
+
+COMMANDS = [
+    ["inspect"],
+    ["explain"],
+    ["lint"],
+    ["fix"],
+    ["bundle", "validate"],
+    ["index", "create"],
+    ["index", "inspect"],
+    ["up"],
+    ["down"],
+    ["status"],
+    ["sandbox", "fetch"],
+    ["sandbox", "seed"],
+    ["sandbox", "list"],
+    ["run"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_option_is_there_only_because_a_library_makes_it_up(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--empty-…`` says nothing that leaving the option out would not; ``--no-…`` is there where the default is on."""
+    assert main([*command, "--help"]) == 0
+    options = re.findall(r"--[a-z-]+", capsys.readouterr().out)
+    assert not [option for option in options if option.startswith("--empty-")]
+    assert {option for option in options if option.startswith("--no-")} <= {"--no-cache", "--no-leader-elect"}
