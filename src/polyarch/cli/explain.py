@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from rich.console import Console
 
 from polyarch.cli.documents import read_documents
@@ -45,6 +45,22 @@ Output = Literal["text", "json", "yaml", "patch"]
 Stage = Literal["admission", "controller"]
 Json = dict[str, Any]
 
+EPILOGUE = """Examples:
+
+- `polyarch explain web-7d4b -n shop` a pod in the cluster: what was decided, and what would be now
+- `polyarch explain -f deploy.yaml --objects policy.yaml` manifests, before anything is applied
+- `polyarch explain -f pod.yaml --platforms-file answers.yaml --offline -o patch` in CI
+
+Nothing is written anywhere.
+
+Exit codes:
+
+- 0: all is well
+- 1: what was decided is not what would be decided now, or a pod can run nowhere
+- 2: the command line or a file it names is wrong
+- 3: the cluster could not be asked, or an image whose platforms decide
+"""
+
 NOT_ASKED = ("transient", "limit")
 """Failures that leave the command's question open."""
 
@@ -57,7 +73,7 @@ class Explained(msgspec.Struct, frozen=True):
     agrees: bool = True
 
 
-def explain(
+def explain_pods(
     pod: Annotated[str | None, Parameter(help="A pod in the cluster: its name, or pod/NAME.")] = None,
     *,
     file: Annotated[
@@ -79,14 +95,7 @@ def explain(
     ca: Annotated[list[str] | None, Parameter(negative="", help="Certificates (PEM) to trust.")] = None,
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "text",
 ) -> int:
-    """Say why a pod is where it is, or what would become of it. Nothing is written anywhere.
-
-    Examples:
-
-    - `polyarch explain web-7d4b -n shop` a pod in the cluster: what was decided, and what would be now
-    - `polyarch explain -f deploy.yaml --objects policy.yaml` manifests, before anything is applied
-    - `polyarch explain -f pod.yaml --platforms-file answers.yaml --offline -o patch` in CI
-    """
+    """Say why a pod is where it is, or what would become of it; returns the exit code."""
     if (pod is None) == (file is None):
         raise UsageError("explain takes either the name of a pod in the cluster, or -f with files; give one of them")
     errors_only()
@@ -233,3 +242,7 @@ def _exit_code(found: Iterable[Explained], *, cold: bool) -> int:
             return 1
         open_ = open_ or any(image.is_pending or image.error_class in NOT_ASKED for image in each.decision.unresolved)
     return 3 if open_ and not cold else 0
+
+
+explain = App(name="explain", help_epilogue=EPILOGUE)
+explain.default(explain_pods)

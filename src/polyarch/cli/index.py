@@ -73,6 +73,12 @@ INSPECT_EPILOGUE = """Examples:
 
 - `polyarch index inspect nginx:1.27` shows every entry, attestations and others that do not run too
 - `polyarch index inspect oci:build/out -o json`
+
+Exit codes:
+
+- 0: all is well
+- 2: the command line or a reference is wrong; nothing was asked
+- 3: the index could not be read
 """
 
 

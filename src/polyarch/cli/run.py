@@ -25,7 +25,19 @@ from polyarch.run.settings import ADMISSION_PORT, HEALTH_PORT, METRICS_PORT, Log
 
 Role = Literal["placement-webhook", "placement-controller", "all"]
 
-app = App(name="run", help="Run one process of the operator.")
+EPILOGUE = """Examples:
+
+- `polyarch run all --cert-dir ./certificates` every role in one process, with your kubeconfig
+- `polyarch run placement-controller --bind=` one role as its Deployment starts it
+
+Exit codes:
+
+- 0: ended by SIGTERM, everything handed over
+- 2: the command line or a file it names is wrong
+- 3: it could not go on: no API server, a port in use, the lead lost
+"""
+
+app = App(name="run", help="Run one process of the operator.", help_epilogue=EPILOGUE)
 
 
 @app.default
@@ -57,13 +69,7 @@ def run(
     leader_elect: Annotated[bool, Parameter(help="Take turns with other replicas by a Lease.")] = True,
     log_format: LogFormat = "json",
 ) -> int:
-    """Run one process of the operator.
-
-    Examples:
-
-    - `polyarch run all --cert-dir ./certificates` every role in one process, with your kubeconfig
-    - `polyarch run placement-controller --bind=` one role as its Deployment starts it
-    """
+    """Run one process of the operator; returns when it has ended."""
     if role != "placement-controller" and not cert_dir:
         raise UsageError(f"run {role}: --cert-dir is needed, as API servers call webhooks over TLS only")
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):

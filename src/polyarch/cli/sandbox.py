@@ -34,10 +34,92 @@ T = TypeVar("T")
 Output = Annotated[Literal["text", "json", "yaml"], Parameter(name=["--output", "-o"])]
 Name = Annotated[str, Parameter(name=["--name"], help="Which sandbox; several stand side by side.")]
 
+UP_EPILOGUE = """Nothing needs root or a container, everything listens on loopback only. On a sandbox that runs, what is \
+missing is started.
+
+Examples:
+
+- `polyarch up --nodes amd64=3,arm64=2` a cluster of five nodes
+- `polyarch up --demo` what polyarch is for, in a minute
+- `polyarch up -o json` one document for scripts
+
+Exit codes:
+
+- 0: it runs
+- 1: --demo: a pod that could run did not
+- 2: the command line or a file it names is wrong
+- 3: a component did not start
+"""
+DOWN_EPILOGUE = """Its state is kept for the next `polyarch up`, unless --delete.
+
+Examples:
+
+- `polyarch down` stops every process of the sandbox
+- `polyarch down --name test --delete` forgets the sandbox of that name, too
+
+Exit codes:
+
+- 0: it is stopped
+- 2: the command line is wrong
+- 3: there is no such sandbox, or it could not be stopped
+"""
+STATUS_EPILOGUE = """Examples:
+
+- `polyarch status` every component, its address and where the logs are
+- `polyarch status --name test -o json` one document for scripts
+
+Exit codes:
+
+- 0: all is well
+- 1: a component or a node is not, or the sandbox is stopped
+- 2: the command line is wrong
+- 3: there is no such sandbox, or it could not be asked
+"""
+FETCH_EPILOGUE = """Examples:
+
+- `polyarch sandbox fetch` in an image for CI, so that `polyarch up` starts at once there
+- `polyarch sandbox fetch --assets /opt/binaries` takes what that folder holds
+
+Exit codes:
+
+- 0: all are there
+- 2: the command line is wrong
+- 3: a binary could not be had
+"""
+SEED_EPILOGUE = """FILE maps references to a list of platforms, or to a mapping with any of `platforms`, `kind` (index, image, \
+artifact, bundle), `format` (oci, docker), `attestations`, `nested`, `withoutPlatform`, `missing`, `labels`, `unknown`, \
+`private`, `users`, `identityTokens`, `scheme` (bearer, basic).
+
+Examples:
+
+- `polyarch sandbox seed images.yaml` images that exist nowhere else, for the sandbox's nodes and polyarch
+- `polyarch sandbox seed - -o json < images.yaml` their digests for scripts
+
+Exit codes:
+
+- 0: pushed
+- 2: the command line or FILE is wrong
+- 3: there is no such sandbox, or its registry does not answer
+"""
+LIST_EPILOGUE = """Examples:
+
+- `polyarch sandbox list` name, processes and kubeconfig of every sandbox
+- `polyarch sandbox list -o json` one document for scripts
+
+Exit codes:
+
+- 0: listed, even if there are none
+- 2: the command line is wrong
+"""
+
 app = App(name="sandbox", help="The sandbox's parts: binaries, images.")
+up = App(name="up", help_epilogue=UP_EPILOGUE)
+down = App(name="down", help_epilogue=DOWN_EPILOGUE)
+status = App(name="status", help_epilogue=STATUS_EPILOGUE)
 
 
-def up(
+@up.default
+def start(
     *,
     nodes: Annotated[str | None, Parameter(help="How many of which architecture.")] = None,
     numa: Annotated[str | None, Parameter(help="Layout of every node, ZONESxCPUS.")] = None,
@@ -56,17 +138,7 @@ def up(
     assets: Annotated[str, Parameter(help="A folder that holds the binaries.")] = "",
     output: Output = "text",
 ) -> int:
-    """Bring up a real control plane, a registry and fake nodes on this machine, and polyarch in it.
-
-    Nothing needs root or a container, everything listens on loopback only. On a sandbox that runs, what is missing is
-    started.
-
-    Examples:
-
-    - `polyarch up --nodes amd64=3,arm64=2` a cluster of five nodes
-    - `polyarch up --demo` what polyarch is for, in a minute
-    - `polyarch up -o json` one document for scripts
-    """
+    """Bring up a real control plane, a registry and fake nodes on this machine, and polyarch in it."""
     if demo and only:
         raise UsageError("--demo shows polyarch at work: leave --only out")
     settings = _settings(
@@ -86,9 +158,9 @@ def up(
         if merge_kubeconfig:
             _merge(sandbox)
         if demo:
-            from polyarch.cli.sandbox_demo import show
+            from polyarch.cli import sandbox_demo
 
-            outcome, code = await show(sandbox, quiet=output != "text")
+            outcome, code = await sandbox_demo.show(sandbox, quiet=output != "text")
             return await document.describe(sandbox, demo=outcome.demo), code
         return await document.describe(sandbox), 0
 
@@ -101,7 +173,8 @@ def up(
     return code
 
 
-def down(
+@down.default
+def stop(
     *,
     name: Name = state.DEFAULT_NAME,
     delete: Annotated[bool, Parameter(negative="", help="Forget its state, too.")] = False,
@@ -125,7 +198,8 @@ def down(
     return 0
 
 
-def status(*, name: Name = state.DEFAULT_NAME, output: Output = "text") -> int:
+@status.default
+def show(*, name: Name = state.DEFAULT_NAME, output: Output = "text") -> int:
     """Show every component of the sandbox and whether it is well; exit code 1 if one is not."""
 
     async def look() -> Document:
@@ -140,7 +214,7 @@ def status(*, name: Name = state.DEFAULT_NAME, output: Output = "text") -> int:
     return 0 if well and all(node.ready for node in result.nodes) else 1
 
 
-@app.command
+@app.command(help_epilogue=FETCH_EPILOGUE)
 def fetch(
     *,
     assets: Annotated[str, Parameter(help="A folder that holds binaries already.")] = "",
@@ -167,7 +241,7 @@ def fetch(
     return 0
 
 
-@app.command
+@app.command(help_epilogue=SEED_EPILOGUE)
 def seed(
     file: Annotated[str, Parameter(help="YAML or JSON: image reference to platforms; - for standard input.")],
     /,
@@ -175,12 +249,7 @@ def seed(
     name: Name = state.DEFAULT_NAME,
     output: Output = "text",
 ) -> int:
-    """Push images to the sandbox's registry and print their digests.
-
-    FILE maps references to a list of platforms, or to a mapping with any of `platforms`, `kind` (index, image,
-    artifact, bundle), `format` (oci, docker), `attestations`, `nested`, `withoutPlatform`, `missing`, `labels`,
-    `unknown`, `private`, `users`, `identityTokens`, `scheme` (bearer, basic).
-    """
+    """Push images to the sandbox's registry and print their digests."""
     data = _read_yaml(file)
     try:
         catalogue.read(data, file)
@@ -199,7 +268,7 @@ def seed(
     return 0
 
 
-@app.command(name="list")
+@app.command(name="list", help_epilogue=LIST_EPILOGUE)
 def list_(*, output: Output = "text") -> int:
     """List the sandboxes on this machine."""
     found = [(folder, _running(folder)) for folder in state.sandboxes()]

@@ -79,3 +79,13 @@ def test_no_option_is_there_only_because_a_library_makes_it_up(
     options = re.findall(r"--[a-z-]+", capsys.readouterr().out)
     assert not [option for option in options if option.startswith("--empty-")]
     assert {option for option in options if option.startswith("--no-")} <= {"--no-cache", "--no-leader-elect"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_shows_examples_and_exit_codes(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Examples:" in shown
+    assert f"polyarch {' '.join(command)} " in shown
+    assert "Exit codes:" in shown
+    assert "2: the command line" in shown
