@@ -15,7 +15,7 @@ from polyarch.manifests.catalogue import RULES, Rule
 from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.report import Report
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RESULTS = 25_000
 """What code hosts take of one run."""
 

@@ -1,0 +1,90 @@
+"""``.polyarch.yaml`` is understood as a whole or refused with the line (MF-031)."""
+
+import pytest
+
+from polyarch.manifests.configuration import Configuration, InvalidConfiguration
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.options import Taints
+from polyarch.manifests.text import SourceText
+from polyarch.platforms import NodePlatform
+
+WHOLE = """\
+platforms: [linux/amd64, arm64]
+require: [linux/arm64]
+include: [MA112, "MA3*"]
+exclude: [MA011]
+severity:
+  MA101: error
+  "MA2*": info
+failOn: error
+prefer:
+  arm64: 60
+taints:
+  preset: gke
+  effect: NoExecute
+  architectures: [arm64]
+ignorePaths: ["test/*"]
+lock: polyarch.lock
+platformsFile: platforms.yaml
+"""
+
+
+def read(text: str) -> Configuration:
+    return Configuration.read(SourceText.of(".polyarch.yaml", text.encode()))
+
+
+def test_every_key_is_read() -> None:
+    """MF-031."""
+    assert read(WHOLE) == Configuration(
+        platforms=(NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")),
+        require=(NodePlatform("linux", "arm64"),),
+        include=("MA112", "MA3*"),
+        exclude=("MA011",),
+        severity={"MA101": Severity.ERROR, "MA2*": Severity.INFO},
+        fail_on="error",
+        prefer={"arm64": 60},
+        taints=Taints("kubernetes.io/arch", "NoExecute", ("arm64",)),
+        ignore_paths=("test/*",),
+        lock="polyarch.lock",
+        platforms_file="platforms.yaml",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "{}\n"])
+def test_a_file_that_says_nothing_changes_nothing(text: str) -> None:
+    """MF-031."""
+    assert read(text) == Configuration()
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("failOn: error\nplatform: [amd64]\n", "2:1", "unknown key 'platform'"),
+        ("platforms: amd64\n", "1:12", "platforms is a list"),
+        ("platforms: [amd64, linux/]\n", "1:20", "platforms"),
+        ("require:\n- 386\n", "2:3", "is a text"),
+        ("include: [MA999]\n", "1:11", "names no rule"),
+        ("exclude: [MB*]\n", "1:11", "names no rule"),
+        ("severity: {MA101: fatal}\n", "1:19", "one of error, warning, info"),
+        ("severity: [MA101]\n", "1:11", "is a mapping"),
+        ("failOn: always\n", "1:9", "one of error, warning, info, never"),
+        ("prefer: {arm64: 101}\n", "1:17", "from 1 to 100"),
+        ("prefer: {arm64: true}\n", "1:17", "from 1 to 100"),
+        ("prefer: {aarch64: 5}\n", "1:10", "no architecture"),
+        ("taints: {preset: gke, key: a}\n", "1:9", "either preset or key"),
+        ("taints: {effect: NoSchedule}\n", "1:9", "either preset or key"),
+        ("taints: {preset: other}\n", "1:18", "taints.preset is one of"),
+        ("taints: {key: a, architectures: [x86_64]}\n", "1:34", "no architecture"),
+        ("lock: [a]\n", "1:7", "lock is a text"),
+        ("failOn: info\nfailOn: error\n", "2:1", "stands twice"),
+        ("failOn: info\n---\nfailOn: error\n", "2:1", "second document"),
+        ("platforms: [amd64\n", "2:1", "expected"),
+        ("- failOn\n", "1:1", "is a mapping"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_line(text: str, place: str, words: str) -> None:
+    """MF-031: an unknown key or a wrong type is an error with line and next action."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        read(text)
+    assert str(caught.value).startswith(f".polyarch.yaml:{place}: ")
+    assert words in str(caught.value)

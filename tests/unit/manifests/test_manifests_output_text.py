@@ -1,0 +1,90 @@
+"""The form for people (MF-041, MF-042), and the exit code that all forms share (MF-040)."""
+
+import pytest
+from reporting import WEB, report
+
+from polyarch.manifests.output import text
+from polyarch.manifests.report import Incomplete
+
+GAP = Incomplete("", "quay.io/acme/web:2", "the registry is away")
+
+
+def test_a_line_for_each_finding_a_hint_and_a_summary() -> None:
+    """MF-042: file:line:column: severity rule message."""
+    lines = text.render(report()).splitlines()
+    assert lines[0].startswith("deploy/web.yaml:14:17: info MA106 Deployment shop/web ")
+    assert lines[1].startswith("  ")
+    assert lines[2].startswith("deploy/web.yaml:16:40: error MA102 Deployment shop/web admits linux/s390x, but ")
+    assert lines[-1] == "1 error, 1 info in 1 object"
+
+
+def test_the_position_is_that_of_the_offending_value() -> None:
+    """MF-042: counted from 1, in code points."""
+    wide = WEB.replace("values: [amd64,", 'values: ["𝕒𝕒", amd64,')
+    (finding,) = [each for each in report(wide).findings if each.rule == "MA102"]
+    line = wide.splitlines()[finding.span.line - 1]
+    assert line[finding.span.column - 1 : finding.span.end_column - 1] == "s390x"
+
+
+def test_the_summary_names_what_was_passed_over_and_unknown() -> None:
+    """MF-042."""
+    one = report(
+        WEB.replace("  namespace: shop\n", "  annotations: {ignore-check.polyarch.dev/MA106: later}\n"),
+        {"quay.io/acme/web:2": {"error": "network"}},
+    )
+    assert text.render(one).splitlines()[-1] == "1 warning in 1 object, 1 suppressed; 1 image unresolved"
+
+
+def test_nothing_found_says_so() -> None:
+    assert text.render(report("kind: ConfigMap\n")).splitlines() == ["nothing found in 1 object"]
+
+
+def test_colour_is_asked_for() -> None:
+    """MF-042: colour on a terminal only."""
+    assert "\x1b[" not in text.render(report())
+    assert "\x1b[31;1merror\x1b[0m" in text.render(report(), colour=True)
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_texts_of_manifests_cannot_move_the_cursor(colour: bool) -> None:
+    evil = WEB.replace("name: web\n  name", 'name: "we\\e[2Jb\\nx"\n  name')
+    printed = text.render(report(evil), colour=colour)
+    assert "\x1b[2J" not in printed
+    assert "we�[2Jb x" in printed
+
+
+def test_suppressed_findings_are_shown_on_request() -> None:
+    quiet = WEB.replace("  namespace: shop\n", "  annotations: {ignore-check.polyarch.dev/MA102: see OPS-1}\n")
+    assert "MA102" not in text.render(report(quiet))
+    shown = text.render(report(quiet, show_suppressed=True))
+    assert "suppressed MA102" in shown
+    assert "reason: see OPS-1" in shown
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"), [("error", 1), ("warning", 1), ("info", 1), ("never", 0)], ids=lambda each: str(each)
+)
+def test_the_exit_code_follows_the_worst_finding(fail_on: str, code: int) -> None:
+    """MF-040."""
+    assert report(fail_on=fail_on).exit_code == code
+    assert report(fail_on=fail_on, incomplete=(GAP,)).exit_code == 3
+
+
+def test_less_than_the_least_fails_nothing() -> None:
+    """MF-040: an info does not reach the default."""
+    (info,) = report(WEB.replace(", s390x", "")).findings
+    assert info.severity == "info"
+    assert report(WEB.replace(", s390x", "")).exit_code == 0
+    assert report(WEB.replace(", s390x", ""), fail_on="info").exit_code == 1
+
+
+def test_what_is_not_complete_is_said() -> None:
+    assert "quay.io/acme/web:2: not completed: the registry is away" in text.render(report(incomplete=(GAP,)))
+
+
+def test_findings_are_in_the_order_of_the_text() -> None:
+    """MF-041: file, line, column, rule."""
+    both = report(WEB + "---\n" + WEB.replace("name: web", "name: a"))
+    places = [(each.file, each.span.line, each.span.column, each.rule) for each in both.findings]
+    assert places == sorted(places)
+    assert len(places) == 4
