@@ -4,22 +4,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+
+from polyarch.cli.render import console as stdout
+from polyarch.cli.render import printable, remarks
 
 Json = Mapping[str, Any]
 
 _STYLES = {"inline": "green", "gated": "yellow", "audit": "cyan", "ignored": "dim", "unavailable": "red"}
 
 
+class _Rows:
+    """Names and what they have, one line each: a terminal wraps long ones, a pipe gets them as they are."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, Text]] = []
+
+    def add_row(self, name: str, text: Text) -> None:
+        self._rows.append((name, text))
+
+    def print(self, console: Console) -> None:
+        width = max(len(name) for name, _ in self._rows)
+        for name, text in self._rows:
+            text.plain = printable(text.plain)
+            console.print(Text.assemble((name.ljust(width), "dim"), "  ", text), soft_wrap=True)
+
+
 def print_text(entries: Iterable[Json], notes: Sequence[str]) -> None:
     """On stdout; notes go to stderr."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = stdout()
     for number, entry in enumerate(entries):
         if number:
             console.print()
         _print_pod(console, entry)
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = remarks()
     for note in notes:
         errors.print(f"note: {note}", markup=False)
 
@@ -30,9 +48,7 @@ def _print_pod(console: Console, entry: Json) -> None:
     if source := entry.get("source"):
         title.append(f"  ({source})", style="dim")
     console.print(title)
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(overflow="fold")
+    rows = _Rows()
     rows.add_row("  path", Text(entry["path"], style=_STYLES.get(entry["path"], "")))
     rule = decision["rule"] if decision["rule"] != decision["reason"] else None
     rows.add_row("  decision", Text(decision["reason"] + (f" ({rule})" if rule else "")))
@@ -51,7 +67,7 @@ def _print_pod(console: Console, entry: Json) -> None:
     _add(rows, "  events", [f"{event['type']} {event['reason']}: {event['note']}" for event in entry["events"]])
     if (waiting := entry["next"]) is not None:
         rows.add_row("  next", Text(_next(waiting)))
-    console.print(rows)
+    rows.print(console)
 
 
 def _image(image: Json) -> Text:
@@ -67,7 +83,7 @@ def _image(image: Json) -> Text:
     return text
 
 
-def _add_terms(rows: Table, entry: Json) -> None:
+def _add_terms(rows: _Rows, entry: Json) -> None:
     for what in ("required", "preferred"):
         before, after = entry[what]["before"], entry[what]["after"]
         if before == after:
@@ -94,7 +110,7 @@ def _terms(affinity: Any) -> list[str]:
     return lines
 
 
-def _add(rows: Table, name: str, lines: Iterable[str]) -> None:
+def _add(rows: _Rows, name: str, lines: Iterable[str]) -> None:
     for number, line in enumerate(lines):
         rows.add_row(name if not number else "", Text(line))
 

@@ -12,13 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import yaml
 from cyclopts import App, Parameter
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from polyarch.cli import sandbox_kubeconfig
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.logs import errors_only
+from polyarch.cli.render import Row, console, print_table
 from polyarch.cli.sandbox_progress import shown
 from polyarch.kube.errors import ApiError, ConnectionFailed
 from polyarch.sandbox import binaries, document, processes, state, versions
@@ -34,8 +32,8 @@ T = TypeVar("T")
 Output = Annotated[Literal["text", "json", "yaml"], Parameter(name=["--output", "-o"])]
 Name = Annotated[str, Parameter(name=["--name"], help="Which sandbox; several stand side by side.")]
 
-UP_EPILOGUE = """Nothing needs root or a container, everything listens on loopback only. On a sandbox that runs, what is \
-missing is started.
+UP_EPILOGUE = """Nothing needs root or a container, everything listens on loopback only. On a sandbox that runs, what \
+is missing is started.
 
 Examples:
 
@@ -86,9 +84,9 @@ Exit codes:
 - 2: the command line is wrong
 - 3: a binary could not be had
 """
-SEED_EPILOGUE = """FILE maps references to a list of platforms, or to a mapping with any of `platforms`, `kind` (index, image, \
-artifact, bundle), `format` (oci, docker), `attestations`, `nested`, `withoutPlatform`, `missing`, `labels`, `unknown`, \
-`private`, `users`, `identityTokens`, `scheme` (bearer, basic).
+SEED_EPILOGUE = """FILE maps references to a list of platforms, or to a mapping with any of `platforms`, `kind` \
+(index, image, artifact, bundle), `format` (oci, docker), `attestations`, `nested`, `withoutPlatform`, `missing`, \
+`labels`, `unknown`, `private`, `users`, `identityTokens`, `scheme` (bearer, basic).
 
 Examples:
 
@@ -379,17 +377,26 @@ def _print_summary(result: Document) -> None:
 
 
 def _print_status(result: Document) -> None:
-    console = Console(highlight=False)
-    table = Table("COMPONENT", "STATE", "PID", "ADDRESS", box=None, pad_edge=False)
-    for process in result.processes:
-        shown_state = "[green]healthy[/]" if process.healthy else f"[red]{escape(process.detail) or 'not healthy'}[/]"
-        table.add_row(process.name, shown_state, str(process.pid), process.url)
-    for node in result.nodes:
-        table.add_row(f"node {node.name}", "[green]ready[/]" if node.ready else "[red]not ready[/]", "", "")
-    if result.processes:
-        console.print(table)
-        console.print(f"\nlogs: {Path(result.audit_log).parent}", markup=False, soft_wrap=True)
-    else:
-        console.print(
+    if not result.processes:
+        console().print(
             f"sandbox {result.name} is stopped; `polyarch up --name {result.name}` brings it up", markup=False
         )
+        return
+    rows = [
+        Row(
+            (
+                process.name,
+                str(process.pid),
+                process.url,
+                process.detail or ("" if process.healthy else "not ") + "healthy",
+            ),
+            "" if process.healthy else "red",
+        )
+        for process in result.processes
+    ]
+    rows += [
+        Row((f"node {node.name}", "", "", "ready" if node.ready else "not ready"), "" if node.ready else "red")
+        for node in result.nodes
+    ]
+    print_table(("COMPONENT", "PID", "ADDRESS", "STATE"), rows)
+    print(f"\nlogs: {Path(result.audit_log).parent}")

@@ -283,6 +283,15 @@ def test_text_for_people_names_images_decision_and_terms(explain):
     assert "+ kubernetes.io/arch In amd64,arm64" in out
 
 
+def test_a_line_of_the_text_is_never_wrapped(explain, monkeypatch):
+    """PL-730: in a pipe every line is as long as it is, so that it can be searched."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = explain(pod(*ANSWERS), args=()).out.splitlines()
+    message = next(line for line in lines if "No node can run the pod" in line)
+    assert len(message) > 80
+    assert message.endswith("publish the images for a common platform, or choose other tags.")
+
+
 def test_the_patch_alone(explain):
     """PL-731: of one pod the operations, of several by name."""
     one = json.loads(explain(pod("web:1"), args=("-o", "patch")).out)

@@ -12,6 +12,9 @@ import yaml
 from polyarch.cli import main, sandbox_kubeconfig
 from polyarch.cli.errors import UsageError
 from polyarch.cli.sandbox_progress import LineProgress
+from polyarch.sandbox import document
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.document import Document, Process, RegistryAddress
 from polyarch.sandbox.versions import PROGRAMS
 
 OURS = {
@@ -156,3 +159,33 @@ def test_sb_002_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pyte
     assert document["binaries"] == {program.name: str(tmp_path / program.name) for program in PROGRAMS}
     assert main(["sandbox", "fetch", "--assets", "/nowhere"]) == 3
     assert "--assets names /nowhere" in capsys.readouterr().err
+
+
+def test_the_log_of_a_dead_component_is_named_in_full(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SB-003: in a pipe, too, where nobody knows how wide a line may be."""
+    monkeypatch.setenv("COLUMNS", "80")
+    log = home / ("a-long-name-" * 8) / "kube-apiserver.log"
+    dead = Process("kube-apiserver", 7, str(log), "https://127.0.0.1:6443", False, f"ended with 1; see {log}")
+    result = Document(
+        schema_version="",
+        name="default",
+        kubeconfig="",
+        context="",
+        api_server="",
+        version="",
+        registry=RegistryAddress("127.0.0.1:1", True),
+        audit_log=str(log),
+        registry_log="",
+        processes=[dead],
+        nodes=[],
+    )
+
+    async def describe(*_: object) -> Document:
+        return result
+
+    monkeypatch.setattr(document, "describe", describe)
+    monkeypatch.setattr(Sandbox, "attach", lambda name: name)
+    assert main(["status"]) == 1
+    assert f"ended with 1; see {log}\n" in capsys.readouterr().out
