@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.lint_options import DEFAULT_IMAGES, DEFAULT_RULES, Format, ImageOptions, RuleOptions
-from polyarch.cli.registry_options import flag, several
+from polyarch.cli.registry_options import flag
 
 EPILOGUE = """Examples:
 
@@ -37,7 +37,10 @@ def lint_files(
     format: Annotated[
         list[Format] | None, Parameter(name=["--format", "-o"], negative="", help="How to print.")
     ] = None,
-    output: Annotated[list[str] | None, several("Where to, one for each --format; - is standard output.")] = None,
+    output: Annotated[
+        list[str] | None,
+        Parameter(negative="", allow_leading_hyphen=True, help="Where to, one for each --format; - is stdout."),
+    ] = None,
     baseline: Annotated[str | None, Parameter(help="Findings to pass over, as --write-baseline wrote them.")] = None,
     write_baseline: Annotated[str | None, Parameter(help="Write what is found there, to be passed over later.")] = None,
     lock: Annotated[str | None, Parameter(help="What each tag showed when it was locked.")] = None,

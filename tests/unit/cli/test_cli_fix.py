@@ -1,0 +1,281 @@
+"""``polyarch fix`` as a user runs it (MF-050, MF-054, MF-066, MF-070)."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import FIXED, WEB, Command
+
+from polyarch.cli import files, fixing
+from polyarch.cli.diffs import unified_diff
+from polyarch.cli.fix import fix
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    return Command(fix, capsys, monkeypatch, tmp_path)
+
+
+def test_a_diff_is_shown_and_nothing_is_written(run: Command) -> None:
+    """MF-050: --diff is the default."""
+    path = run.write("web.yaml")
+    for arguments in ((), ("--diff",)):
+        result = run("web.yaml", *arguments)
+        assert result.code == 1
+        assert result.out == unified_diff("web.yaml", WEB, FIXED)
+        assert "--write does it" in result.err
+    assert path.read_text() == WEB
+
+
+def test_the_diff_can_be_applied(run: Command) -> None:
+    path = run.write("web.yaml", WEB.rstrip("\n"))
+    (run.folder / "a.diff").write_text(run("web.yaml").out)
+    subprocess.run(["patch", "-p1", "-i", "a.diff"], cwd=run.folder, check=True, capture_output=True, timeout=30)
+    assert path.read_text() == FIXED.rstrip("\n")
+
+
+def test_files_are_written_on_demand(run: Command) -> None:
+    """MF-050: 0 when everything was changed; a second run finds nothing."""
+    path = run.write("a/web.yaml")
+    result = run("a", "--write")
+    assert (result.code, result.out) == (0, "")
+    assert path.read_text() == FIXED
+    assert "1 finding repaired in 1 file" in result.err
+    before = path.stat()
+    assert run("a", "--write").code == 0
+    assert path.stat() == before
+
+
+def test_a_file_without_findings_is_not_touched(run: Command) -> None:
+    """MF-066."""
+    path = run.write("web.yaml", FIXED)
+    before = path.stat()
+    assert run("web.yaml", "--write").code == 0
+    assert path.stat() == before
+
+
+def test_standard_input_becomes_standard_output(run: Command) -> None:
+    """MF-050: a post-renderer; counts as --write."""
+    result = run("-", stdin=WEB)
+    assert (result.code, result.out) == (0, FIXED)
+
+
+@pytest.mark.parametrize("text", ["", "kind: ConfigMap\ndata: {a: b}\n", "\ufeffkind: Secret\r\n", "image: {{ x }}\n"])
+def test_what_is_of_no_interest_passes_through(run: Command, text: str) -> None:
+    result = run("-", stdin=text)
+    assert (result.code, result.out) == (0, text)
+
+
+def test_findings_that_remain_fail_the_run(run: Command) -> None:
+    """MF-050: 1 if findings as bad as --fail-on remain."""
+    path = run.write("web.yaml", WEB.replace("[amd64, s390x]", "[s390x]"))
+    result = run("web.yaml", "--write")
+    assert result.code == 1
+    assert "web.yaml:13:17: MA104 not repaired: --replace" in result.err
+    assert run("web.yaml", "--write", "--fail-on", "never").code == 0
+    assert run("web.yaml", "--write", "--replace").code == 0
+    assert "values: [amd64, arm64]" in path.read_text()
+
+
+def test_only_some_rules(run: Command) -> None:
+    """MF-050: --only."""
+    path = run.write("web.yaml")
+    assert run("web.yaml", "--write", "--only", "MA106").code == 1
+    assert path.read_text() == WEB
+    assert run("web.yaml", "--only", "MA999").code == 2
+
+
+def test_preferences_are_added(run: Command) -> None:
+    """MF-050: --prefer ARCH=WEIGHT."""
+    path = run.write("web.yaml", FIXED)
+    assert run("web.yaml", "--write", "--prefer", "amd64=70").code == 0
+    (term,) = yaml.safe_load(path.read_text())["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["weight"] == 70
+    assert run("web.yaml", "--prefer", "amd64").code == 2
+    assert run("web.yaml", "--prefer", "amd64=0").code == 2
+
+
+def test_an_unknown_image_is_not_complete(run: Command) -> None:
+    """MF-040, MF-053."""
+    path = run.write("web.yaml", WEB + "      - name: b\n        image: quay.io/acme/away:1\n")
+    before = path.read_text()
+    result = run("web.yaml", "--write")
+    assert (result.code, path.read_text()) == (3, before)
+    assert "say what to assume with --assume" in result.err
+    assert "quay.io/acme/away:1: not completed" in result.err
+    assumed = run("web.yaml", "--write", "--assume", "linux/amd64,linux/arm64", "--unresolved", "finding")
+    assert "values: [amd64]" in path.read_text(), assumed.err
+
+
+def test_a_baseline_is_left_alone(run: Command) -> None:
+    """MF-033."""
+    from polyarch.cli.lint import lint
+
+    path = run.write("web.yaml")
+    run.app = lint
+    run("web.yaml", "--write-baseline", "known.json")
+    run.app = fix
+    assert run("web.yaml", "--write", "--baseline", "known.json").code == 0
+    assert path.read_text() == WEB
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--write", "--diff"],
+        ["--write", "--emit", "yaml"],
+        ["-"],
+        ["--assume", "linux/"],
+        ["--limit-to-universe"],
+        ["--emit", "helm"],
+    ],
+)
+def test_mistakes_of_the_command_line(run: Command, arguments: list[str]) -> None:
+    path = run.write("web.yaml")
+    result = run("web.yaml", *arguments)
+    assert result.code == 2
+    assert path.read_text() == WEB
+
+
+# Emission -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_stream_is_printed(run: Command) -> None:
+    """MF-070: --emit yaml."""
+    path = run.write("a.yaml", WEB.rstrip("\n"))
+    run.write("b.yaml", "kind: ConfigMap\n")
+    run.write("c.yaml", "---\nkind: Secret\n")
+    result = run("a.yaml", "b.yaml", "c.yaml", "--emit", "yaml")
+    assert result.code == 0
+    assert result.out == FIXED + "---\nkind: ConfigMap\n---\nkind: Secret\n"
+    assert path.read_text() != FIXED
+
+
+def test_a_component_is_printed(run: Command) -> None:
+    """MF-070: --emit kustomize."""
+    run.write("web.yaml")
+    result = run("web.yaml", "--emit", "kustomize")
+    assert result.code == 0
+    assert [patch["target"]["name"] for patch in yaml.safe_load(result.out)["patches"]] == ["web"]
+    run.write("list.yaml", "kind: List\nitems:\n- " + WEB.replace("\n", "\n  ").rstrip() + "\n")
+    refused = run("list.yaml", "--emit", "kustomize")
+    assert refused.code == 1
+    assert "not emitted: list.yaml: item 0" in refused.err
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def test_mode_and_bytes_around_are_kept(run: Command) -> None:
+    """MF-066, MF-061."""
+    path = run.folder / "web.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + WEB.replace("\n", "\r\n").encode())
+    path.chmod(0o640)
+    assert run("web.yaml", "--write").code == 0
+    assert path.read_bytes() == b"\xef\xbb\xbf" + FIXED.replace("\n", "\r\n").encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [each.name for each in run.folder.iterdir() if each.name.endswith(".tmp")] == []
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-066: 3, and the others are written."""
+    path, other = run.write("a.yaml"), run.write("b.yaml")
+    real = fixing.fix
+
+    def meanwhile(source, *arguments, **more):  # type: ignore[no-untyped-def]
+        if source.path == "a.yaml":
+            path.write_text(WEB + "# somebody was here\n")
+        return real(source, *arguments, **more)
+
+    monkeypatch.setattr(fixing, "fix", meanwhile)
+    result = run("a.yaml", "b.yaml", "--write")
+    assert result.code == 3
+    assert "a.yaml: has changed since it was read" in result.err
+    assert path.read_text() == WEB + "# somebody was here\n"
+    assert other.read_text() == FIXED
+
+
+def test_an_interrupted_write_leaves_the_file_whole(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-066: at once or not at all."""
+    path = run.write("web.yaml")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    result = run("web.yaml", "--write")
+    assert result.code == 3
+    assert "No space left on device" in result.err
+    assert path.read_text() == WEB
+    assert sorted(each.name for each in run.folder.iterdir()) == ["platforms.yaml", "web.yaml"]
+
+
+def test_a_link_is_followed_inside_the_given_paths_only(run: Command) -> None:
+    """MF-066."""
+    outside = run.write("outside/web.yaml")
+    inside = run.write("tree/real.yaml")
+    (run.folder / "tree" / "link.yaml").symlink_to("real.yaml")
+    (run.folder / "tree" / "out.yaml").symlink_to(outside)
+    assert run("tree", "--write").code == 0
+    assert inside.read_text() == FIXED
+    assert (run.folder / "tree" / "link.yaml").is_symlink()
+    assert outside.read_text() == WEB
+    named = run("tree/out.yaml", "--write")
+    assert named.code == 3
+    assert "outside of the given paths" in named.err
+    assert outside.read_text() == WEB
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(run: Command) -> None:
+    path = run.write("a/web.yaml")
+    path.parent.chmod(0o500)
+    assert run("a", "--write").code == 3
+    path.parent.chmod(0o700)
+    assert path.read_text() == WEB
+
+
+def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-054: MA904, 3."""
+    from polyarch.manifests import fix as pure
+
+    monkeypatch.setattr(pure, "prove_all", lambda *_: "it reads otherwise")
+    path = run.write("web.yaml")
+    result = run("web.yaml", "--write")
+    assert result.code == 3
+    assert "MA904" in result.err
+    assert path.read_text() == WEB
+
+
+# Diffs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_diff_says_where_and_leaves_out_what_is_far(run: Command) -> None:
+    before = "".join(f"line {number}\n" for number in range(40))
+    after = before.replace("line 3\n", "").replace("line 30\n", "line thirty\nand more\n")
+    headers = [line for line in unified_diff("x", before, after).splitlines() if line.startswith("@@")]
+    assert headers == ["@@ -1,7 +1,6 @@", "@@ -28,7 +27,8 @@"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "a\n"),
+        ("a\n", ""),
+        ("a", "a\n"),
+        ("a\nb", "a\nc"),
+        ("a\r\nb\r\n", "a\r\nb\x0cc\r\n"),
+        ("".join(f"{each}\n" for each in range(9)), "".join(f"{each}\n" for each in range(9) if each != 8)),
+    ],
+)
+def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(before.encode())
+    (tmp_path / "d").write_bytes(unified_diff("x", before, after).encode())
+    subprocess.run(["patch", "--binary", "-p1", "-i", "d"], cwd=tmp_path, check=True, capture_output=True, timeout=30)
+    assert (path.read_bytes() if path.exists() else b"") == after.encode()
