@@ -196,7 +196,7 @@ async def test_pl_850_credentials_do_not_follow_a_redirect(come_to):
     assert row.note.startswith("0 "), row.note
 
 
-async def test_pl_854_a_realm_on_a_forbidden_address_is_not_asked(come_to):
+async def test_pl_851_a_realm_on_a_forbidden_address_is_not_asked(come_to):
     row = await come_to("realm")
     assert row.note.startswith("refused-address; "), row.note
     assert row.registry_requests <= 3 * 12 * 2

@@ -168,7 +168,7 @@ def test_pl_201_the_first_row_wins() -> None:
 
 
 def test_pl_900_row_20_a_label_of_the_user_changes_nothing() -> None:
-    """PL-900 row 20."""
+    """PL-900 row 20, PL-853."""
     forged = pod(labels={names.IMAGE_INSPECT_ERROR_COUNT_LABEL: "5", names.SCHEDULING_GATE_LABEL: "removed"})
     known = answers(index(APP, "amd64"))
     plain = admitted(pod(labels={}), known)
