@@ -28,7 +28,7 @@ from polyarch.placement.api import (
     PlacementPolicy,
     PodPlacementConfig,
 )
-from polyarch.placement.scoring import ScoringTable, Source
+from polyarch.placement.scoring import INVALID_SELECTOR, ScoringTable, Source, selector_problem
 from polyarch.placement.settings import Settings, SettingsTable
 
 log = structlog.get_logger(__name__)
@@ -222,9 +222,20 @@ class ClusterFacts:
 
     def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
         self._scoring = None
+        self._tell_of_selector(change)
         self._by_namespace.clear()
         if not change.initial:
             self._tell(change.key.namespace)
+
+    def _tell_of_selector(self, change: Change[PodPlacementConfig]) -> None:
+        """A selector that does not parse matches no pod: said when it is first seen and when it changes (PL-033)."""
+        old, new = change.old, change.new
+        if new is None or (old is not None and old.spec.label_selector == new.spec.label_selector):
+            return
+        if (problem := selector_problem(new)) is not None:
+            log.warning(
+                "a PodPlacementConfig matches no pod", config=str(change.key), reason=INVALID_SELECTOR, problem=problem
+            )
 
     def _namespace_changed(self, change: Change[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new

@@ -16,6 +16,8 @@ from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
 from polyarch.requirements import InvalidSelector, Selector
 
 WEIGHTS: Final = (1, 100)
+INVALID_SELECTOR: Final = "InvalidLabelSelector"
+"""Why a PodPlacementConfig matches no pod (PL-033)."""
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +64,16 @@ class ScoringTable(msgspec.Struct, frozen=True):
     def of_namespace(self, namespace: str) -> tuple[Source, ...]:
         """In the order in which they count."""
         return self.namespaced.get(namespace, self.cluster)
+
+
+def selector_problem(ppc: PodPlacementConfig) -> str | None:
+    """What is wrong with its selector, None if it parses."""
+    try:
+        if ppc.spec.label_selector is not None:
+            Selector.parse(ppc.spec.label_selector)
+    except InvalidSelector as error:
+        return str(error)
+    return None
 
 
 def precedence(ppc: PodPlacementConfig) -> tuple[int, str]:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
+from structlog.testing import capture_logs
 
 from polyarch.placement.facts import ClusterFacts
 
@@ -192,3 +193,27 @@ async def test_only_the_objects_named_cluster_count(watches):
     facts = facts_of(watches)
     watches["placementpolicies"].put({"metadata": {"name": "other"}, "spec": {"mode": "audit"}})
     assert facts.of("team").settings.mode == "enforce"
+
+
+async def test_a_selector_that_does_not_parse_is_in_the_log_once_per_change(watches):
+    """PL-033."""
+
+    def put(operator, revision):
+        broken = {"matchExpressions": [{"key": "app", "operator": operator, "values": ["a"]}]}
+        watches["podplacementconfigs"].put(
+            {
+                "metadata": {"name": "mine", "namespace": "team", "resourceVersion": revision},
+                "spec": {"labelSelector": broken, "plugins": SCORING},
+            }
+        )
+
+    facts = facts_of(watches)
+    with capture_logs() as logs:
+        for revision, operator in enumerate(["Like", "Like", "Near", "In"]):
+            put(operator, str(revision))
+            facts.of("team")
+            facts.of("other")
+    assert [line["reason"] for line in logs] == ["InvalidLabelSelector"] * 2
+    assert [line["config"] for line in logs] == ["team/mine"] * 2
+    assert "Like" in logs[0]["problem"]
+    assert "Near" in logs[1]["problem"]
