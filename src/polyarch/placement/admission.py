@@ -34,16 +34,16 @@ class Admission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     audit_annotations: dict[str, str]
 
 
-def admit(case: Case, decision: Decision, *, controller_available: bool) -> Admission:
+def admit(case: Case, decision: Decision, *, controller_available: bool, deprovisioning: bool = False) -> Admission:
     """``decision`` rests on answers that are usable now (PL-112) or none.
 
     ``controller_available``: the controller's Lease moved within 30 s and the CPPC is not being deleted, so somebody
-    will lift a gate (PL-107).
+    will lift a gate (PL-107). ``deprovisioning``: it is the latter that keeps it from being so.
     """
     path = _path(case, decision, controller_available=controller_available)
     warnings = warnings_for(case, decision)
     if path is Path.UNAVAILABLE:
-        decision = unavailable(decision)
+        decision = unavailable(decision, deprovisioning=deprovisioning)
         warnings = (shortened(decision.message), *warnings)[:MAX_WARNINGS]
     return Admission(
         path=path,

@@ -83,9 +83,14 @@ def refused(decision: Decision, refusal: str) -> str:
     )
 
 
-def unavailable(decision: Decision) -> str:
-    """For PL-107."""
+def unavailable(decision: Decision, *, deprovisioning: bool) -> str:
+    """For PL-107. ``deprovisioning``: the ClusterPodPlacementConfig is being deleted."""
     waited = f": {_named(decision.unresolved)} would have to be asked for" if decision.unresolved else ""
+    if deprovisioning:
+        return (
+            "The pod is let through without a constraint because the ClusterPodPlacementConfig is being deleted"
+            f"{waited}; to have pods placed, create one once it is gone."
+        )
     return (
         f"The pod is let through without a constraint because the placement controller is away{waited}; "
         "see its Deployment pod-placement-controller, and create the pod again once it is back."

@@ -156,12 +156,12 @@ def without_affinity(decision: Decision, refusal: str) -> Decision:
     )
 
 
-def unavailable(decision: Decision) -> Decision:
+def unavailable(decision: Decision, *, deprovisioning: bool = False) -> Decision:
     """What a pod gets that would have to be gated while nobody is there to lift a gate (PL-107)."""
     return Decision(
         reason=Reason.CONTROLLER_UNAVAILABLE,
         outcome=Outcome.IGNORED,
-        message=messages.unavailable(decision),
+        message=messages.unavailable(decision, deprovisioning=deprovisioning),
         scoring_applies=decision.scoring_applies,
         images=decision.images,
     )

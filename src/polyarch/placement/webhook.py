@@ -103,7 +103,12 @@ class PodWebhook:
         if len(answers) < len(case.images) and case.wants_answers:
             await self._ask_within_budget(case, request, answers)
         decision = decide(case, answers)
-        admission = admit(case, decision, controller_available=self._controller_available)
+        admission = admit(
+            case,
+            decision,
+            controller_available=self._controller_available,
+            deprovisioning=self._facts.is_deprovisioning,
+        )
         self._count(admission, request)
         if admission.path is Path.AUDIT and decision.unresolved:
             self._audit_later(case)

@@ -255,12 +255,16 @@ async def test_with_hold_a_dead_controller_does_not_let_pods_through(processes):
 
 
 async def test_nothing_is_gated_while_the_cppc_is_being_deleted(processes):
-    """PL-107."""
+    """PL-107, PL-118: and the user is told that this is why."""
     process = processes(policy={"inline": {"budget": "0s"}})
     deleting = cppc()
     deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
     process.watches["clusterpodplacementconfigs"].put(deleting)
-    assert not (await process.admit(pod("app:1"))).is_gated
+    answer = await process.admit(pod("app:1"))
+    assert not answer.is_gated
+    (warning,) = answer.warnings
+    assert "because the ClusterPodPlacementConfig is being deleted" in warning
+    assert "away" not in warning
 
 
 async def test_a_namespace_that_is_not_known_yet_gates_even_known_images(processes):
