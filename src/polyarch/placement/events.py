@@ -53,20 +53,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 def gate_added(case: Case, decision: Decision, *, seconds_gated: float) -> Event | None:
     """The event for a pod seen with our gate, to be asked once at first sight and once after 2 s.
 
-    With ``full`` it is due at first sight, with ``lean`` after 2 s. Where the pod fails and may end with a fallback it
-    is left out of ``lean``: three Warnings tell of that pod already, which is all a broken image may cost (PL-332).
+    With ``full`` it is due at first sight, with ``lean`` after 2 s. Where the pod fails it is left out of ``lean``: the
+    Warning of that same second says why the pod waits, and a broken image may cost three events at most (PL-332).
     """
     level = case.settings.events
     first = seconds_gated < GATE_ADDED_AFTER
-    if (level == "full" and first) or (level == "lean" and not first and not _tells_enough(case, decision)):
+    if (level == "full" and first) or (level == "lean" and not first and not decision.failure):
         return Event(
             EventReason.GATE_ADDED, "Normal", _cut(f"Waiting with a scheduling gate. {decision.message}"), "Gate"
         )
     return None
-
-
-def _tells_enough(case: Case, decision: Decision) -> bool:
-    return bool(decision.failure) and case.settings.unresolved_action == "fallback"
 
 
 def events_for(case: Case, decision: Decision) -> tuple[Event, ...]:
