@@ -8,6 +8,7 @@ Names: what controller-runtime calls ``workqueue_*`` keeps that name and meaning
 begins with ``polyarch_``.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ class Metrics:
         self._families: dict[str, MetricWrapperBase] = {}
         if process:
             ProcessCollector(registry=self.registry)
+            self.gauge("polyarch_tasks", "Tasks of the event loop that are not done").set_function(_tasks)
 
     def counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
         return self._family(Counter, name, lambda: Counter(name, documentation, labels, registry=self.registry))
@@ -58,6 +60,14 @@ class Metrics:
         if not isinstance(family, kind):
             raise TypeError(f"metric {name} is a {type(family).__name__} already and cannot be a {kind.__name__}")
         return family
+
+
+def _tasks() -> float:
+    """Metrics are rendered by a handler, so in the loop; elsewhere there are none."""
+    try:
+        return float(len(asyncio.all_tasks()))
+    except RuntimeError:
+        return 0.0
 
 
 class QueueMetrics:

@@ -1,0 +1,78 @@
+"""The faults of a soak, each some seconds long; what it broke outside of polyarch's roles stands again afterwards."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from fault_proxy import CUT, Answer, Cut, FaultProxy, Lines, Seen, status
+from fault_roles import Fleet
+
+from polyarch.sandbox import components, controlplane, processes
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.health import until_healthy
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What can be broken, and how."""
+
+    sandbox: Sandbox
+    api: FaultProxy
+    hosts: Mapping[str, FaultProxy]
+    fleet: Fleet
+
+    def all(self) -> list[Callable[[], Awaitable[None]]]:
+        return [
+            *(self.registry_down, self.leader_killed, self.webhook_killed, self.watches_torn),
+            *(self.storm_of_429, self.api_server_restarted, self.registry_broken),
+        ]
+
+    async def registry_down(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for host in self.hosts.values():
+                await stack.enter_async_context(host.refusing())
+            await asyncio.sleep(10)
+
+    async def leader_killed(self) -> None:
+        await (await self.fleet.leader()).kill()
+        await asyncio.sleep(2)
+
+    async def webhook_killed(self) -> None:
+        await self.fleet.webhooks[0].kill()
+        await self.fleet.ensure()
+
+    async def watches_torn(self) -> None:
+        turn = itertools.count()
+        fault = self.api.inject(lambda seen: seen.watch, Lines(lambda line: [line if next(turn) % 15 else CUT]))
+        self.api.tear()
+        await asyncio.sleep(10)
+        self.api.withdraw(fault)
+
+    async def storm_of_429(self) -> None:
+        def asks(seen: Seen) -> bool:
+            return not seen.watch and "/leases/" not in seen.path and "/events" not in seen.path
+
+        refused = self.api.inject(asks, status(429, "TooManyRequests", retry_after=1))
+        limited = [host.inject(lambda _: True, Answer(429, b"", [("Retry-After", "2")]))
+                   for host in self.hosts.values()]  # fmt: skip
+        await asyncio.sleep(10)
+        self.api.withdraw(refused)
+        for host, fault in zip(self.hosts.values(), limited, strict=True):
+            host.withdraw(fault)
+
+    async def api_server_restarted(self) -> None:
+        layout = self.sandbox.layout
+        await processes.stop([self.sandbox.records()["kube-apiserver"]], records=layout.folder.records, grace=0.0)
+        await asyncio.sleep(3)
+        started = controlplane.ensure(layout, components.kube_apiserver(layout))
+        await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
+
+    async def registry_broken(self) -> None:
+        turn = itertools.count()
+        broken = [(host, host.inject(lambda _: next(turn) % 2 == 0, action))
+                  for host in self.hosts.values() for action in (Answer(503), Cut(40))]  # fmt: skip
+        await asyncio.sleep(10)
+        for host, fault in broken:
+            host.withdraw(fault)

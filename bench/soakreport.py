@@ -1,0 +1,195 @@
+"""What a soak measured: samples of the roles from ``/proc``, the verdict on them, a table, and the curve as an SVG."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.measure import resident_mib
+
+SLOPE_LIMIT = 1.0
+"""MiB a minute that a process may grow by in the second half."""
+SETTLE, SPAN = 30.0, 60.0
+"""Seconds of a process that do not count, as it fills its caches, and the least that is enough for a slope."""
+SPARE_DESCRIPTORS, SPARE_TASKS = 4, 4
+SPARE_THREADS = min(32, (os.cpu_count() or 1) + 4)
+"""The pool of worker threads is filled on demand and stays."""
+COLOURS = {"placement-webhook": "#b4530a", "placement-controller": "#1d5fa8"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One process at one moment (seconds since the begin)."""
+
+    at: float
+    role: str
+    pid: int
+    mib: float
+    descriptors: int
+    sockets: int
+    threads: int
+    tasks: float
+    gated: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One process over its life."""
+
+    role: str
+    pid: int
+    begin: float
+    end: float
+    mib: tuple[float, float, float]
+    """First, most, last."""
+    slope: float | None
+    descriptors: tuple[int, int, int]
+    sockets: tuple[int, int]
+    threads: tuple[int, int]
+    tasks: tuple[float, float, float]
+
+
+def look(pid: int, role: str, at: float, tasks: float, gated: int) -> Sample:
+    """A process as it is now; OSError if it has ended."""
+    links = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            links.append(str(entry.readlink()))
+        except FileNotFoundError:
+            continue  # closed while we looked
+    threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    sockets = sum(link.startswith("socket:") for link in links)
+    return Sample(at, role, pid, resident_mib(pid), len(links), sockets, threads, tasks, gated)
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """MiB a minute: the least-squares line through (seconds, MiB)."""
+    count = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return 60 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+def judge(samples: Sequence[Sample]) -> tuple[list[Verdict], list[str]]:
+    """Each process, and what of it is a violation. A process is compared with the first of its role."""
+    end = max((sample.at for sample in samples), default=0.0)
+    verdicts, problems = [], []
+    first: dict[str, list[Sample]] = {}
+    for pid in dict.fromkeys(sample.pid for sample in samples):
+        own = [sample for sample in samples if sample.pid == pid]
+        role, begin, last = own[0].role, own[0], own[-1]
+        if begin.at < 10:  # before the churn: all that stand then are the measure
+            first.setdefault(role, []).extend(sample for sample in own if sample.at < 12)
+        late = [(each.at, each.mib) for each in own if each.at >= max(end / 2, begin.at + (SETTLE if begin.at else 0))]
+        grown = slope(late) if late and late[-1][0] - late[0][0] >= SPAN else None
+        verdict = Verdict(
+            role, pid, begin.at, last.at,
+            (begin.mib, max(each.mib for each in own), last.mib), grown,
+            (begin.descriptors, max(each.descriptors for each in own), last.descriptors),
+            (begin.sockets, last.sockets), (begin.threads, last.threads),
+            (begin.tasks, max(each.tasks for each in own), last.tasks),
+        )  # fmt: skip
+        verdicts.append(verdict)
+        who = f"{role} {pid}"
+        if grown is not None and grown > SLOPE_LIMIT:
+            problems.append(f"{who}: memory grows by {grown:.2f} MiB/min in the second half")
+        if last.at < end - 15:
+            continue  # killed before the end
+        measure = first.get(role, own)
+        for what, now, before, spare in (
+            ("descriptors", last.descriptors, max(each.descriptors for each in measure), SPARE_DESCRIPTORS),
+            ("threads", last.threads, max(each.threads for each in measure), SPARE_THREADS),
+            ("tasks", last.tasks, max(each.tasks for each in measure), SPARE_TASKS),
+        ):
+            if now > before + spare:
+                problems.append(f"{who}: {now:g} {what} at the end, {before:g} at the start")
+    problems += [
+        f"{role}: no process stood long enough in the second half to judge its memory"
+        for role in dict.fromkeys(verdict.role for verdict in verdicts)
+        if all(verdict.slope is None for verdict in verdicts if verdict.role == role)
+    ]
+    return verdicts, problems
+
+
+def show(
+    verdicts: Sequence[Verdict], counts: Counter[str], faults: Sequence[tuple[float, str]], problems: Sequence[str]
+) -> None:
+    """The tables, to stdout."""
+    console = Console(width=150, highlight=False)
+    table = Table(box=None, header_style="bold")
+    for title in ("process", "stood (s)", "MiB first/most/last", "MiB/min, 2nd half", "fds first/most/last",
+                  "sockets", "threads", "tasks first/most/last"):  # fmt: skip
+        table.add_column(title, justify="left" if title == "process" else "right")
+    for each in verdicts:
+        table.add_row(
+            f"{each.role} {each.pid}",
+            f"{each.begin:.0f}-{each.end:.0f}",
+            "/".join(f"{value:.1f}" for value in each.mib),
+            "not judged" if each.slope is None else f"{each.slope:+.2f}",
+            "/".join(map(str, each.descriptors)),
+            "/".join(map(str, each.sockets)),
+            "/".join(map(str, each.threads)),
+            "/".join(f"{value:g}" for value in each.tasks),
+        )
+    console.print(table)
+    console.print(", ".join(f"{what}: {count}" for what, count in sorted(counts.items())))
+    console.print("faults: " + ", ".join(f"{name} ({at:.0f} s)" for at, name in faults))
+    for problem in problems[:40]:
+        console.print(f"[red]wrong[/red] {problem}", soft_wrap=True, markup=True)
+    console.print(f"{len(problems)} problems" if problems else "every pod right, nothing left over")
+
+
+def svg(samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> str:
+    """Memory of each process over time, faults as vertical lines."""
+    width, height, left, top, right, bottom = 960, 420, 60, 50, 20, 60
+    seconds = max([sample.at for sample in samples], default=1.0) or 1.0
+    most = max([sample.mib for sample in samples], default=1.0) * 1.15
+
+    def x(at: float) -> float:
+        return round(left + at / seconds * (width - left - right), 1)
+
+    def y(mib: float) -> float:
+        return round(height - bottom - mib / most * (height - top - bottom), 1)
+
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+            f'font-size="12"><rect width="{width}" height="{height}" fill="white"/>'
+            f'<text x="{left}" y="20" font-size="14">Resident memory of each role under churn and faults</text>'
+        )
+    ]
+    step = next(step for step in (10, 20, 50, 100, 200, 500, 1000, 10**6) if most / step <= 8)
+    for mib in range(0, int(most) + 1, step):
+        parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y(mib)}" y2="{y(mib)}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{y(mib) + 4}" text-anchor="end">{mib} MiB</text>')
+    for number, (at, name) in enumerate(faults):
+        parts.append(f'<line x1="{x(at)}" x2="{x(at)}" y1="{top}" y2="{height - bottom}" stroke="#c33" '
+                     f'stroke-dasharray="3 3"><title>{escape(name)}</title></line>')  # fmt: skip
+        if len(faults) <= 10:
+            parts.append(f'<text x="{x(at) + 3}" y="{top + 12 * (1 + number % 3)}" font-size="10" fill="#933">'
+                         f"{escape(name)}</text>")  # fmt: skip
+    minutes = max(1, round(seconds / 60 / 10))
+    parts += [
+        f'<text x="{x(minute * 60)}" y="{height - bottom + 16}" text-anchor="middle">{minute} min</text>'
+        for minute in range(0, int(seconds / 60) + 1, minutes)
+    ]
+    for pid in dict.fromkeys(sample.pid for sample in samples):
+        own = [sample for sample in samples if sample.pid == pid]
+        points = " ".join(f"{x(each.at)},{y(each.mib)}" for each in own)
+        colour = COLOURS.get(own[0].role, "#555")
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6">'
+                     f"<title>{escape(own[0].role)} {pid}</title></polyline>")  # fmt: skip
+    for number, (role, colour) in enumerate(COLOURS.items()):
+        parts.append(f'<text x="{left + 190 * number}" y="{height - 18}" fill="{colour}">{escape(role)}</text>')
+    parts.append(f'<text x="{left + 400}" y="{height - 18}" fill="#c33">a fault (dashed)</text></svg>\n')
+    return "\n".join(parts)
+
+
+def draw(picture: Path, samples: Sequence[Sample], faults: Sequence[tuple[float, str]]) -> None:
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(svg(samples, faults))

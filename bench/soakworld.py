@@ -1,0 +1,107 @@
+"""What was true when during a soak, and what a pod may therefore look like. Pure; times are of the monotonic clock."""
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from polyarch.model.pod import Pod
+from polyarch.placement import names, record
+
+WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 20.0
+"""Seconds: the policy's retry window, what it is at most for images that do not exist, and what a busy machine adds."""
+TAG_TTL = 600.0
+LAG = 15.0
+"""So long after its change a policy or a preference may still be used: a watch that was torn has to come back first."""
+Values = tuple[str, ...] | None
+"""Architectures; None: no limit."""
+
+
+@dataclass
+class History:
+    """Which values something had when. While a change is under way, and if nobody knows its outcome, two hold."""
+
+    entries: list[tuple[Any, float, float]] = field(default_factory=list)
+
+    def begin(self, value: Any, at: float) -> None:
+        self.entries.append((value, at, float("inf")))
+
+    def done(self, at: float) -> None:
+        """The last value holds alone from now on."""
+        *earlier, last = self.entries
+        self.entries = [(value, since, min(until, at)) for value, since, until in earlier] + [last]
+
+    def during(self, begin: float, end: float) -> set[Any]:
+        return {value for value, since, until in self.entries if since <= end and until >= begin}
+
+
+@dataclass
+class Born:
+    """One pod that was asked for."""
+
+    kind: str
+    images: tuple[str, ...]
+    at: float
+    dies_at: float
+    gated_at: float | None = None
+    released_at: float | None = None
+    pod: Pod | None = None
+
+    @property
+    def window(self) -> float:
+        return (ABSENT_WINDOW if self.kind == "missing" else WINDOW) + GRACE
+
+
+@dataclass
+class World:
+    """What was true when; enough to say what a pod may look like."""
+
+    images: dict[str, History] = field(default_factory=dict)
+    digests: dict[str, Values] = field(default_factory=dict)
+    policy: History = field(default_factory=History)
+    preferences: History = field(default_factory=History)
+    blind: list[tuple[float, float]] = field(default_factory=list)
+    """When the API server may not have reached a webhook, so ``failurePolicy: Ignore`` let pods pass."""
+
+    def expected(self, born: Born, *, stale: bool) -> set[Values]:
+        """Architectures that the pod may be limited to; None: it is not limited."""
+        end = born.released_at if born.released_at is not None else born.at
+        begin = born.at - (1.0 if born.kind == "always" and not stale else TAG_TTL + WINDOW)
+        possible: set[Values] = set()
+        for values in itertools.product(*(self.images[image].during(begin, end) for image in born.images)):
+            if None in values:
+                possible |= self.policy.during(born.at - LAG, end)
+            else:
+                possible.add(tuple(sorted(set.intersection(*map(set, values)))))
+        return possible
+
+    def judge(self, name: str, born: Born) -> str:
+        """What is wrong with a released pod; empty if nothing is."""
+        pod = born.pod
+        assert pod is not None
+        said = record.read(pod.metadata.annotations)
+        found = architectures(pod)
+        what = f"{name} ({born.kind}, {', '.join(born.images)})"
+        if names.SCHEDULING_GATE_LABEL not in (pod.metadata.labels or {}):
+            if any(since <= born.at <= until for since, until in self.blind):
+                return ""
+            return f"{what}: the webhook did not see it, though it was up"
+        expected = self.expected(born, stale=said is not None and said.stale is True)
+        if found not in expected:
+            return f"{what}: limited to {found}, expected one of {expected}; {said}"
+        for note in said.images.values() if said is not None and len(born.images) == 1 else ():
+            if self.digests.get(str(note), found) != found:
+                return f"{what}: limited to {found}, but {note} supports {self.digests[str(note)]}"
+        preferred = set(said.preferred) if said is not None else set()
+        allowed = self.preferences.during(born.at - LAG, born.released_at or born.at)
+        if not any(preferred <= set(each) for each in allowed):
+            return f"{what}: prefers {preferred}, expected of {allowed}"
+        return ""
+
+
+def architectures(pod: Pod) -> Values:
+    """Values of our expression in the first required term."""
+    terms = (pod.required.node_selector_terms if pod.required else None) or ()
+    for expression in (terms[0].match_expressions or ()) if terms else ():
+        if expression.key == names.ARCH_KEY:
+            return tuple(sorted(expression.values or ()))
+    return None
