@@ -9,11 +9,11 @@ pods' windows, like any other.
 """
 
 import asyncio
-from collections import deque
 from typing import Final
 
 import structlog
 
+from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.model.meta import Key
@@ -21,7 +21,8 @@ from polyarch.oci.image_reading import BundleMode
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.placement.answers import Inspects
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.secrets import PullSecrets, PullSource
+from polyarch.placement.retry import MAX_DELAY
+from polyarch.placement.secrets import PodCredentials, PullSecrets, PullSource
 from polyarch.placement.waiting import Ask, ImageKey, Lookup, Waiting, failure_of
 
 log = structlog.get_logger(__name__)
@@ -59,8 +60,10 @@ class Attempts:
         self._metrics = metrics
         self._per_host = per_host
         self._slots = asyncio.Semaphore(in_all)
+        self._causes = Causes()
         self._running: dict[str, int] = {}
-        self._standing_by: dict[str, deque[ImageKey]] = {}
+        self._standing_by: dict[str, dict[ImageKey, None]] = {}
+        """By host, in the order in which they came; each once."""
 
     async def run(self) -> None:
         """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
@@ -78,7 +81,7 @@ class Attempts:
     def _begin(self, key: ImageKey, tasks: asyncio.TaskGroup) -> bool:
         host = key.reference.partition("/")[0]
         if self._running.get(host, 0) >= self._per_host:
-            self._standing_by.setdefault(host, deque()).append(key)
+            self._standing_by.setdefault(host, {})[key] = None
             return False
         ask = self._waiting.start(key)
         if ask is None:
@@ -98,30 +101,38 @@ class Attempts:
     def _next(self, host: str) -> None:
         standing_by = self._standing_by.get(host)
         if standing_by:
-            self._queue.add(standing_by.popleft())
+            key = next(iter(standing_by))
+            del standing_by[key]
+            self._queue.add(key)
             if not standing_by:
                 del self._standing_by[host]
 
     async def _attempt(self, key: ImageKey, ask: Ask, host: str) -> None:
         try:
-            if ask.failed_with == "auth" and await self._reread(key):
-                self._waiting.give_back(key, JUST_READ)
-                return
-            started = self._clock.monotonic()
-            answer = await self._ask(ask, key.bundle)
-            self._measure(answer, self._clock.monotonic() - started)
-            lookup = self._waiting.finish(key, answer)
-            if lookup is not None and failure_of(answer):
-                self._report(lookup, answer)
-                if failure_of(answer) == "auth" and ask.failed_with != "auth":
-                    await self._reread(key)
+            await self._make(key, ask)
+        except Exception as error:  # noqa: BLE001 - one image that meets a bug of ours must not end the others (PL-306)
+            self._bug(key.reference, error)
+            self._waiting.give_back(key, MAX_DELAY)
         finally:
             self._end(host)
 
-    async def _ask(self, ask: Ask, bundle: BundleMode) -> Inspection:
-        credentials = ask.wants[0].credentials
-        # What is known of the secrets now, with the global pull secret as it is now.
-        credentials = self._secrets.cached(credentials.source) or credentials
+    async def _make(self, key: ImageKey, ask: Ask) -> None:
+        if ask.failed_with == "auth":
+            await self._reread(key)
+        credentials = await self._credentials(key, ask)
+        if credentials is None:
+            self._waiting.give_back(key, JUST_READ)
+            return
+        started = self._clock.monotonic()
+        answer = await self._ask(ask, credentials, key.bundle)
+        self._measure(answer, self._clock.monotonic() - started)
+        lookup = self._waiting.finish(key, answer)
+        if lookup is not None and failure_of(answer):
+            self._report(lookup, answer)
+            if failure_of(answer) == "auth" and ask.failed_with != "auth":
+                await self._reread(key)
+
+    async def _ask(self, ask: Ask, credentials: PodCredentials, bundle: BundleMode) -> Inspection:
         try:
             return await self._inspector.inspect(
                 ask.reference,
@@ -131,27 +142,48 @@ class Attempts:
                 bundle=bundle,
                 tenant=credentials.source.namespace,
             )
-        except Exception:
-            self._metrics.internal_errors.inc()
-            log.exception("an attempt met a bug", image=ask.reference.canonical)
+        except Exception as error:  # noqa: BLE001 - counts as a passing failure of that image (PL-306)
+            self._bug(ask.reference.canonical, error)
             problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
-            error = InspectionError("internal-error", "transient", problem)
-            return Inspection(ask.reference, Status.ERROR, error=error)
+            failure = InspectionError("internal-error", "transient", problem)
+            return Inspection(ask.reference, Status.ERROR, error=failure)
 
-    async def _reread(self, key: ImageKey) -> bool:
-        """Reads the secrets of those who wait again and wakes the pods of which they changed; whether all did."""
+    def _bug(self, image: str, error: Exception) -> None:
+        """Counted each time, with its traceback once for each cause (PL-306)."""
+        self._metrics.internal_errors.inc()
+        log.error("an attempt met a bug", image=image, exc_info=error if self._causes.is_new(error) else None)
+
+    async def _credentials(self, key: ImageKey, ask: Ask) -> PodCredentials | None:
+        """Credentials of somebody who waits, as they are now and with the global pull secret as it is now.
+
+        The answer is for all who wait, so it has to be got with what each of them may show (PL-852): those whose
+        secrets are others by now are woken and go to another look-up. None if that is everybody who was looked at.
+        """
+        first = await self._secrets.get(ask.wants[0].credentials.source)
+        if first.fingerprint == key.credential:
+            return first
+        for source, pods in list(self._waiters(key).items())[:REREAD]:
+            credentials = await self._secrets.get(source)
+            if credentials.fingerprint == key.credential:
+                return credentials
+            self._waiting.wake_waiters(pods)
+        return None
+
+    async def _reread(self, key: ImageKey) -> None:
+        """Reads the secrets of those who wait again and wakes the pods of which they changed (PL-333)."""
+        sources = {source: pods for source, pods in self._waiters(key).items() if source.names}
+        for source, pods in list(sources.items())[:REREAD]:
+            credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
+            if credentials.fingerprint != key.credential:
+                self._waiting.wake_waiters(pods)
+
+    def _waiters(self, key: ImageKey) -> dict[PullSource, list[Key]]:
+        """The pods that wait, by where their secrets are."""
         pods: dict[PullSource, list[Key]] = {}
         lookup = self._waiting.find(key)
         for pod, want in lookup.waiters.items() if lookup is not None else ():
             pods.setdefault(want.credentials.source, []).append(pod)
-        unchanged = sum(not source.names for source in pods)
-        for source in [source for source in pods if source.names][:REREAD]:
-            credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
-            if credentials.fingerprint == key.credential:
-                unchanged += 1
-            else:
-                self._waiting.wake_waiters(pods[source])
-        return not unchanged
+        return pods
 
     def _measure(self, answer: Inspection, seconds: float) -> None:
         self._metrics.inspect_image.observe(seconds)

@@ -6,6 +6,7 @@ Only the API server, the informers and the registry client are fakes (``placemen
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from placement_world import (
     pod,
     policy,
     refused_by_validation,
+    resolved,
     value,
 )
 
@@ -36,7 +38,7 @@ from polyarch.placement import names
 from polyarch.placement.attempts import Attempts
 from polyarch.placement.controller import PodController
 from polyarch.placement.pods import EVERY
-from polyarch.placement.secrets import PullSecrets, document_of
+from polyarch.placement.secrets import PullSecrets, PullSource, document_of
 from polyarch.placement.waiting import Waiting
 from polyarch.placement.writing import NO_FIT
 
@@ -697,6 +699,67 @@ async def test_a_changed_global_secret_is_used_at_once(world):
     world.controller.credentials_changed()
     await world.run(1)
     assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_an_answer_is_shared_only_by_those_who_may_show_what_got_it(world):
+    """PL-852, PL-331: equal secrets share a look-up until one of them changes."""
+    for namespace in ("team-a", "team-b"):
+        world.reader.put(namespace, "pull", password="old")
+
+    async def inspect(reference, *, credentials, **_):
+        source = SimpleNamespace(host=reference.registry, repository=reference.repository)
+        shown = {each.password for each in await credentials.candidates(reference, source)}
+        return resolved(reference, "linux/amd64") if "new" in shown else failed(reference, "network")
+
+    world.registry.inspect = inspect
+    image = "registry.example/app:1"
+    changed = await world.create(image, namespace="team-a", secrets=["pull"])
+    same = await world.create(image, namespace="team-b", secrets=["pull"])
+    world.reader.put("team-a", "pull", password="new")
+    await world.secrets.get(PullSource("team-a", ("pull",)), since=world.clock.monotonic() + 1)
+    await world.run(20)
+    assert world.api.architectures(changed) == ["amd64"]
+    assert world.api.is_gated(same)
+
+
+async def test_a_revoked_global_secret_is_shown_no_more_though_the_pods_own_was_read_long_ago(worlds):
+    """PL-423, PL-334."""
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.reader.put("ns", "global", password="global")
+    world.reader.put("team", "pull", host="other.example")
+    document, _ = document_of(world.reader.content["ns", "global"], "ns/global")
+    world.secrets.set_global([document])
+    shown: list[str] = []
+
+    async def inspect(reference, *, credentials, **_):
+        source = SimpleNamespace(host=reference.registry, repository=reference.repository)
+        shown.extend(each.password for each in await credentials.candidates(reference, source))
+        return failed(reference, "network")
+
+    world.registry.inspect = inspect
+    await world.create("registry.example/app:1", secrets=["pull"])
+    await world.run(1300)
+    assert "global" in shown
+    world.secrets.set_global([])
+    shown.clear()
+    await world.run(1300)
+    assert shown
+    assert "global" not in shown
+
+
+async def test_a_bug_met_while_secrets_are_read_does_not_end_the_attempts_of_others(world):
+    """PL-306: what one pod's secret brings about is that pod's affair."""
+    image = world.registry.set("registry.example/app:1", "linux/amd64")
+    world.registry.needs_credentials.add(image)
+    world.registry.set("registry.example/other:1", "linux/amd64")
+    broken = await world.create("registry.example/app:1", secrets=["pull"])
+    world.reader.content["team", "pull"] = RuntimeError("bug")
+    await world.run(40)
+    other = await world.create("registry.example/other:1", name="other")
+    await world.run(1)
+    assert world.api.architectures(other) == ["amd64"]
+    await world.run(130)
+    assert not world.api.is_gated(broken)
 
 
 async def test_a_missing_secret_is_named_in_the_event_of_the_failure(world):
