@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test check unit cluster bench corpus generate lock changelog clean
+.PHONY: help demo test check unit cluster bench soak corpus generate lock changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ cluster: $(READY) ## tests against a real control plane and a real registry, and
 
 bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)
 	@$(RUN)/python -m bench $(SCENARIOS)
+
+soak: $(READY) ## churn with a fault every minute, MINUTES=30: memory flat, nothing leaked, every pod right
+	@$(RUN)/python -m bench.soak --minutes $(or $(MINUTES),30)
 
 corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table
 	@$(RUN)/python -m polyarch.cli.corpus $(DIR)
