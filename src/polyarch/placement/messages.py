@@ -156,13 +156,41 @@ def _failed(decision: Decision) -> str:
     clauses = [_why(finding) for finding in unresolved[:MAX_NAMED]]
     if len(unresolved) > MAX_NAMED:
         clauses.append(f"{len(unresolved) - MAX_NAMED} more")
-    return f"The platforms of {'; '.join(clauses)} could not be found"
+    return f"Image {'; '.join(clauses)}"
+
+
+_HAPPENED: Final = {
+    "pending": "is not answered yet",
+    "not-found": "does not exist at {host}",
+    "unauthorized": "may not be read at {host} with the credentials at hand",
+    "denied": "may not be read at {host} with the credentials at hand",
+    "credential-helper": "needs credentials for {host} that could not be had",
+    "rate-limited": "has to wait for the rate limit of {host}",
+    "timeout": "got no answer in time from {host}",
+    "network": "could not be asked for, {host} is not reached",
+    "server-error": "could not be had, {host} failed",
+    "stale": "could not be checked again at {host}",
+    "unknown": "does not say its platforms",
+    "tls": "could not be asked for, the certificate of {host} is not trusted",
+    "refused-address": "may not be asked for, the address of {host} is refused",
+    "refused-redirect": "may not be asked for, {host} leads to where it is refused",
+    "blocked": "may not be asked for, {host} is blocked",
+    "offline-miss": "has no answer in the platforms file, and no registry is asked",
+}
+"""By the code of a failure; for the others see ``_WHAT_CLASS``."""
+_WHAT_CLASS: Final = {"content": "could not be read, what {host} sent is not usable"}
 
 
 def _why(finding: Finding) -> str:
+    """What happened first, then class and HTTP status for those who search for them (PL-751)."""
     if finding.problem:
-        return f"{_quoted(finding.text)} (invalid reference: {finding.problem})"
-    return f"{finding.text} ({finding.failure})"
+        return f"{_quoted(finding.text)} is no valid reference: {finding.problem}"
+    happened = _HAPPENED.get(finding.note) or _WHAT_CLASS.get(finding.error_class, "could not be had from {host}")
+    text = f"{finding.text} {happened.format(host=finding.host or 'its registry')}"
+    code = finding.note if finding.note not in _HAPPENED else ""
+    status = f"HTTP {finding.status}" if finding.status is not None else ""
+    details = ", ".join(part for part in (finding.error_class, status, code) if part)
+    return f"{text} ({details})" if details else text
 
 
 def _named(findings: Iterable[Finding]) -> str:
