@@ -1,10 +1,10 @@
 """``polyarch lint --rules`` and ``--explain``: the catalogue for people (MF-021)."""
 
 import sys
-from importlib import resources
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.render import Row, print_table
+from polyarch.manifests import examples
 from polyarch.manifests.catalogue import RULES, Rule
 
 
@@ -38,13 +38,19 @@ def explanation(rule: Rule) -> str:
         parts.append(f"In the checks of operator-sdk's multiarch validator this is {rule.upstream}.")
     flag = f" It needs {rule.flag}." if rule.flag else ""
     parts.append(f"Fix: {rule.fix}{flag}" if rule.fix else "Fix: none that a program could make.")
-    example = example_of(rule.id)
-    if example:
-        parts.append(f"Example:\n\n{example}")
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    example = _example(rule.id)
+    return "\n\n".join(part.rstrip("\n") for part in (*parts, *example)) + "\n"
 
 
-def example_of(rule: str) -> str:
-    """The example that the package has for a rule, as text; empty if there is none."""
-    file = resources.files("polyarch.manifests").joinpath("examples", f"{rule}.yaml")
-    return file.read_text("utf-8") if file.is_file() else ""
+def _example(rule: str) -> list[str]:
+    """What the package shows of a rule: bad, and repaired or good. Some cannot be shown in a text."""
+    if rule not in examples.ids():
+        return []
+    shown = examples.load(rule)
+    better = f"Repaired:\n\n{shown.fixed}" if shown.fixed else f"Good:\n\n{shown.good}"
+    known = [f"{image}: {answer}" for image, answer in shown.answers.items()]
+    return [
+        f"Example, {shown.file}:\n\n{shown.bad}",
+        *(["Where the images are:\n\n" + "\n".join(known)] if known else []),
+        better,
+    ]

@@ -7,6 +7,7 @@ with images nobody knows yet is put off until all of them have been asked for at
 import multiprocessing
 import os
 import posixpath
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from polyarch.cli.resolve import Images
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, image_entries
-from polyarch.manifests.lint.engine import lint, selected
+from polyarch.manifests.lint.catalogues import lint_catalogue
+from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.sources import base_images, is_source, lint_source
 from polyarch.manifests.lint.wanted import wanted
@@ -43,6 +45,8 @@ from polyarch.manifests.text import SourceText, UnreadableText
 
 T = TypeVar("T")
 
+_CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")
+
 FILES_PER_PROCESS = 200
 """Fewer are done sooner than another process starts."""
 SOURCE_RULES = ("MA301", "MA302", "MA303")
@@ -58,6 +62,8 @@ class Examined(msgspec.Struct, frozen=True, gc=False):
     missing: tuple[str, ...] = ()
     labelled: tuple[str, ...] = ()
     """Architectures that a bundle in it promises (MA302)."""
+    in_catalogue: bool = False
+    """Has a part of an OLM catalogue, which is judged as a whole (MA210)."""
     problem: str = ""
     """Why it could not be read."""
 
@@ -109,14 +115,17 @@ class Run:
     def _examine(self, path: str, *, judge: bool) -> Examined:
         try:
             data = self.read(path)
+            in_catalogue = bool(_CATALOGUE.search(data))
             if not is_judged(path, data):
-                return Examined(ExaminedFile(path))
+                return Examined(ExaminedFile(path), in_catalogue=in_catalogue)
             source = SourceText.of(path, data)
         except OSError as error:
             return Examined(ExaminedFile(path), problem=error.strerror or str(error))
         except UnreadableText as error:
             return Examined(ExaminedFile(path), problem=f"{error.problem}; save it as UTF-8")
-        return self._source(source, judge) if is_source(path) else self._manifest(source, judge)
+        if is_source(path):
+            return self._source(source, judge)
+        return msgspec.structs.replace(self._manifest(source, judge), in_catalogue=in_catalogue)
 
     def _manifest(self, source: SourceText, judge: bool) -> Examined:
         found = scan(source, kustomizations=self.kustomizations)
@@ -142,6 +151,16 @@ class Run:
             return examined
         problems = lint_source(source, self.images.answers, self.options)
         return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in problems))
+
+    def catalogue(self, paths: Iterable[str]) -> list[Finding]:
+        """What is found in the files of one catalogue together."""
+        scans = [scan(SourceText.of(path, self.read(path))) for path in paths]
+        problems = lint_catalogue(scans, self.options)
+        marked: list[Problem] = []
+        for each in scans:
+            own = [problem for problem in problems if problem.finding.file == each.source.path]
+            marked += suppressed(each, own, selected=lambda _: False)
+        return [problem.finding for problem in marked]
 
 
 @dataclass(frozen=True)
@@ -178,8 +197,11 @@ def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
     if sources:
         examined += _examined(run.labelled(name for each in examined for name in each.labelled), sources, jobs)
     images, answers, incomplete = _answered(run, examined)
+    findings = [finding for each in examined for finding in each.findings]
+    for paths in _catalogues(examined):
+        findings += run.catalogue(paths)
     return Linted(
-        findings=[finding for each in examined for finding in each.findings],
+        findings=findings,
         files=[each.file for each in examined],
         images=images,
         incomplete=incomplete,
@@ -209,6 +231,15 @@ def _examined(run: Run, files: Sequence[str], jobs: int | None) -> list[Examined
     again = over_files(run.examine, [each.file.file for each in pending], jobs=jobs)
     renewed = {each.file.file: each for each in again}
     return [renewed.get(each.file.file, each) for each in examined]
+
+
+def _catalogues(examined: Iterable[Examined]) -> list[list[str]]:
+    """The files of each catalogue: those of one directory."""
+    found: dict[str, list[str]] = {}
+    for each in examined:
+        if each.in_catalogue:
+            found.setdefault(posixpath.dirname(each.file.file), []).append(each.file.file)
+    return list(found.values())
 
 
 def _answered(run: Run, examined: Sequence[Examined]) -> tuple[list[ImageAnswer], list[Answer], list[Incomplete]]:

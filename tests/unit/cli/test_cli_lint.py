@@ -102,6 +102,39 @@ def test_build_files_are_looked_at_when_their_rules_are_included(run: Command) -
     assert files(document(run, ".", "--include", "MA3*")) == ["Dockerfile", "main.go"]
 
 
+CATALOGUE = """\
+schema: olm.package
+name: op
+defaultChannel: stable
+---
+schema: olm.channel
+package: op
+name: stable
+entries:
+- name: op.v1
+- {name: op.v2, replaces: op.v1}
+"""
+BUNDLE = """\
+schema: olm.bundle
+package: op
+name: op.%s
+properties:
+- type: olm.csv.metadata
+  value:
+    labels: {%s}
+"""
+
+
+def test_the_files_of_a_catalogue_are_judged_together(run: Command) -> None:
+    """MA210: the head of the default channel has fewer labels than an older bundle."""
+    run.write("catalogue/index.yaml", CATALOGUE)
+    run.write("catalogue/v1.yaml", BUNDLE % ("v1", "operatorframework.io/arch.arm64: supported"))
+    run.write("catalogue/v2.yaml", BUNDLE % ("v2", ""))
+    (finding,) = document(run, "catalogue")["findings"]
+    assert finding["rule"] == "MA210"
+    assert "arm64" in finding["message"]
+
+
 # Selection and configuration ------------------------------------------------------------------------------------------
 
 

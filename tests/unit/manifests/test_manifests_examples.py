@@ -17,10 +17,11 @@ from polyarch.manifests.lint.sources import is_source, lint_source
 from polyarch.manifests.proof import prove
 from polyarch.manifests.scan import scan
 from polyarch.manifests.sets import Answers
+from polyarch.manifests.suppression import suppressed
 from polyarch.manifests.text import SourceText
 
 MINE = ("MA0", "MA1", "MA2", "MA3")
-ALSO = ("MA901", "MA902")
+ALSO = ("MA901", "MA902", "MA903")
 
 
 def found(example: Example, text: str) -> tuple[Problem, ...]:
@@ -36,7 +37,7 @@ def found(example: Example, text: str) -> tuple[Problem, ...]:
         named = re.search(r"--bundle-image (\S+)", text)
         image = BundleImageAnswer(named[1], images[named[1]]) if named else None
         return validate(bundle, answers, options, bundle_image=image)
-    return (*lint(scanned, answers, options), *lint_catalogue([scanned], options))
+    return suppressed(scanned, (*lint(scanned, answers, options), *lint_catalogue([scanned], options)))
 
 
 def settled(example: Example, rule: str) -> str:
