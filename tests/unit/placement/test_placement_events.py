@@ -208,15 +208,19 @@ def test_pl_247_events_print_the_decisions_own_sentence() -> None:
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
-        ("not-found", 404, f"{APP} does not exist at quay.io (absent, HTTP 404); "),
-        ("unauthorized", 401, f"{APP} may not be read at quay.io with the credentials at hand (auth, HTTP 401); "),
-        ("network", None, f"{APP} could not be asked for, quay.io is not reached (transient); "),
+        ("not-found", 404, f"Image {APP} does not exist at quay.io (absent, HTTP 404); "),
+        (
+            "unauthorized",
+            401,
+            f"Image {APP} may not be read at quay.io with the credentials at hand (auth, HTTP 401); ",
+        ),
+        ("network", None, f"Image {APP} could not be asked for, quay.io is not reached (transient); "),
         (
             "malformed",
             200,
-            f"{APP} could not be read, what quay.io sent is not usable (content, HTTP 200, malformed); ",
+            f"Image {APP} could not be read, what quay.io sent is not usable (content, HTTP 200, malformed); ",
         ),
-        ("policy-rejected", None, f"{APP} could not be had from quay.io (configuration, policy-rejected); "),
+        ("policy-rejected", None, f"Image {APP} could not be had from quay.io (configuration, policy-rejected); "),
     ],
 )
 def test_pl_751_a_failure_is_told_by_what_happened_first(code: str, status: int | None, said: str) -> None:
