@@ -42,6 +42,8 @@ KEEP: Final = 600.0
 KEEP_ABSENT: Final = 30.0
 KEEP_UNREADABLE: Final = 5.0
 """How long a failure of the API server itself is remembered: long enough that a burst of pods asks once."""
+AT_ONCE: Final = 16
+"""Secrets read at a time: a pod may name thousands, and Leases and PATCHes go over the same client."""
 CAPACITY: Final = 10_000
 """Secrets and combinations of secrets in memory; the least recently used one is forgotten."""
 
@@ -103,6 +105,7 @@ class PullSecrets:
         self._readings: OrderedDict[tuple[str, str], Reading] = OrderedDict()
         self._flights: dict[tuple[str, str], asyncio.Task[Reading]] = {}
         self._made: OrderedDict[PullSource, tuple[tuple[bytes, ...], PodCredentials]] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
@@ -179,14 +182,15 @@ class PullSecrets:
 
     async def _request(self, namespace: str, name: str) -> Reading:
         try:
-            secret = await self._read(namespace, name)
+            async with self._turns:
+                secret = await self._read(namespace, name)
         except NotFound:
             reading = self._nothing(f"pull secret {namespace}/{name} does not exist", KEEP_ABSENT)
         except Forbidden:
             reading = self._nothing(f"pull secret {namespace}/{name} may not be read by polyarch", KEEP_ABSENT)
         except KubernetesError as error:
             log.warning("a pull secret could not be read", namespace=namespace, name=name, error=str(error))
-            reading = self._nothing(f"pull secret {namespace}/{name} could not be read", KEEP_UNREADABLE)
+            reading = self._unreadable(namespace, name)
         else:
             document, problem = document_of(secret, f"{namespace}/{name}")
             content = repr(problem).encode() if document is None else _body(document)
@@ -197,6 +201,13 @@ class PullSecrets:
             while len(self._readings) > self._capacity:
                 self._readings.popitem(last=False)
         return reading
+
+    def _unreadable(self, namespace: str, name: str) -> Reading:
+        """What was read before counts on for as long as it cannot be told whether it still holds."""
+        before = self._readings.get((namespace, name))
+        if before is not None and before.document is not None:
+            return before._replace(read_at=self._clock.monotonic(), keep=KEEP_UNREADABLE)
+        return self._nothing(f"pull secret {namespace}/{name} could not be read", KEEP_UNREADABLE)
 
     def _nothing(self, problem: str, keep: float) -> Reading:
         return Reading(None, problem, b"", self._clock.monotonic(), keep)

@@ -16,7 +16,14 @@ from polyarch.oci.entries import Credential
 from polyarch.oci.keyring import Document
 from polyarch.oci.mirrors import Configuration, sources
 from polyarch.oci.reference import parse
-from polyarch.placement.secrets import GlobalPullSecret, PullSecrets, PullSource, credentials_in, document_of
+from polyarch.placement.secrets import (
+    AT_ONCE,
+    GlobalPullSecret,
+    PullSecrets,
+    PullSource,
+    credentials_in,
+    document_of,
+)
 
 IMAGE = parse("registry.example/team/app:1")
 (REGISTRY,) = sources(IMAGE, Configuration())
@@ -122,6 +129,32 @@ async def test_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, c
     credentials = await secrets.get(PullSource("team", ("pull", "second")))
     assert credentials.problems == (problem,)
     assert await candidates(credentials) == ["other"]
+
+
+async def test_a_secret_counts_on_while_the_api_server_cannot_say_whether_it_changed(secrets, api, clock):
+    """PL-421, PL-301: else a registry's refusal for want of it would end the waiting early."""
+    source = PullSource("team", ("pull",))
+    api.put("team", "pull", password="kept")
+    before = await secrets.get(source)
+    clock.advance(601)
+    api.content["team", "pull"] = ConnectionFailed("reset", verb="get", resource="secrets")
+    during = await secrets.get(source)
+    assert (await candidates(during), during.fingerprint) == (["kept"], before.fingerprint)
+    clock.advance(6)
+    del api.content["team", "pull"]
+    assert await candidates(await secrets.get(source)) == []
+
+
+async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_from_others(secrets, api):
+    """PL-854: Leases are renewed over the same connections."""
+    api.wait = asyncio.Event()
+    reading = asyncio.create_task(secrets.get(PullSource("team", tuple(f"s{number}" for number in range(200)))))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert api.gets.total() == AT_ONCE
+    api.wait.set()
+    await reading
+    assert api.gets.total() == 200
 
 
 @pytest.mark.parametrize(
