@@ -91,6 +91,8 @@ class Informer(Generic[T]):
         """Set while the API server keeps refusing us: which verb on which resource, and the next action."""
         self.last_error: str | None = None
         """Why the last request or watch failed; None while one is held."""
+        self._blind = 0.0
+        self._blind_since: float | None = None
         self._client = client
         self._clock: Clock = clock or SystemClock()
         self._chance: Random = chance or random.SystemRandom().random
@@ -115,6 +117,13 @@ class Informer(Generic[T]):
     @property
     def has_synced(self) -> bool:
         return self._synced.is_set()
+
+    @property
+    def blind_seconds(self) -> float:
+        """For how long, in all, requests failed and nothing could be seen: who concludes something from silence
+        does not count this time."""
+        since = self._blind_since
+        return self._blind + (self._clock.monotonic() - since if since is not None else 0.0)
 
     async def synced(self) -> None:
         """Returns once the first list is complete."""
@@ -185,11 +194,14 @@ class Informer(Generic[T]):
         if self.problem is not None:
             log.info("watch is allowed again", resource=str(self))
         self.problem = self.last_error = None
+        self._blind, self._blind_since = self.blind_seconds, None
 
     def _failed(self, failed: Failed) -> None:
         error = failed.error
         self._feed(failed)
         self.last_error = str(error)
+        if self._blind_since is None:
+            self._blind_since = self._clock.monotonic()
         if refused(self._state):
             self.problem = self._refusal(error)
         level = log.info if isinstance(error, Gone) else log.warning

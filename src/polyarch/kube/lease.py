@@ -69,23 +69,30 @@ class LeadershipError(Exception):
 
 
 class RecordAge:
-    """How long a Lease has not changed, as seen from here (PL-107); it begins with the first look."""
+    """How long a Lease has not changed, as seen from here (PL-107); it begins with the first look.
 
-    def __init__(self, clock: Clock) -> None:
+    ``blind`` tells the seconds, in all, in which nothing could be seen; they do not count.
+    """
+
+    def __init__(self, clock: Clock, *, blind: Callable[[], float] = lambda: 0.0) -> None:
         self._clock = clock
+        self._blind = blind
         self._spec: LeaseSpec | None = None
-        self._changed_at = clock.monotonic()
+        self._changed_at = self._watched()
 
     def observe(self, lease: Lease | None) -> None:
         """Takes note of the Lease as it is now; None: there is none."""
         spec = lease.spec if lease is not None else None
         if spec != self._spec:
             self._spec = spec
-            self._changed_at = self._clock.monotonic()
+            self._changed_at = self._watched()
 
     def age(self) -> float:
         """Seconds since the record last changed."""
-        return self._clock.monotonic() - self._changed_at
+        return self._watched() - self._changed_at
+
+    def _watched(self) -> float:
+        return self._clock.monotonic() - self._blind()
 
 
 class LeaderElection:

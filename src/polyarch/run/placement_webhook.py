@@ -46,14 +46,18 @@ def webhook_role(parts: Parts) -> WebhookRole:
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:
-    """Whether the controllers' Lease moved lately, judged by this process's own clock (PL-107)."""
-    age = RecordAge(process.clock)
+    """Whether the controllers' Lease moved lately, judged by this process's own clock (PL-107).
+
+    While the API server is away nobody can renew a Lease and we would not see it: when it is back, controllers get the
+    rest of their time before pods are let through without them.
+    """
     informer = process.informer(
         LEASES,
         Lease,
         namespace=process.settings.namespace,
         field_selector=f"metadata.name={names.CONTROLLER_LEASE}",
     )
+    age = RecordAge(process.clock, blind=lambda: informer.blind_seconds)
     informer.add_handler(lambda change: age.observe(change.new))
     return lambda: age.age() < CONTROLLER_SILENCE
 

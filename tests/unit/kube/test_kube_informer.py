@@ -299,6 +299,17 @@ async def test_kr_012_expired_credentials_are_told_from_missing_rights(api, info
     assert "does not accept our credentials" in informer.problem
 
 
+async def test_kr_012_the_time_in_which_nothing_is_seen_is_known(api, informer, clock):
+    """KR-012, PL-107: silence then means nothing."""
+    api.script(stream(*STREAMED), *[drop()] * 12, stream(then="hold"))
+    async with running(informer):
+        await until(lambda: informer.blind_seconds > 0 and informer.last_error is None)
+        blind = informer.blind_seconds
+        assert blind <= sum(clock.slept)
+        await clock.sleep(60)
+        assert informer.blind_seconds == blind
+
+
 async def test_kr_012_an_unreachable_server_does_not_turn_readiness_off(api, informer):
     """KR-012: what is known serves on; all replicas unready at once would help nobody."""
     api.script(stream(*STREAMED), *[drop()] * 20)

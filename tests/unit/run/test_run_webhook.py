@@ -22,6 +22,7 @@ class Process:
         self.clock = ManualClock()
         self.settings = RunSettings()
         self.asked_for: dict[str, str] = {}
+        self.blind_seconds = 0.0
         self._handlers: list[Callable[[Change[Lease]], None]] = []
 
     def informer(self, resource: Any, type: Any, **selection: str) -> "Process":
@@ -73,3 +74,16 @@ def test_without_any_lease_pods_are_gated_for_thirty_seconds_at_most(process):
     assert lives()
     process.clock.advance(30)
     assert not lives()
+
+
+def test_an_outage_of_the_api_server_is_not_silence_of_the_controllers(process):
+    """PL-107, PL-811: the first pods after it are gated, not let through to wherever they fall."""
+    lives = lease_watch(process)  # type: ignore[arg-type]
+    process.renew("t")
+    process.clock.advance(65)
+    process.blind_seconds = 60.0
+    assert lives()
+    process.clock.advance(24)
+    assert lives()
+    process.clock.advance(1)
+    assert not lives(), "and if nobody renews then, nobody is there"
