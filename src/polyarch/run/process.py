@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,15 +24,13 @@ from polyarch.kube.health import HealthServer, MetricsServer, ScraperAuthorizati
 from polyarch.kube.informer import Informer, Informers
 from polyarch.kube.lease import LeaderElection
 from polyarch.kube.manager import Caches, Manager
-from polyarch.kube.metrics import Metrics
+from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.resources import Resource
 from polyarch.kube.watch import KubernetesObject
 from polyarch.run.logs import Verbosity, configure
 from polyarch.run.settings import RunSettings
 
 T = TypeVar("T", bound=KubernetesObject)
-
-REQUESTS: Final = "polyarch_api_requests_total"
 
 
 class Addresses(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,16 +40,6 @@ class Addresses(msgspec.Struct, frozen=True, omit_defaults=True):
     admission: str = ""
     health: str = ""
     metrics: str = ""
-
-
-class CountedRequests:
-    """``polyarch_api_requests_total{verb,resource}`` (PL-702)."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._requests = metrics.counter(REQUESTS, "Requests to the API server", ("verb", "resource"))
-
-    def request(self, verb: str, resource: str, code: int) -> None:
-        self._requests.labels(verb, resource).inc()
 
 
 class Process:
@@ -173,5 +161,5 @@ async def open_process(role: str, settings: RunSettings) -> AsyncIterator[Proces
     metrics = Metrics(process=True)
     configuration = config.load(settings.kubeconfig, settings.context, os.environ)
     clock = SystemClock()
-    async with Client(configuration, role=role, clock=clock, metrics=CountedRequests(metrics)) as client:
+    async with Client(configuration, role=role, clock=clock, metrics=RequestMetrics(metrics)) as client:
         yield Process(role, settings, client, metrics, verbosity)

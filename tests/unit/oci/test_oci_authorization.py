@@ -406,7 +406,7 @@ class TestWhoMayKnow:
 
 
 class TestPublicProbe:
-    """RG-112, PL-403, PL-422."""
+    """RG-112, PL-403, PL-422, PL-900 row 14."""
 
     @pytest.fixture
     def fifty(self):

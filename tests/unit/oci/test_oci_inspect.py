@@ -415,6 +415,7 @@ class TestFreshness:
         assert (answer.requests, answer.checked_at) == (0, None)
 
     async def test_fresh_passes_over_negative_records(self, registry, inspector, ref):
+        """RG-113, PL-402."""
         await inspector.inspect(ref("team/app:1"))
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         assert (await inspector.inspect(ref("team/app:1"))).error.code == "not-found"
@@ -422,6 +423,7 @@ class TestFreshness:
         assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
 
     async def test_a_failed_check_carries_the_last_good_reading(self, registry, inspector, ref, clock, answer):
+        """RG-116, PL-402."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         await inspector.inspect(ref("team/app:1"))
         clock.advance(1000)
@@ -479,7 +481,7 @@ class TestPeek:
         assert inspector.peek(ref("team/none:1")) is None
 
     async def test_within_forty_microseconds(self, registry, inspector, ref):
-        """RG-115, RG-162: a warm hit, CPU time; the best of several rounds, for other processes share the cores."""
+        """RG-115, RG-162, PL-402: a warm hit, CPU time; the best of several rounds, for other processes share the cores."""
         import time
 
         registry.push_index("team/app", "1", *(f"linux/{each}" for each in ("amd64", "arm64", "s390x", "ppc64le")))
