@@ -1,0 +1,75 @@
+"""What is shipped beside the program calls it with options that it has (MF-084)."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import FIXED, WEB, Command
+
+from polyarch.cli.fix import fix
+from polyarch.cli.lint import lint
+
+ROOT = Path(__file__).parents[3]
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    return Command(lint, capsys, monkeypatch, tmp_path)
+
+
+def test_pre_commit_hooks_are_for_yaml_and_run_one_at_a_time() -> None:
+    """MF-084."""
+    hooks = {hook["id"]: hook for hook in load(".pre-commit-hooks.yaml")}
+    assert set(hooks) == {"polyarch-lint", "polyarch-fix"}
+    assert all(hook["types"] == ["yaml"] and hook["require_serial"] for hook in hooks.values())
+    assert all(hook["language"] == "python" for hook in hooks.values())
+
+
+def test_pre_commit_hooks_work_on_the_files_they_are_given(run: Command) -> None:
+    """MF-084: the entries with file names behind them, as pre-commit calls them."""
+    path = run.write("web.yaml")
+    for hook in load(".pre-commit-hooks.yaml"):
+        program, command, *arguments = shlex.split(hook["entry"])
+        assert program == "polyarch"
+        run.app = {"lint": lint, "fix": fix}[command]
+        assert run(*arguments, "web.yaml").code in (0, 1)
+    assert path.read_text() == FIXED
+
+
+def test_the_action_takes_what_the_specification_says_and_inputs_never_become_program_text() -> None:
+    """MF-084."""
+    action = load("action.yml")
+    assert {"paths", "require", "fail-on", "sarif"} <= set(action["inputs"])
+    assert action["runs"]["using"] == "composite"
+    assert all("${{" not in step["run"] for step in action["runs"]["steps"])
+
+
+def test_the_action_calls_lint_as_it_is(run: Command) -> None:
+    run.write("web.yaml")
+    script = load("action.yml")["runs"]["steps"][1]["run"]
+    assert "--format github --output -" in script
+    assert "--format sarif --output" in script
+    result = run(
+        "--fail-on", "warning", "--format", "github", "--output", "-", "--format", "sarif", "--output", "s", "."
+    )
+    assert result.code == 1
+    assert result.out.startswith("::")
+    assert (run.folder / "s").exists()
+
+
+def test_the_post_renderer_passes_everything_through(run: Command) -> None:
+    """MF-050, MF-084: a Helm 4 plugin; what is left to be repaired keeps no release from being installed."""
+    plugin = load("deploy/helm-post-renderer/plugin.yaml")
+    assert (plugin["apiVersion"], plugin["type"]) == ("v1", "postrenderer/v1")
+    (command,) = plugin["runtimeConfig"]["platformCommand"]
+    assert (command["command"], command["args"][:2]) == ("polyarch", ["fix", "-"])
+    run.app = fix
+    result = run(*command["args"][1:], stdin=WEB + "---\n" + WEB.replace("web:2", "away:1"))
+    assert result.code == 0
+    assert result.out == FIXED + "---\n" + WEB.replace("web:2", "away:1")
