@@ -36,7 +36,7 @@ from polyarch.oci.tls import TrustSettings
 from polyarch.oci.toml_files import InvalidConfiguration
 from polyarch.placement import explain as documents
 from polyarch.placement.admission import admit
-from polyarch.placement.decision import Decision, Progress
+from polyarch.placement.decision import Decision, Finding, Progress
 from polyarch.placement.outcome import Path as Way
 from polyarch.placement.patch import admission_patch
 from polyarch.placement.rules import Case, decide, examine
@@ -62,7 +62,8 @@ Exit codes:
 """
 
 NOT_ASKED = ("transient", "limit")
-"""Failures that leave the command's question open."""
+"""Classes of failures that leave the command's question open."""
+OFFLINE_MISS = "offline-miss"
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -119,7 +120,7 @@ def explain_pods(
         raise UsageError(f"explain: {error}") from None
     except KubernetesError as error:
         raise CouldNotComplete(f"explain: {error}") from None
-    _print([each.entry for each in found], notes, output)
+    _print([each.entry for each in found], (*notes, *_missed(found)), output)
     return _exit_code(found, cold=cold)
 
 
@@ -170,15 +171,14 @@ async def _in_cluster(
 ) -> tuple[tuple[str, ...], list[Explained]]:
     seen = await read_pod(name, namespace=namespace, kubeconfig=kubeconfig, context=context, credentials=credentials)
     case = examine(seen.configuration.facts(seen.given.pod, seen.given.namespace, stored=seen.is_gated))
-    answers = await _answers([case], wiring, seen.credentials, bundles=seen.is_gated)
+    answers = await _answers([case], wiring, seen.credentials, bundles=True)
     if seen.is_gated:
         decision = seen.now(case, answers)
         entry = documents.explain_controller(seen.given.document, case, decision)
         return seen.configuration.notes, [Explained(entry, decision)]
-    explained = _at_admission(seen.given.document, case, answers)
-    agrees = documents.agrees(case, explained.decision)
-    entry = {**explained.entry, "agrees": agrees}
-    return seen.configuration.notes, [msgspec.structs.replace(explained, entry=entry, agrees=agrees)]
+    decision = decide(case, answers, Progress.ENDED)
+    entry = documents.explain_finished(seen.given.document, case, decision)
+    return seen.configuration.notes, [Explained(entry, decision, entry["agrees"])]
 
 
 async def _answers(
@@ -238,10 +238,26 @@ def _exit_code(found: Iterable[Explained], *, cold: bool) -> int:
     """1: what was decided is not what would be decided now, or a pod can run nowhere. 3: an image could not be had."""
     open_ = False
     for each in found:
-        if not each.agrees or not documents.can_run(each.decision):
+        is_open = any(_is_open(image) for image in each.decision.unresolved)
+        if not documents.can_run(each.decision) or not (each.agrees or is_open):
             return 1
-        open_ = open_ or any(image.is_pending or image.error_class in NOT_ASKED for image in each.decision.unresolved)
+        open_ = open_ or is_open
     return 3 if open_ and not cold else 0
+
+
+def _is_open(image: Finding) -> bool:
+    """Nobody answered: another day the decision may be another one."""
+    return image.is_pending or image.error_class in NOT_ASKED or image.note == OFFLINE_MISS
+
+
+def _missed(found: Iterable[Explained]) -> list[str]:
+    """What to do about images that nobody could be asked about."""
+    missed = {image.text: None for each in found for image in each.decision.unresolved if image.note == OFFLINE_MISS}
+    return [
+        f"{text} has no answer in the platforms file, and --offline asks no registry: add it to the file, "
+        f"as `polyarch inspect -o json {text}` prints it, or leave --offline out"
+        for text in missed
+    ]
 
 
 explain = App(name="explain", help_epilogue=EPILOGUE)

@@ -53,10 +53,12 @@ def _print_pod(console: Console, entry: Json) -> None:
     rule = decision["rule"] if decision["rule"] != decision["reason"] else None
     rows.add_row("  decision", Text(decision["reason"] + (f" ({rule})" if rule else "")))
     rows.add_row("", Text(decision["message"]))
-    if entry.get("agrees") is False:
-        recorded = entry["recorded"] or {}
-        was = ", ".join(recorded.get("arch") or ()) or "nothing"
-        rows.add_row("  recorded", Text(f"{recorded.get('reason', 'nothing')} {was}: not what is decided now", "red"))
+    if (agrees := entry.get("agrees")) is not None:
+        recorded = entry["recorded"] or {"reason": "nothing"}
+        was = " ".join((recorded["reason"], ", ".join(recorded.get("arch") or ()))).strip()
+        rows.add_row(
+            "  recorded", Text(f"{was}: {'' if agrees else 'not '}what is decided now", "" if agrees else "red")
+        )
     for number, image in enumerate(decision["images"]):
         rows.add_row("  images" if not number else "", _image(image))
     _add_terms(rows, entry)

@@ -16,8 +16,8 @@ from polyarch.placement.decision import Decision, Finding, Outcome, Reason, Verd
 from polyarch.placement.durations import format_duration
 from polyarch.placement.events import Event, events_for
 from polyarch.placement.messages import platform_list
-from polyarch.placement.outcome import Path
-from polyarch.placement.patch import controller_patch
+from polyarch.placement.outcome import By, Path
+from polyarch.placement.patch import controller_patch, taken_back
 from polyarch.placement.retry import NEVER, deadline
 from polyarch.placement.rules import Case
 
@@ -44,11 +44,35 @@ def explain_controller(pod: Mapping[str, Any], case: Case, decision: Decision) -
     return _entry(pod, case, decision, Path.GATED, operations, events=events_for(case, decision))
 
 
+def explain_finished(pod: Mapping[str, Any], case: Case, decision: Decision) -> Json:
+    """A stored pod without our gate: nothing is written to it any more. ``case`` is the pod as it would be admitted now.
+
+    The terms before are its author's, those after are the ones it has; ``decision`` is what would be decided now.
+    """
+    recorded = record.read(case.pod.metadata.annotations)
+    entry = _entry(pod, case, decision, _way_taken(recorded), ())
+    original = apply_patch(pod, taken_back(case))
+    entry["required"]["before"] = _affinity(original, _REQUIRED)
+    entry["preferred"]["before"] = _affinity(original, _PREFERRED)
+    return {**entry, "agrees": agrees(case, decision), "next": None}
+
+
+def _way_taken(recorded: record.Record | None) -> Path:
+    if recorded is None:
+        return Path.IGNORED
+    if recorded.mode == "audit":
+        return Path.AUDIT
+    return Path.INLINE if recorded.by == By.ADMISSION else Path.GATED
+
+
 def agrees(case: Case, decision: Decision) -> bool:
-    """Whether a placed pod's annotation says what is decided now; true for a pod without one (PL-730)."""
+    """Whether a placed pod's annotation says what is decided now (PL-730).
+
+    A pod without one agrees if nothing would be written to its affinity now: otherwise the webhook missed it.
+    """
     recorded = record.read(case.pod.metadata.annotations)
     if recorded is None:
-        return True
+        return case.is_audited or not (decision.writes_expression or decision.preferred)
     now = msgspec.json.decode(record.write(decision, by=recorded.by, mode=recorded.mode), type=record.Record)
     return now == msgspec.structs.replace(recorded, images=now.images, stale=now.stale)
 

@@ -63,6 +63,11 @@ def controller_patch(case: Case, decision: Decision) -> tuple[Operation, ...]:
     )
 
 
+def taken_back(case: Case) -> tuple[Operation, ...]:
+    """Takes our expressions and preferred terms off again: what is left is the affinity that the pod's author wrote."""
+    return tuple(_affinity(case.view, None))
+
+
 def _difference(view: View, wanted: Target, *, test_gate: bool = False) -> Iterator[Operation]:
     yield from _labels(view, wanted.labels)
     yield from _annotations(view, wanted.annotations, owned=names.OWN_ANNOTATIONS)

@@ -5,11 +5,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from polyarch.cli import explain as explain_command
 from polyarch.cli import main
+from polyarch.cli.explain_cluster import SeenPod
+from polyarch.cli.explain_files import GivenPod, configuration_from
 from polyarch.kube.jsonpatch import Operation, apply_patch
+from polyarch.model.pod import Pod
+from polyarch.oci.credentials import NoCredentials
 from polyarch.placement import names
 
 ANSWERS = {
@@ -374,3 +380,34 @@ def test_a_manifest_is_read_from_standard_input(tmp_path, capsys, monkeypatch):
     assert main(["explain", "-f", "-", "--platforms-file", str(answers), "--offline", "-o", "json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["pods"]
     assert values(entry) == ["amd64", "arm64"]
+
+
+def test_an_image_that_the_platforms_file_does_not_have_is_no_clean_answer(explain):
+    """PL-730, PL-751: the question is open, and the way on is named."""
+    result = explain(pod("web:1", "other:1"))
+    assert result.code == 3
+    assert "other:1 has no answer in the platforms file" in result.err
+    assert "polyarch inspect -o json other:1" in result.err
+
+
+@pytest.mark.parametrize(("annotated", "code"), [(True, 0), (False, 1)], ids=["placed", "missed"])
+def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
+    explain, tmp_path, monkeypatch, capsys, annotated, code
+):
+    """PL-730."""
+    (placed,) = explain(pod("web:1", namespace="team")).pods
+    stored = placed["pod"] if annotated else pod("web:1", namespace="team")
+
+    async def read(name: str, **_: Any) -> SeenPod:
+        given = GivenPod(stored, msgspec.convert(stored, Pod), "team", name)
+        return SeenPod(given, configuration_from([]), NoCredentials(), 60.0)
+
+    monkeypatch.setattr(explain_command, "read_pod", read)
+    arguments = ["explain", "app", "--platforms-file", str(tmp_path / "answers.yaml"), "--offline"]
+    assert main(arguments) == code
+    shown = capsys.readouterr().out
+    assert ("ArchitecturesSet amd64, arm64: what is decided now" in shown) is annotated
+    assert ("nothing: not what is decided now" in shown) is not annotated
+    assert main([*arguments, "-o", "json"]) == code
+    (entry,) = json.loads(capsys.readouterr().out)["pods"]
+    assert (entry["patch"], entry["pod"]) == ([], stored)

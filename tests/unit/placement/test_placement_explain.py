@@ -10,9 +10,11 @@ from placement_cases import (
     admitted,
     answers,
     arch,
+    controlled,
     failure,
     index,
     look,
+    neutral,
     pod,
     required,
     settings,
@@ -165,3 +167,38 @@ def test_pl_732_problems_of_images_show_no_text_of_a_registry() -> None:
     assert problems[0] == "transient quay.io HTTP 503 (server-error)"
     assert "tag" in problems[1]
     assert "SECRET" not in json.dumps(entry)
+
+
+def test_pl_730_a_finished_impossible_pod_keeps_its_marker() -> None:
+    """PL-730: the recorded decision and the one of now, and no patch that nobody will send."""
+    placed = controlled(pod(terms=[term(zone("a"))], gates=[names.GATE]), answers(index(APP))).pod
+    case = look(placed)
+    entry = explain.explain_finished(placed, case, decide(case, answers(index(APP)), Progress.ENDED))
+    assert entry["recorded"]["reason"] == entry["decision"]["reason"] == "NoSupportedArchitecture"
+    assert (entry["agrees"], entry["path"]) == (True, "gated")
+    assert (entry["patch"], entry["events"], entry["next"]) == ([], [], None)
+    assert entry["pod"] == placed
+    assert entry["required"] == {
+        "before": {"nodeSelectorTerms": [term(zone("a"))]},
+        "after": {"nodeSelectorTerms": required(placed)},
+    }
+
+
+def test_pl_730_a_pod_that_the_webhook_missed_does_not_agree() -> None:
+    """PL-730: it has no annotation, and would be constrained now."""
+    case = look(pod())
+    assert not explain.agrees(case, decide(case, BOTH))
+    assert not explain.agrees(case, decide(case, answers(index(APP))))
+    assert explain.agrees(case, decide(case, answers(neutral(APP))))
+    ignored = look(pod(owner="DaemonSet"))
+    assert explain.agrees(ignored, decide(ignored, {}))
+    audited = look(pod(), using=settings(mode="audit"))
+    assert explain.agrees(audited, decide(audited, BOTH))
+
+
+def test_pl_730_a_pod_released_for_a_broken_image_agrees_while_the_image_is_broken() -> None:
+    """PL-730."""
+    placed = controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=Progress.ENDED).pod
+    case = look(placed)
+    assert explain.agrees(case, decide(case, answers(failure(APP)), Progress.ENDED))
+    assert not explain.agrees(case, decide(case, BOTH, Progress.ENDED))
