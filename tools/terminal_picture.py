@@ -1,7 +1,8 @@
 """A picture of what a command shows on a terminal, taken from a real run: ``docs/pictures/*.svg``.
 
 ``python tools/terminal_picture.py OUT.svg TITLE COLUMNS COMMAND ARGUMENT…`` runs the command on a pseudo-terminal of so
-many columns, lets its live display draw over itself as a terminal would, and writes the last frame as SVG.
+many columns, lets its live display draw over itself as a terminal would, and writes the last frame as SVG. The home folder
+is shown as ``~``.
 """
 
 import fcntl
@@ -11,6 +12,7 @@ import re
 import struct
 import sys
 import termios
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -66,7 +68,8 @@ def last_frame(written: str) -> list[str]:
 
 def main(out: str, title: str, columns: str, *command: str) -> None:
     width = int(columns)
-    lines = [line for line in last_frame(run(width, list(command))) if line.strip()]
+    home = str(Path.home())
+    lines = [line.replace(home, "~") for line in last_frame(run(width, list(command))) if line.strip()]
     console = Console(record=True, width=width, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     for line in lines:
         console.print(Text.from_ansi(line), no_wrap=True, crop=True)
