@@ -1,8 +1,8 @@
 """A picture of what a command shows on a terminal, taken from a real run: ``docs/pictures/*.svg``.
 
 ``python tools/terminal_picture.py OUT.svg TITLE COLUMNS COMMAND ARGUMENT…`` runs the command on a pseudo-terminal of so
-many columns, lets its live display draw over itself as a terminal would, and writes the last frame as SVG. The home folder
-is shown as ``~``.
+many columns, lets its live display draw over itself as a terminal would, and writes the last frame as SVG. The home
+folder is shown as ``~``.
 """
 
 import fcntl
