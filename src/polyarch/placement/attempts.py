@@ -1,15 +1,17 @@
 """Asks registries for the images that parked pods wait for (PL-331, PL-333, PL-403).
 
-``waiting.py`` knows what is due; here it is done: one task per attempt, bounded per host and in all, so a host that
-hangs keeps only its own images waiting. A failure of class auth makes the pods' secrets be read again, and pods whose
-secret has changed are woken: they come back with other credentials, and thereby to another look-up (PL-333).
+``waiting.py`` knows what is due; here it is done: one task per attempt, bounded per host, per namespace and in all, so
+a host that hangs keeps only its own images waiting, and who names many of them only their own pods (PL-851). A failure
+of class auth makes the pods' secrets be read again, and pods whose secret has changed are woken: they come back with
+other credentials, and thereby to another look-up (PL-333).
 
 An exception of ours counts as a passing failure of that image (PL-306): it is retried with delays and ends with the
 pods' windows, like any other.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
 
 import structlog
 
@@ -28,6 +30,8 @@ from polyarch.placement.waiting import Ask, ImageKey, Lookup, Waiting, failure_o
 log = structlog.get_logger(__name__)
 
 PER_HOST: Final = 32
+PER_NAMESPACE: Final = 64
+"""Who names many hosts that hang does not take all places for it (PL-851)."""
 IN_ALL: Final = 256
 REREAD: Final = 32
 """Places whose secrets are read again after a refusal; several share a look-up only if their secrets are equal."""
@@ -35,6 +39,13 @@ JUST_READ: Final = 1.0
 """A secret read so shortly before is not read again."""
 REPORT_EVERY: Final = 60.0
 """Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
+
+
+class Lane(NamedTuple):
+    """Attempts that have only so many places together."""
+
+    kind: Literal["host", "namespace"]
+    name: str
 
 
 class Attempts:
@@ -50,6 +61,7 @@ class Attempts:
         metrics: PlacementMetrics,
         *,
         per_host: int = PER_HOST,
+        per_namespace: int = PER_NAMESPACE,
         in_all: int = IN_ALL,
     ) -> None:
         self._waiting = waiting
@@ -59,11 +71,12 @@ class Attempts:
         self._clock = clock
         self._metrics = metrics
         self._per_host = per_host
+        self._per_namespace = per_namespace
         self._slots = asyncio.Semaphore(in_all)
         self._causes = Causes()
-        self._running: dict[str, int] = {}
-        self._standing_by: dict[str, dict[ImageKey, None]] = {}
-        """By host, in the order in which they came; each once."""
+        self._running: dict[Lane, int] = {}
+        self._standing_by: dict[Lane, dict[ImageKey, None]] = {}
+        """In the order in which they came; each once."""
 
     async def run(self) -> None:
         """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
@@ -79,42 +92,57 @@ class Attempts:
                     self._slots.release()
 
     def _begin(self, key: ImageKey, tasks: asyncio.TaskGroup) -> bool:
-        host = key.reference.partition("/")[0]
-        if self._running.get(host, 0) >= self._per_host:
-            self._standing_by.setdefault(host, {})[key] = None
-            return False
-        ask = self._waiting.start(key)
+        lanes = self._lanes(key)
+        full = next((lane for lane in lanes if not self._has_room(lane)), None)
+        ask = self._waiting.start(key) if full is None else None
         if ask is None:
-            self._next(host)
+            if full is not None:
+                self._standing_by.setdefault(full, {})[key] = None
+            for lane in [lane for lane in self._standing_by if self._has_room(lane)]:
+                self._call_next(lane)  # the place that this one was called to is another's
             return False
-        self._running[host] = self._running.get(host, 0) + 1
-        tasks.create_task(self._attempt(key, ask, host), name=f"attempt {key.reference}")
+        for lane in lanes:
+            self._running[lane] = self._running.get(lane, 0) + 1
+        tasks.create_task(self._attempt(key, ask, lanes), name=f"attempt {key.reference}")
         return True
 
-    def _end(self, host: str) -> None:
-        self._slots.release()
-        self._running[host] -= 1
-        if not self._running[host]:
-            del self._running[host]
-        self._next(host)
+    def _lanes(self, key: ImageKey) -> tuple[Lane, ...]:
+        host = Lane("host", key.reference.partition("/")[0])
+        lookup = self._waiting.find(key)
+        if lookup is None or not lookup.waiters:
+            return (host,)
+        first = next(iter(lookup.waiters.values()))
+        return host, Lane("namespace", first.credentials.source.namespace)
 
-    def _next(self, host: str) -> None:
-        standing_by = self._standing_by.get(host)
+    def _has_room(self, lane: Lane) -> bool:
+        return self._running.get(lane, 0) < (self._per_host if lane.kind == "host" else self._per_namespace)
+
+    def _end(self, lanes: Iterable[Lane]) -> None:
+        self._slots.release()
+        for lane in lanes:
+            self._running[lane] -= 1
+            if not self._running[lane]:
+                del self._running[lane]
+        for lane in lanes:
+            self._call_next(lane)
+
+    def _call_next(self, lane: Lane) -> None:
+        standing_by = self._standing_by.get(lane)
         if standing_by:
             key = next(iter(standing_by))
             del standing_by[key]
             self._queue.add(key)
             if not standing_by:
-                del self._standing_by[host]
+                del self._standing_by[lane]
 
-    async def _attempt(self, key: ImageKey, ask: Ask, host: str) -> None:
+    async def _attempt(self, key: ImageKey, ask: Ask, lanes: tuple[Lane, ...]) -> None:
         try:
             await self._make(key, ask)
         except Exception as error:  # noqa: BLE001 - one image that meets a bug of ours must not end the others (PL-306)
             self._bug(key.reference, error)
             self._waiting.give_back(key, MAX_DELAY)
         finally:
-            self._end(host)
+            self._end(lanes)
 
     async def _make(self, key: ImageKey, ask: Ask) -> None:
         if ask.failed_with == "auth":

@@ -481,7 +481,7 @@ class TestPeek:
         assert inspector.peek(ref("team/none:1")) is None
 
     async def test_within_forty_microseconds(self, registry, inspector, ref):
-        """RG-115, RG-162, PL-402: a warm hit, CPU time; the best of several rounds, for other processes share the cores."""
+        """RG-115, RG-162, PL-402: a warm hit, CPU time; the best of several rounds, as others share the cores."""
         import time
 
         registry.push_index("team/app", "1", *(f"linux/{each}" for each in ("amd64", "arm64", "s390x", "ppc64le")))

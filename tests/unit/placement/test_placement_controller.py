@@ -1125,3 +1125,26 @@ async def test_one_host_that_hangs_does_not_keep_the_others_waiting(world):
     fast = await world.create("quay.io/fast:1", name="fast")
     await world.run(1)
     assert not world.api.is_gated(fast)
+
+
+async def test_a_namespace_that_names_many_hosts_that_hang_keeps_only_its_own_pods_waiting(world):
+    """PL-851: twenty hosts, or ports, that never answer would otherwise take every place there is."""
+    original = world.registry.inspect
+
+    async def inspect(reference, **options):
+        if reference.registry.startswith("slow-"):
+            await world.clock.sleep(60)
+        return await original(reference, **options)
+
+    world.registry.inspect = inspect
+    for number in range(400):
+        image = f"slow-{number % 20}.example/app-{number}:1"
+        world.registry.set(image, "linux/amd64")
+        world.api.create(pod(image, name=f"slow-{number}", namespace="tenant", gated=True))
+    await world.run(1)
+    world.registry.set("quay.io/fast:1", "linux/amd64")
+    fast = await world.create("quay.io/fast:1", name="fast")
+    await world.run(1)
+    assert not world.api.is_gated(fast)
+    await world.run(7 * 60)
+    assert not any(map(world.api.is_gated, world.api.pods)), "and its own turn comes"
