@@ -56,9 +56,8 @@ def _print_pod(console: Console, entry: Json) -> None:
     if (agrees := entry.get("agrees")) is not None:
         recorded = entry["recorded"] or {"reason": "nothing"}
         was = " ".join((recorded["reason"], ", ".join(recorded.get("arch") or ()))).strip()
-        rows.add_row(
-            "  recorded", Text(f"{was}: {'' if agrees else 'not '}what is decided now", "" if agrees else "red")
-        )
+        verdict, style = ("as it is decided now", "") if agrees else ("not what is decided now", "red")
+        rows.add_row("  recorded", Text(f"{was}: {verdict}", style))
     for number, image in enumerate(decision["images"]):
         rows.add_row("  images" if not number else "", _image(image))
     _add_terms(rows, entry)

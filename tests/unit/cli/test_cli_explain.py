@@ -406,7 +406,7 @@ def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
     arguments = ["explain", "app", "--platforms-file", str(tmp_path / "answers.yaml"), "--offline"]
     assert main(arguments) == code
     shown = capsys.readouterr().out
-    assert ("ArchitecturesSet amd64, arm64: what is decided now" in shown) is annotated
+    assert ("ArchitecturesSet amd64, arm64: as it is decided now" in shown) is annotated
     assert ("nothing: not what is decided now" in shown) is not annotated
     assert main([*arguments, "-o", "json"]) == code
     (entry,) = json.loads(capsys.readouterr().out)["pods"]
