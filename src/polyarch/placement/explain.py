@@ -47,7 +47,8 @@ def explain_controller(pod: Mapping[str, Any], case: Case, decision: Decision) -
 def explain_finished(pod: Mapping[str, Any], case: Case, decision: Decision) -> Json:
     """A stored pod without our gate: nothing is written to it any more.
 
-    ``case`` is the pod as it would be admitted now. The terms before are its author's, those after are the ones it has; ``decision`` is what would be decided now.
+    ``case`` is the pod as it would be admitted now. The terms before are its author's, those after
+    are the ones it has; ``decision`` is what would be decided now.
     """
     recorded = record.read(case.pod.metadata.annotations)
     entry = _entry(pod, case, decision, _way_taken(recorded), ())
