@@ -174,7 +174,7 @@ class PodController:
         credentials, answers, wants = await self._answers(key, case, memory)
         now = self._clock.monotonic()
         if wants:
-            memory.first_attempt = now if memory.first_attempt is None else memory.first_attempt
+            memory.waits(now, begun=[lookup.started_at for want in wants if (lookup := self._waiting.find(want.key))])
         elapsed = 0.0 if self._are_old(wants) else memory.elapsed(now)
         decision = self._decide(case, answers, elapsed, leading=leading)
         if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
@@ -371,7 +371,7 @@ class PodController:
         metrics.gate_seconds.observe(now - memory.seen_at)
         metrics.process_gated_pod.observe(now - memory.seen_at)
         if case.images:
-            metrics.inspect_pod_images.observe(memory.elapsed(now))
+            metrics.inspect_pod_images.observe(now - memory.waiting_since if memory.waiting_since is not None else 0.0)
         if decision.no_matching_node:
             metrics.no_matching_node.inc()
         if self._is_leading():
@@ -399,7 +399,11 @@ class PodController:
                 await self._note(key, case, decision, memory, credentials)
             elif memory.may_tell_held(now):
                 self._tell(case, (events.held(decision),), decision, credentials)
-        waits = [retry.next_change(decision, case.settings, memory.elapsed(now))]
+        waits = [
+            memory.in_line_until(now)
+            if memory.first_attempt is None
+            else retry.next_change(decision, case.settings, memory.elapsed(now))
+        ]
         if memory.gate_told < 2:
             waits.append(memory.seen_at + events.GATE_ADDED_AFTER - now)
         if memory.held_told_at is not None and decision.outcome is Outcome.HELD:

@@ -4,6 +4,7 @@ Nothing of this is needed to decide; a process that starts with an empty memory 
 first attempt (PL-330) and may tell once more what another told before. Keyed by pod, void when the uid changes.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from polyarch.kube.jsonpatch import Operation, add, pointer, remove, test
@@ -14,6 +15,8 @@ TELL_REFUSAL_EVERY: Final = 300.0
 TELL_HELD_EVERY: Final = 3600.0
 REFUSED_FIRST: Final = 1.0
 REFUSED_LAST: Final = 60.0
+IN_LINE: Final = 600.0
+"""Seconds after which a pod whose images were not even asked for counts as attempted."""
 
 
 class GatedPod:
@@ -40,6 +43,7 @@ class GatedPod:
         "told_failing",
         "uid",
         "unanswered",
+        "waiting_since",
         "written_from",
     )
 
@@ -50,6 +54,8 @@ class GatedPod:
         """How long a standby leaves the pod to the leader (PL-530)."""
         self.first_attempt: float | None = None
         """The windows of PL-330 run from here."""
+        self.waiting_since: float | None = None
+        """When it first had to wait for an image, be it only in line."""
         self.written_from = ""
         """The resourceVersion that our last PATCH was made from: not to be written from again (PL-304)."""
         self.moved_on_at: float | None = None
@@ -73,6 +79,21 @@ class GatedPod:
         self.silence_told_at: float | None = None
         self.faults = 0
         self.faulty_since: float | None = None
+
+    def waits(self, now: float, *, begun: Iterable[float | None]) -> None:
+        """The pod waits for images of which attempts have ``begun`` at these times; None: it still stands in line.
+
+        Standing in line is nobody's failure, so the windows do not run meanwhile; but not for ever.
+        """
+        self.waiting_since = now if self.waiting_since is None else self.waiting_since
+        if self.first_attempt is None:
+            times = [time for time in begun if time is not None]
+            if times or self.in_line_until(now) <= 0:
+                self.first_attempt = max(min(times, default=now), self.waiting_since)
+
+    def in_line_until(self, now: float) -> float:
+        """Seconds for which the pod may go on standing in line."""
+        return (self.waiting_since if self.waiting_since is not None else now) + IN_LINE - now
 
     def elapsed(self, now: float) -> float:
         """Seconds since this process's first attempt for the pod."""

@@ -1127,6 +1127,23 @@ async def test_one_host_that_hangs_does_not_keep_the_others_waiting(world):
     assert not world.api.is_gated(fast)
 
 
+async def test_a_pod_in_line_is_not_given_up_before_its_image_was_asked_for(world):
+    """PL-330: the window runs from the first attempt for the pod; a slow registry with many images is no failure."""
+    original = world.registry.inspect
+
+    async def inspect(reference, **options):
+        await world.clock.sleep(55)
+        return await original(reference, **options)
+
+    world.registry.inspect = inspect
+    for number in range(150):
+        image = f"slow.example/app-{number}:1"
+        world.registry.set(image, "linux/amd64")
+        world.api.create(pod(image, name=f"slow-{number}", gated=True))
+    await world.run(6 * 55)
+    assert {tuple(world.api.architectures(key) or ()) for key in world.api.pods} == {("amd64",)}
+
+
 async def test_a_namespace_that_names_many_hosts_that_hang_keeps_only_its_own_pods_waiting(world):
     """PL-851: twenty hosts, or ports, that never answer would otherwise take every place there is."""
     original = world.registry.inspect
