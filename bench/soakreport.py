@@ -75,8 +75,11 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     return 60 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
 
 
-def judge(samples: Sequence[Sample]) -> tuple[list[Verdict], list[str]]:
-    """Each process, and what of it is a violation. A process is compared with the first of its role."""
+def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tuple[list[Verdict], list[str]]:
+    """Each process, and what of it is a violation. A process is compared with the first of its role.
+
+    Memory is judged over the second half of the time until ``busy_until``: what is idle does not grow.
+    """
     end = max((sample.at for sample in samples), default=0.0)
     verdicts, problems = [], []
     first: dict[str, list[Sample]] = {}
@@ -85,7 +88,8 @@ def judge(samples: Sequence[Sample]) -> tuple[list[Verdict], list[str]]:
         role, begin, last = own[0].role, own[0], own[-1]
         if begin.at < 10:  # before the churn: all that stand then are the measure
             first.setdefault(role, []).extend(sample for sample in own if sample.at < 12)
-        late = [(each.at, each.mib) for each in own if each.at >= max(end / 2, begin.at + (SETTLE if begin.at else 0))]
+        since = max(min(end, busy_until) / 2, begin.at + SETTLE)
+        late = [(each.at, each.mib) for each in own if since <= each.at <= busy_until]
         grown = slope(late) if late and late[-1][0] - late[0][0] >= SPAN else None
         verdict = Verdict(
             role, pid, begin.at, last.at,
@@ -134,7 +138,7 @@ def show(
             "/".join(map(str, each.descriptors)),
             "/".join(map(str, each.sockets)),
             "/".join(map(str, each.threads)),
-            "/".join(f"{value:g}" for value in each.tasks),
+            "/".join(f"{value:g}" for value in each.tasks) if each.tasks[1] else "not read",
         )
     console.print(table)
     console.print(", ".join(f"{what}: {count}" for what, count in sorted(counts.items())))
