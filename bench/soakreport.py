@@ -64,7 +64,9 @@ def look(pid: int, role: str, at: float, tasks: float, gated: int) -> Sample:
             continue  # closed while we looked
     threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
     sockets = sum(link.startswith("socket:") for link in links)
-    return Sample(at, role, pid, resident_mib(pid), len(links), sockets, threads, tasks, gated)
+    if not (mib := resident_mib(pid)):
+        raise ProcessLookupError(f"{pid} has ended and is not yet reaped")
+    return Sample(at, role, pid, mib, len(links), sockets, threads, tasks, gated)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
