@@ -5,15 +5,16 @@ Files that an option names are read and checked before the first request; what i
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
-from polyarch.oci.mirrors import Configuration, InvalidConfiguration
-from polyarch.oci.reference import parse_host
-from polyarch.oci.tls import TrustSettings
+
+if TYPE_CHECKING:  # what --help does not need costs it nothing
+    from polyarch.oci.authfiles import FileCredentials
+    from polyarch.oci.mirrors import Configuration
+    from polyarch.oci.tls import TrustSettings
 
 
 def several(help: str) -> Parameter:
@@ -49,8 +50,11 @@ class RegistryOptions:
         if not 0 <= self.max_wait < float("inf"):
             raise UsageError(f"--max-wait {self.max_wait:g}: give seconds, 0 to wait for no rate limit")
 
-    def configuration(self) -> Configuration:
+    def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
+        from polyarch.oci.mirrors import Configuration, InvalidConfiguration
+        from polyarch.oci.reference import parse_host
+
         hosts = []
         for text in self.insecure or []:
             try:
@@ -63,15 +67,19 @@ class RegistryOptions:
         except InvalidConfiguration as error:
             raise UsageError(str(error)) from None
 
-    def credentials(self) -> FileCredentials:
+    def credentials(self) -> "FileCredentials":
         """The credential files of RG-080."""
+        from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
+
         try:
             return FileCredentials.load(self.authfile)
         except InvalidCredentialFile as error:
             raise UsageError(str(error)) from None
 
-    def trust(self) -> TrustSettings:
+    def trust(self) -> "TrustSettings":
         """The certificates of RG-100."""
+        from polyarch.oci.tls import TrustSettings
+
         _check_folder("--certs-dir", self.certs_dir)
         for path in self.ca or []:
             if not Path(path).is_file():
