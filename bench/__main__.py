@@ -11,7 +11,7 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from bench import placement, runtime
+from bench import authors, placement, runtime
 from bench.measure import Figure
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -48,7 +48,8 @@ def show(figures: list[Figure], recorded: dict[str, float]) -> bool:
 
 
 def main() -> int:
-    scenarios = [*runtime.SCENARIOS, *placement.SCENARIOS]
+    alone = runtime.SCENARIOS | authors.SCENARIOS
+    scenarios = [*alone, *placement.SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("scenario", nargs="*", help=f"of {', '.join(scenarios)}; default all")
     parser.add_argument("--record", action="store_true", help="write the compared figures for later runs")
@@ -63,7 +64,7 @@ def main() -> int:
         print(f"[{time.monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)
 
     recorded: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-    figures = [figure for name in wanted if name in runtime.SCENARIOS for figure in runtime.SCENARIOS[name](say)]
+    figures = [figure for name in wanted if name in alone for figure in alone[name](say)]
     if on_cluster := [name for name in wanted if name in placement.SCENARIOS]:
         figures += asyncio.run(placement.run(on_cluster, say))
     failed = show(figures, recorded)
