@@ -1,4 +1,4 @@
-"""Native mode: the rules over a whole bundle (MF-072, MF-074, MF-075, MA208, MA209)."""
+"""Native mode: the rules over a whole bundle (MF-072, MF-074, MF-075, MF-094, MA208, MA209)."""
 
 from typing import Any
 
