@@ -6,6 +6,8 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# Cluster tests share one sandbox and its audit log: one after another they are in the same order each time.
+CLUSTER_WORKERS ?= 1
 
 .PHONY: help demo test check unit cluster bench soak corpus generate lock changelog clean
 
@@ -38,7 +40,7 @@ unit: $(READY) ## unit and property tests only
 
 cluster: $(READY) ## tests against a real control plane and a real registry, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
-	@echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(WORKERS)
+	@echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(CLUSTER_WORKERS)
 	@echo "== faults"; $(RUN)/pytest tests/faults -v
 
 bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)

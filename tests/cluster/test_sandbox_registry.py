@@ -110,7 +110,8 @@ async def test_sb_005_a_private_image_is_for_its_users(
         body = msgspec.json.encode({"auths": {registry.address: entry}})
         store = KeyringCredentials([Document("test", body)])
         assert platforms(await inspector.inspect(image, credentials=store)) == ["linux/arm64"]
-        wrong = msgspec.json.encode({"auths": {registry.address: entry | {"password": "x"}}})
+        # Users are the registry's, not the repository's: a word that no other test gives to an alice of its own.
+        wrong = msgspec.json.encode({"auths": {registry.address: entry | {"password": f"not {image}"}}})
         refused = await inspector.inspect(image, credentials=KeyringCredentials([Document("test", wrong)]))
         assert refused.error is not None
 
