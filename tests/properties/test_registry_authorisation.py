@@ -160,7 +160,18 @@ ELSEWHERE = [
 ]
 """Who may read one repository asks it for a digest that was read with credentials in another."""
 
+OWN_EYES = [
+    ("grant", "", "one"),
+    ("grant", "", "two"),
+    ("inspect", "", "one", "latest", False),
+    ("inspect", "", "two", "latest", False),
+    ("inspect", "ann", "one", DIGESTS[2], False),
+    ("inspect", "", "two", DIGESTS[2], False),
+]
+"""Both are open to all; what somebody read with credentials in one is not thereby known to all in the other."""
 
+
+@example(steps=OWN_EYES, probing=False)
 @example(steps=ELSEWHERE, probing=False)
 @settings(max_examples=120, deadline=None)
 @given(steps=steps, probing=st.booleans())

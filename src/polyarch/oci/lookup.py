@@ -315,7 +315,9 @@ class Lookup:
             raise
         public = self._is_public_access(access, place)
         seconds = None if read.complete else self._settings.negative_ttl
-        self._cache.put_reading(read.reading, place, public=public, seconds=seconds)
+        # Not "in a repository that is public": it may have ceased to be since that was found (RG-111).
+        anonymously = access.accepted is not None and access.accepted.is_anonymous
+        self._cache.put_reading(read.reading, place, public=anonymously, seconds=seconds)
         return self._told(question, access, read.reading, visit, checked_at=checked_at, cached=False, public=public)
 
     async def _from_record(
@@ -333,7 +335,7 @@ class Lookup:
         if not reading.settles(question.mode):
             reading = await self._reader.look_for_bundle(reading, access, visit)
             if reading.bundle is not None:
-                self._cache.put_reading(reading, place, public=public)
+                self._cache.put_reading(reading, place, public=record.public)
         return self._told(question, access, reading, visit, checked_at=checked_at, cached=True, public=public)
 
     def _told(
