@@ -161,6 +161,7 @@ ELSEWHERE = [
 """Who may read one repository asks it for a digest that was read with credentials in another."""
 
 OWN_EYES = [
+    ("inspect", "", "one", "latest", False),  # refused: from now on credentials are shown first
     ("grant", "", "one"),
     ("grant", "", "two"),
     ("inspect", "", "one", "latest", False),
