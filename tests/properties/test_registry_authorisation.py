@@ -169,7 +169,7 @@ OWN_EYES = [
     ("inspect", "ann", "one", DIGESTS[2], False),
     ("inspect", "", "two", DIGESTS[2], False),
 ]
-"""Both are open to all; what somebody read with credentials in one is not thereby known to all in the other."""
+"""Both are open to all, and somebody reads with credentials in one what a stranger then asks of the other."""
 
 
 @example(steps=OWN_EYES, probing=False)
