@@ -161,17 +161,22 @@ ELSEWHERE = [
 """Who may read one repository asks it for a digest that was read with credentials in another."""
 
 OWN_EYES = [
-    ("inspect", "", "one", "latest", False),  # refused: from now on credentials are shown first
+    ("inspect", "", "one", "latest", False),  # refused: from now on the host is shown credentials first
     ("grant", "", "one"),
+    ("inspect", "", "one", "latest", True),  # fresh: the refusal is remembered otherwise
+    ("inspect", "", "two", "latest", True),
     ("grant", "", "two"),
-    ("inspect", "", "one", "latest", False),
-    ("inspect", "", "two", "latest", False),
+    ("inspect", "", "two", "latest", True),  # both are known to be open to all now
     ("inspect", "ann", "one", DIGESTS[2], False),
     ("inspect", "", "two", DIGESTS[2], False),
 ]
-"""Both are open to all, and somebody reads with credentials in one what a stranger then asks of the other."""
+"""What somebody read with credentials in one open repository a stranger then asks of the other, which has it not."""
+
+CLOSED_AGAIN = [*OWN_EYES[:-2], ("deny", "", "one"), *OWN_EYES[-2:]]
+"""The same, and by then the first is open no more, which nobody has noticed yet."""
 
 
+@example(steps=CLOSED_AGAIN, probing=False)
 @example(steps=OWN_EYES, probing=False)
 @example(steps=ELSEWHERE, probing=False)
 @settings(max_examples=120, deadline=None)
