@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from polyarch.oci.addresses import NAMED, AddressClass, AddressPolicy, Reach
 from polyarch.oci.budget import Budget
+from polyarch.oci.channels import Channels
 from polyarch.oci.clock import Clock
 from polyarch.oci.documents import ERROR_BODY_LIMIT
 from polyarch.oci.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
@@ -147,7 +148,7 @@ class Exchange:
         self._metrics = metrics
         self._notice = notice
         self._uniform = uniform
-        self._channels: dict[str, Channel] = {}
+        self._channels = Channels()
 
     @property
     def policy(self) -> AddressPolicy:
@@ -224,23 +225,21 @@ class Exchange:
 
     async def _attempt(self, host: Host, request: Request, visit: Visit) -> Reply:
         """One answer, over the first channel of RG-101 that works; it is remembered for the host."""
-        known = self._channels.get(host.name)
-        channels = (known,) if known in request.channels else request.channels
-        for channel in channels:
-            try:
-                reply = await self._timed(host, request, channel, visit)
-            except TransportError as error:
-                if channel is not channels[-1] and try_next(error):
-                    continue
-                self._channels.pop(host.name, None)
-                if error.kind == "connect" or (error.kind == "timeout" and error.phase == "connect"):
-                    self._pacing.unreachable(host)
-                raise
-            if len(request.channels) > 1:
-                self._channels[host.name] = channel
-            self._pacing.answered(host, reply.headers)
-            self._show_warnings(host, reply.headers, request)
-            return reply
+        async with self._channels.search(host.name, request.tls, request.channels) as search:
+            for channel in search.order:
+                try:
+                    reply = await self._timed(host, request, channel, visit)
+                except TransportError as error:
+                    if channel is not search.order[-1] and try_next(error):
+                        continue
+                    search.lost()
+                    if error.kind == "connect" or (error.kind == "timeout" and error.phase == "connect"):
+                        self._pacing.unreachable(host)
+                    raise
+                search.found(channel)
+                self._pacing.answered(host, reply.headers)
+                self._show_warnings(host, reply.headers, request)
+                return reply
         raise AssertionError("a request has at least one channel")
 
     async def _timed(self, host: Host, request: Request, channel: Channel, visit: Visit) -> Reply:
