@@ -111,12 +111,12 @@ class Trust:
         self._building = asyncio.Lock()
         self._contexts: dict[tuple[bool, _Files], ssl.SSLContext] = {}
         self._hosts: dict[str, _Files] = {}
-        _check(self._settings)
+        self._begun = _begin(self._settings)
 
     def replace(self, *, ca_data: str) -> None:
         """Trust these certificates (PEM) instead of the ``ca_data`` until now; connections made before stay."""
         settings = msgspec.structs.replace(self._settings, ca_data=ca_data)
-        _check(settings)
+        self._begun = _begin(settings)
         self._settings = settings
         self._contexts.clear()
         self._hosts.clear()
@@ -136,7 +136,10 @@ class Trust:
             files = found.with_more(extra)
             context = self._contexts.get((verified, files))
             if context is None:
-                context = await asyncio.to_thread(_context, settings, files, verified=verified)
+                begun = None
+                if verified and not files.ca and settings is self._settings:
+                    begun, self._begun = self._begun, None
+                context = await asyncio.to_thread(_context, settings, files, verified=verified, begun=begun)
             if settings is self._settings:
                 self._remember(host, found, (verified, files), context)
             return context
@@ -190,16 +193,26 @@ def _files_for(host: str, directories: Sequence[str]) -> _Files:
     return _Files(tuple(ca), tuple(clients))
 
 
-def _context(settings: TrustSettings, files: _Files, *, verified: bool) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+def _begin(settings: TrustSettings) -> ssl.SSLContext | None:
+    """Reads what holds for all hosts, so that a mistake in it is a usage error before the first request. What was read
+    is the beginning of the first verified context: reading a whole store takes as long as ten images."""
+    if not (settings.ca_files or settings.ca_data):
+        return None
+    context = _empty_context()
+    _load_common(context, settings)
+    return context
+
+
+def _context(
+    settings: TrustSettings, files: _Files, *, verified: bool, begun: ssl.SSLContext | None = None
+) -> ssl.SSLContext:
+    """A context of its own; ``begun``: what :func:`_begin` has read of the same settings, if nobody has it yet."""
+    context = _empty_context() if begun is None else begun
     if verified:
-        # As in the container tools: whatever is in the store is trusted, be it a root, an intermediate or a leaf.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if begun is None:
+            _load_common(context, settings)
         if settings.system:
-            _load_system(context)
-        _load_common(context, settings)
+            _load_system(context, loaded=settings.ca_files)
         for file in files.ca:
             _load_file(context, file)
     else:
@@ -210,16 +223,21 @@ def _context(settings: TrustSettings, files: _Files, *, verified: bool) -> ssl.S
     return context
 
 
-def _check(settings: TrustSettings) -> None:
-    """Reads what holds for all hosts once, so that a mistake in it is a usage error before the first request."""
-    if settings.ca_files or settings.ca_data:
-        _load_common(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), settings)
+def _empty_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    # As in the container tools: whatever is in the store is trusted, be it a root, an intermediate or a leaf.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
-def _load_system(context: ssl.SSLContext) -> None:
+def _load_system(context: ssl.SSLContext, *, loaded: Sequence[str]) -> None:
+    """The system's store, unless it is one of the files that were ``loaded``: ``SSL_CERT_FILE`` often names it."""
     paths = ssl.get_default_verify_paths()
     if Path(paths.openssl_cafile).is_file():
-        _load_file(context, paths.openssl_cafile)
+        if os.path.realpath(paths.openssl_cafile) not in map(os.path.realpath, loaded):
+            _load_file(context, paths.openssl_cafile)
         return
     directory = Path(paths.openssl_capath)
     if directory.is_dir() and any(_HASHED.fullmatch(entry.name) for entry in directory.iterdir()):

@@ -168,6 +168,41 @@ async def test_hosts_without_files_of_their_own_share_one_context(tmp_path: Path
     assert await trust.context("a.example", tls=Tls(ca=(str(extra),))) is mirrored
 
 
+@pytest.mark.parametrize("named", ["store.pem", "link.pem"])
+async def test_a_store_that_is_named_twice_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """RG-161: ``SSL_CERT_FILE`` often names the system's store, and reading that takes as long as ten images."""
+    read = []
+
+    load = ssl.SSLContext.load_verify_locations
+
+    def counting(self: ssl.SSLContext, cafile: str) -> None:
+        read.append(cafile)
+        load(self, cafile)
+
+    store = tmp_path / "store.pem"
+    ca_file(store)
+    (tmp_path / "link.pem").symlink_to(store)
+    paths = ssl.get_default_verify_paths()._replace(openssl_cafile=str(store))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counting)
+    trust = Trust(settings(tmp_path, SSL_CERT_FILE=str(tmp_path / named)))
+    assert count(await trust.context("r.example")) == 1
+    assert read == [str(tmp_path / named)]
+
+
+async def test_what_was_read_at_first_becomes_one_context_only(tmp_path: Path) -> None:
+    """RG-100: what holds for one host is not trusted for another, whichever is asked first."""
+    ca_file(tmp_path / "all.crt")
+    ca_file(tmp_path / "certs/special.example/a.crt")
+    client_files(tmp_path / "certs/known.example", "me")
+    trust = Trust(msgspec.structs.replace(settings(tmp_path), system=False, ca_files=(str(tmp_path / "all.crt"),)))
+    contexts = [await trust.context(host) for host in ("special.example", "known.example", "a.example")]
+    assert [count(context) for context in contexts] == [2, 1, 1]
+    assert len(set(map(id, contexts))) == 3
+
+
 async def test_replaced_trust_holds_for_new_connections(tmp_path: Path) -> None:
     """PL-424: a ConfigMap with CAs that changes."""
     trust = Trust(msgspec.structs.replace(settings(tmp_path), system=False))
