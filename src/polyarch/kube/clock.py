@@ -1,43 +1,15 @@
-"""Time as a dependency: what waits, expires or measures takes a ``Clock``, so that a test can move time by hand.
-
-``monotonic`` is for intervals and deadlines, ``now`` only for what is written into objects (a Lease's ``renewTime``,
-an Event's ``eventTime``): clocks of different machines disagree, so nothing is ever decided by comparing ``now`` with a
-time another machine wrote (KR-030). ``Clock`` is structural; any object with these three members serves.
-"""
+"""What is built on a ``Clock``: deadlines, an alarm that can be moved, and the clock that tests move by hand."""
 
 import asyncio
 import heapq
 import itertools
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
+from polyarch.clock import Clock, SystemClock
 
-class Clock(Protocol):
-    """Seconds as floats; ``sleep`` returns at once for zero and negative durations (after one turn of the loop)."""
-
-    def monotonic(self) -> float: ...
-
-    def now(self) -> datetime: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    __slots__ = ()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+__all__ = ["Alarm", "Clock", "ManualClock", "SystemClock", "deadline"]
 
 
 class ManualClock:

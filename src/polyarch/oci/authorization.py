@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote_plus
 
+from polyarch.clock import Clock
 from polyarch.oci.addresses import NAMED, Reach
 from polyarch.oci.auth import parse_challenges
 from polyarch.oci.cache import Recent
-from polyarch.oci.clock import Clock
 from polyarch.oci.documents import TOKEN_LIMIT
 from polyarch.oci.entries import ANONYMOUS, Credential
 from polyarch.oci.exchange import Exchange, Reply, Request, Visit, channels_of, origin_host

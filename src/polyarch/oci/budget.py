@@ -8,7 +8,7 @@ the queue, and a pause has its own limit (RG-062). Requests of one image may run
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from polyarch.oci.clock import Clock
+from polyarch.clock import Clock
 
 
 class Budget:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from polyarch.oci.clock import Clock
+from polyarch.clock import Clock
 from polyarch.oci.image_reading import Reading
 from polyarch.oci.inspection import InspectionError
 from polyarch.oci.metrics import Metrics, NoMetrics

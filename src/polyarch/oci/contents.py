@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from polyarch.clock import Clock
 from polyarch.oci import mirrors
 from polyarch.oci.authorization import Access, Authorization
 from polyarch.oci.budget import Budget
 from polyarch.oci.client import Fetched, Holder, RegistryClient
-from polyarch.oci.clock import Clock
 from polyarch.oci.credentials import CredentialStore
 from polyarch.oci.documents import CONFIG_LIMIT
 from polyarch.oci.exchange import Exchange, Receive, Visit

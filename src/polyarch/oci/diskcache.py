@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from polyarch.clock import Clock
 from polyarch.oci.cache import Place, ReadingRecord, TagRecord
-from polyarch.oci.clock import Clock
 from polyarch.oci.image_reading import Reading
 
 FILE = "registry-cache.sqlite"

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from polyarch.clock import Clock
 from polyarch.oci.addresses import NAMED, AddressClass, AddressPolicy, Reach
 from polyarch.oci.budget import Budget
 from polyarch.oci.channels import Channels
-from polyarch.oci.clock import Clock
 from polyarch.oci.documents import ERROR_BODY_LIMIT
 from polyarch.oci.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
 from polyarch.oci.inspection import InspectionWarning

@@ -22,7 +22,7 @@ from polyarch import __version__
 from polyarch.oci.addresses import NAMED, AddressClass, AddressPolicy, InvalidSetting, Reach, classify, literal
 from polyarch.oci.connector import Attempt, GuardedConnector, Resolver, SystemResolver, current
 from polyarch.oci.hosts_toml import Tls
-from polyarch.oci.proxies import Proxies, Proxy
+from polyarch.oci.proxies import Proxies, Proxy, of_environment
 from polyarch.oci.redirects import origin_of
 from polyarch.oci.tls import Trust
 from polyarch.oci.transport import NO_TLS, BodyTooLarge, Cause, Headers, Timeouts, TransportError
@@ -56,7 +56,7 @@ class AiohttpTransport:
         self._policy = AddressPolicy() if policy is None else policy
         self._timeouts = Timeouts() if timeouts is None else timeouts
         self._resolver = SystemResolver() if resolver is None else resolver
-        self._proxies = Proxies(os.environ) if proxies is None else proxies
+        self._proxies = of_environment(os.environ) if proxies is None else proxies
         self._session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from polyarch.clock import Clock, SystemClock
 from polyarch.oci import inspection, mirrors, sharing
 from polyarch.oci.addresses import AddressPolicy
 from polyarch.oci.answers import AnswerFile
 from polyarch.oci.authorization import Authorization
 from polyarch.oci.cache import Cache
 from polyarch.oci.client import RegistryClient
-from polyarch.oci.clock import Clock, SystemClock
 from polyarch.oci.contents import Connection
 from polyarch.oci.credentials import CredentialStore, NoCredentials
 from polyarch.oci.entries import Credential

@@ -8,10 +8,10 @@ goes to the cache at once, so that whoever waits for the same thing finds it the
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from polyarch.clock import Clock
 from polyarch.oci.authorization import Access
 from polyarch.oci.cache import Cache, Place, Proof, ReadingRecord, TagRecord
 from polyarch.oci.client import Fetched, RegistryClient, Stated
-from polyarch.oci.clock import Clock
 from polyarch.oci.documents import ContentError
 from polyarch.oci.entries import ANONYMOUS, Credential
 from polyarch.oci.exchange import Visit

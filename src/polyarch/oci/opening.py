@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from polyarch.clock import Clock, SystemClock
 from polyarch.oci.addresses import AddressPolicy
 from polyarch.oci.answers import AnswerFile
 from polyarch.oci.cache import Backing, Cache
-from polyarch.oci.clock import Clock, SystemClock
 from polyarch.oci.credentials import CredentialStore, NoCredentials
 from polyarch.oci.diskcache import DiskCache
 from polyarch.oci.http_transport import AiohttpTransport

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from polyarch.oci.clock import Clock
+from polyarch.clock import Clock
 from polyarch.oci.line import Line, Urgency
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.settings import InspectorSettings

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from polyarch.oci.clock import Clock, SystemClock
+from polyarch.clock import Clock, SystemClock
 from polyarch.oci.entries import Credential, CredentialWarning, hub, in_turn
 from polyarch.oci.helpers import Helper, HelperFailure, ProgramHelper
 from polyarch.oci.keyring import KeyPattern, split_host

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from polyarch.clock import Clock
 from polyarch.oci.cache import Cache, Place, ReadingRecord, TagRecord
-from polyarch.oci.clock import Clock
 from polyarch.oci.entries import Credential
 from polyarch.oci.image_reading import Reading
 

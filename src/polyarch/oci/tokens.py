@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from polyarch.clock import Clock
 from polyarch.oci.cache import Recent
-from polyarch.oci.clock import Clock
 from polyarch.oci.entries import Credential
 
 CLIENT_ID = "polyarch"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from polyarch.clock import Clock
 from polyarch.oci.budget import Budget
 from polyarch.oci.cache import Cache
-from polyarch.oci.clock import Clock
 from polyarch.oci.credentials import CredentialStore
 from polyarch.oci.entries import Credential
 from polyarch.oci.exchange import Visit

@@ -12,10 +12,10 @@ from functools import partial
 import msgspec
 from prometheus_client import Counter, Gauge, Histogram
 
+from polyarch.clock import Clock
 from polyarch.kube.metrics import Metrics
 from polyarch.oci.addresses import AddressPolicy
 from polyarch.oci.cache import Cache
-from polyarch.oci.clock import Clock
 from polyarch.oci.credentials import CredentialStore
 from polyarch.oci.entries import Credential
 from polyarch.oci.http_transport import AiohttpTransport

@@ -189,7 +189,7 @@ class TestTime:
 
     async def test_waiting_in_line_does_not_count(self, registry, make_inspector, ref):
         """Twelve images, one at a time: the last waits longer than it may take."""
-        from polyarch.oci.clock import SystemClock
+        from polyarch.clock import SystemClock
 
         inspector = make_inspector(timeout=1.0, requests_per_host=1, clock=SystemClock())
         registry.delay = 0.12

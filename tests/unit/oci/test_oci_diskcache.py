@@ -159,7 +159,7 @@ def test_many_processes_at_once_lose_nothing_and_damage_nothing(tmp_path):
 import sys
 from pathlib import Path
 from polyarch.oci.cache import Cache, Place
-from polyarch.oci.clock import SystemClock
+from polyarch.clock import SystemClock
 from polyarch.oci.diskcache import DiskCache
 clock = SystemClock()
 problems = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.oci.clock import SystemClock
+from polyarch.clock import SystemClock
 from polyarch.oci.credentials import ANONYMOUS
 from polyarch.oci.helpers import HelperFailure, HelperOutput
 from polyarch.oci.mirrors import Configuration, Source, sources

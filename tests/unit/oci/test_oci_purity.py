@@ -43,7 +43,7 @@ def test_a_pure_module_loads_no_network_stack(module: str) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["platforms", "requirements"])
+@pytest.mark.parametrize("module", ["platforms", "proxies", "requirements"])
 def test_the_bottom_layer_loads_no_network_stack(module: str) -> None:
     """RG-001."""
     program = (
@@ -54,12 +54,13 @@ def test_the_bottom_layer_loads_no_network_stack(module: str) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+FOUNDATIONS = ("polyarch.platforms.", "polyarch.proxies.", "polyarch.clock.")
 SOURCES = sorted(Path(polyarch.oci.__file__).parent.glob("*.py"))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=[f"RG-001 {source.stem}" for source in SOURCES])
 def test_the_package_stands_on_few_things(source: Path) -> None:
-    """RG-001: the standard library, aiohttp, msgspec and polyarch.platforms, nothing of Kubernetes."""
+    """RG-001: the standard library, aiohttp, msgspec and the project's foundations, nothing of Kubernetes."""
     names = set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -71,6 +72,6 @@ def test_the_package_stands_on_few_things(source: Path) -> None:
         name
         for name in names
         if name.partition(".")[0] not in {*sys.stdlib_module_names, "aiohttp", "msgspec"}
-        and not name.startswith(("polyarch.oci.", "polyarch.platforms.", "polyarch.__version__"))
+        and not name.startswith(("polyarch.oci.", *FOUNDATIONS, "polyarch.__version__"))
     }
     assert foreign == set()

@@ -1,8 +1,9 @@
-"""Time as a seam (RG-003): what waits, expires or measures takes a ``Clock``, so that a test can move time by hand.
+"""Time as a dependency: what waits, expires or measures takes a ``Clock``, so that a test can move time by hand.
 
-``monotonic`` is for intervals and deadlines within a process. ``now`` is for what outlives it (the cache on disk, the
-readings that controllers share) and for HTTP dates. ``Clock`` is structural: the clock of ``polyarch.kube`` fits it
-too, and this package stays publishable on its own (RG-001).
+``monotonic`` is for intervals and deadlines within a process. ``now`` is for what outlives it (a Lease's ``renewTime``,
+the cache on disk) and for the dates of protocols: clocks of different machines disagree, so a decision never compares
+``now`` with a time that another machine wrote (KR-030). ``Clock`` is structural; any object with these three members
+serves. What is built on it, deadlines and alarms and the clock of tests, is in ``polyarch.kube.clock``.
 """
 
 import asyncio
