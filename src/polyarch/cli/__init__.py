@@ -5,6 +5,16 @@ progress on stderr (bars on a terminal, plain lines in a pipe); ``NO_COLOR``; er
 image and the next action. A command module is ``polyarch.cli.<name>`` with a function that returns its exit code.
 """
 
-from polyarch.cli.app import main
+from collections.abc import Sequence
+
+from polyarch.cli.collecting import collecting_rarely
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The ``polyarch`` command; returns its exit code."""
+    with collecting_rarely():
+        from polyarch.cli.app import run_command  # most of a start is this import
+
+        return run_command(arguments)

@@ -8,16 +8,17 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
-from rich.console import Console
 
 from polyarch import __version__
 from polyarch.cli.errors import CommandError
+from polyarch.cli.help_page import HelpPage
 
 app = App(
     name="polyarch",
     version=__version__,
     help="Kubernetes clusters whose nodes are not all alike: place pods by what their images can run on.",
     help_format="plaintext",
+    help_formatter=HelpPage(),
 )
 app.command("polyarch.cli.inspect:inspect", name="inspect", help="Print the platforms that images can run on.")
 app.command("polyarch.cli.explain:explain", name="explain", help="Say why a pod is where it is, or would be.")
@@ -30,24 +31,27 @@ app.command("polyarch.cli.sandbox:down", name="down", help="Stop the sandbox; it
 app.command("polyarch.cli.sandbox:status", name="status", help="Show what runs in the sandbox.")
 app.command("polyarch.cli.sandbox:app", name="sandbox", help="The sandbox's parts: binaries, images.")
 app.command("polyarch.cli.run:app", name="run", help="Run one process of the operator.")
-app.register_install_completion_command()
+app.command(
+    "polyarch.cli.completion:install", name="--install-completion", help="Install completion of commands in your shell."
+)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code (0 clean, 1 findings, 2 usage, 3 could not complete)."""
-    errors = Console(stderr=True, highlight=False)
     try:
         code = app(
             list(sys.argv[1:] if arguments is None else arguments),
             exit_on_error=False,
             print_error=True,
-            error_console=errors,
             result_action="return_value",
         )
     except CycloptsError:
         return 2
     except CommandError as error:
-        errors.print(f"polyarch: {error}", style="red", markup=False, soft_wrap=True)
+        from rich.console import Console  # a tenth of the start of a command that says nothing on it
+
+        console = Console(stderr=True, highlight=False)
+        console.print(f"polyarch: {error}", style="red", markup=False, soft_wrap=True)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

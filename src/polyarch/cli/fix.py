@@ -82,5 +82,5 @@ def fix_files(
     return run_fix(asked, selection, images)
 
 
-fix = App(name="fix", help_format="plaintext", help_epilogue=EPILOGUE)
+fix = App(name="fix", usage="polyarch fix [OPTIONS] PATH...", help_format="plaintext", help_epilogue=EPILOGUE)
 fix.default(fix_files)

@@ -5,7 +5,6 @@ request. Rows or one document go to stdout, progress and remarks of registries t
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.image_lists import Given, given_images
 from polyarch.cli.inspect_output import Answered, Planned
 from polyarch.cli.platforms_file import load_platforms_file
-from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions, flag, several
+from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions, cache_directory, flag, several
 from polyarch.cli.render import print_document, print_table, progress, remarks
 from polyarch.oci import mirrors
 from polyarch.oci.addresses import InvalidSetting
@@ -116,7 +115,7 @@ def inspect_images(
         ),
         configuration=configuration,
         trust=access.trust(),
-        cache_directory=None if no_cache else _cache_directory(cache_dir),
+        cache_directory=None if no_cache else cache_directory(cache_dir),
         answers=answers,
         offline=offline,
         signatures=signatures,
@@ -241,17 +240,6 @@ def _check_names(given: Sequence[Given], configuration: Configuration) -> None:
             continue
         except InvalidConfiguration as error:
             raise UsageError(str(error)) from None
-
-
-def _cache_directory(named: str | None) -> Path | None:
-    """``--cache-dir``, else ``$XDG_CACHE_HOME/polyarch``, else ``~/.cache/polyarch``; None without a home (RG-114)."""
-    if named is not None:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if base:
-        return Path(base, "polyarch")
-    home = os.environ.get("HOME", "")
-    return Path(home, ".cache", "polyarch") if home else None
 
 
 inspect = App(name="inspect", help_epilogue=EPILOGUE)

@@ -82,5 +82,5 @@ def lint_files(
     return report.exit_code
 
 
-lint = App(name="lint", help_format="plaintext", help_epilogue=EPILOGUE)
+lint = App(name="lint", usage="polyarch lint [OPTIONS] PATH...", help_format="plaintext", help_epilogue=EPILOGUE)
 lint.default(lint_files)

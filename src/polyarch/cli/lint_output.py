@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from polyarch.cli.errors import UsageError
 from polyarch.cli.files import write_file
 from polyarch.cli.lint_options import Format
-from polyarch.cli.render import console
+from polyarch.cli.render import takes_colour
 from polyarch.manifests.report import Report
 
 
@@ -30,7 +30,7 @@ def write_reports(report: Report, outputs: Sequence[tuple[Format, str]]) -> None
     """All forms; a file appears whole or not at all."""
     for form, place in outputs:
         if place == "-":
-            sys.stdout.write(rendered(report, form, colour=form == "text" and console().is_terminal))
+            sys.stdout.write(rendered(report, form, colour=form == "text" and takes_colour()))
             sys.stdout.flush()
         else:
             write_file(place, rendered(report, form).encode())

@@ -4,24 +4,18 @@ A file is examined alone and its tree is dropped, so that memory does not grow w
 with images nobody knows yet is put off until all of them have been asked for at once.
 """
 
-import gc
-import multiprocessing
-import os
 import posixpath
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 
-from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.files import STDIN, find_files, read_file
 from polyarch.cli.lint_options import ImageOptions
 from polyarch.cli.lint_settings import Settings
+from polyarch.cli.processes import over_files
 from polyarch.cli.resolve import Images
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
@@ -44,12 +38,8 @@ from polyarch.manifests.sets import Answer
 from polyarch.manifests.suppression import suppressed
 from polyarch.manifests.text import SourceText, UnreadableText
 
-T = TypeVar("T")
-
 _CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")
 
-FILES_PER_PROCESS = 200
-"""Fewer are done sooner than another process starts."""
 SOURCE_RULES = ("MA301", "MA302", "MA303")
 INDEX_RULES = ("MA004", "MA207", "MA301")
 
@@ -190,18 +180,8 @@ def is_judged(path: str, data: bytes) -> bool:
     return is_source(path) or worth_reading(data)
 
 
-def collect_rarely() -> None:
-    """From now on the cyclic collector looks after 100 000 objects instead of 700.
-
-    A composed document is some thousand nodes without a cycle; looking through them again and again costs a fifth of a
-    run's CPU time (MF-090) and finds nothing.
-    """
-    gc.set_threshold(100_000, 50, 1_000)
-
-
 def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
     """Examine all files of a run; the result does not depend on ``jobs``."""
-    collect_rarely()
     sources = [path for path in run.files if is_source(path)]
     manifests = [path for path in run.files if not is_source(path)] if sources else list(run.files)
     examined = _examined(run, manifests, jobs)
@@ -222,7 +202,6 @@ def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
 
 def resolved(run: Run) -> Resolved:
     """Ask for every image that the files of a run name."""
-    collect_rarely()
     looked = [run.look(path) for path in run.files]
     run.images.resolve(text for each in looked if each.missing for text in each.images)
     images, _, incomplete = _answered(run, looked)
@@ -265,57 +244,6 @@ def _answered(run: Run, examined: Sequence[Examined]) -> tuple[list[ImageAnswer]
     if run.options.unresolved == "auto":
         incomplete += incomplete_images(images)
     return images, answers, incomplete
-
-
-def over_files(work: Callable[[str], T], files: Sequence[str], *, jobs: int | None) -> list[T]:
-    """``work`` on every file, in the order given; in several processes if there are many files (MF-090)."""
-    processes = min(jobs if jobs is not None else (os.cpu_count() or 1), len(files) // FILES_PER_PROCESS)
-    if processes < 2 or STDIN in files:
-        return [work(path) for path in files]
-    # A copy of this process has everything that the work needs without being sent it.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    shares = []
-    for number in range(processes):
-        receiving, sending = context.Pipe(duplex=False)
-        process = context.Process(target=_share, args=(work, files[number::processes], sending), daemon=True)
-        process.start()
-        sending.close()
-        shares.append((process, receiving))
-    results: list[Any] = [None] * len(files)
-    try:
-        for number, (_, receiving) in enumerate(shares):
-            results[number::processes] = _received(receiving)
-    finally:
-        for process, receiving in shares:
-            receiving.close()
-            process.join(timeout=1)
-            if process.is_alive():
-                process.terminate()
-                process.join()
-    return results
-
-
-def _share(work: Callable[[str], Any], files: Sequence[str], sending: Connection) -> None:
-    """In a process of its own: the work on some of the files, or the error that ended it."""
-    try:
-        results: Any = [work(path) for path in files]
-    except Exception as error:  # noqa: BLE001 - raised again in the process that waits for it
-        results = error
-    sending.send(results)
-    sending.close()
-
-
-def _received(receiving: Connection) -> list[Any]:
-    try:
-        results = receiving.recv()
-    except EOFError:
-        raise CouldNotComplete("a process of this run ended early, perhaps for lack of memory; try --jobs 1") from None
-    if isinstance(results, Exception):
-        raise results
-    found: list[Any] = results
-    return found
 
 
 def _kustomizations(files: Iterable[str]) -> Kustomizations:

@@ -3,6 +3,7 @@
 Files that an option names are read and checked before the first request; what is wrong with them is a usage error.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,6 +89,17 @@ class RegistryOptions:
 
 
 DEFAULT_OPTIONS = RegistryOptions()
+
+
+def cache_directory(named: str | None) -> Path | None:
+    """``--cache-dir``, else ``$XDG_CACHE_HOME/polyarch``, else ``~/.cache/polyarch``; None without a home (RG-114)."""
+    if named is not None:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if base:
+        return Path(base, "polyarch")
+    home = os.environ.get("HOME", "")
+    return Path(home, ".cache", "polyarch") if home else None
 
 
 def _check_folder(option: str, path: str | None) -> None:

@@ -4,17 +4,18 @@ Rows are never cut or wrapped, so that they can be searched and copied; a termin
 away. Texts that come from elsewhere, as names in images do, cannot move the cursor or change the colour.
 """
 
+import os
 import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TextIO
 
 import msgspec
 import yaml
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+
+if TYPE_CHECKING:  # a report in JSON or SARIF needs nothing of rich, which is a tenth of a start
+    from rich.console import Console
 
 OutputFormat = Literal["text", "json", "yaml"]
 
@@ -30,14 +31,27 @@ class Row(NamedTuple):
     style: str = ""
 
 
-def console() -> Console:
+def console() -> "Console":
     """Stdout as it is now."""
+    from rich.console import Console
+
     return Console(file=sys.stdout, highlight=False, soft_wrap=True)
 
 
-def remarks() -> Console:
+def remarks() -> "Console":
     """Stderr as it is now."""
+    from rich.console import Console
+
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def takes_colour() -> bool:
+    """Whether stdout is a terminal that shows colour; ``NO_COLOR`` and ``FORCE_COLOR`` decide before it is asked."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def print_document(document: Mapping[str, Any], output: Literal["json", "yaml"] | OutputFormat) -> None:
@@ -50,8 +64,11 @@ def print_document(document: Mapping[str, Any], output: Literal["json", "yaml"] 
     sys.stdout.flush()
 
 
-def print_table(header: Sequence[str], rows: Iterable[Row], *, to: Console | None = None) -> None:
+def print_table(header: Sequence[str], rows: Iterable[Row], *, to: "Console | None" = None) -> None:
     """Columns as wide as their widest cell; the last one takes what it needs."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
     lines = [Row([printable(cell) or "-" for cell in row.cells], row.style) for row in rows]
     widths = [
         max(cell_len(cells[column]) for cells in ([*header], *(line.cells for line in lines)))
@@ -71,6 +88,8 @@ def printable(text: str) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    from rich.cells import cell_len
+
     padded = [cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True)]
     return GAP.join(padded).rstrip()
 

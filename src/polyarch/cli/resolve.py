@@ -4,14 +4,12 @@ Each distinct image is asked for once in a run (MF-090). The network stack is im
 asked.
 """
 
-import asyncio
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.lint_options import ImageOptions
+from polyarch.cli.registry_options import cache_directory
 from polyarch.manifests.lint.wanted import wanted_indexes
 from polyarch.manifests.sets import Answers
 from polyarch.oci.answers import AnswerFile
@@ -113,7 +111,9 @@ class Images:
                     self._indexes[text] = answer
 
     def _ask(self, asked: Mapping[str, Reference]) -> dict[str, Inspection]:
-        from polyarch.oci.addresses import InvalidSetting  # the network stack, for those who need it
+        import asyncio  # it, too, is a tenth of a start
+
+        from polyarch.oci.addresses import InvalidSetting
 
         try:
             return asyncio.run(_inspected(asked, self._wiring(), self.options))
@@ -144,17 +144,6 @@ def reference_of(text: str) -> Reference | None:
         return parse(text)
     except InvalidReference:
         return None
-
-
-def cache_directory(named: str | None) -> Path | None:
-    """``--cache-dir``, else ``$XDG_CACHE_HOME/polyarch``, else ``~/.cache/polyarch``; None without a home (RG-114)."""
-    if named is not None:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if base:
-        return Path(base, "polyarch")
-    home = os.environ.get("HOME", "")
-    return Path(home, ".cache", "polyarch") if home else None
 
 
 def _wanted(known: Known, text: str) -> Reference | None:

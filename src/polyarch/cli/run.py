@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from cyclopts import App, Parameter
 
+from polyarch.cli.collecting import collect_as_usual
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.kube.certificates import CertificateError
 from polyarch.kube.errors import ConfigurationError, KubernetesError
@@ -92,6 +93,7 @@ def run(
         leader_elect=leader_elect,
         log_format=log_format,
     )
+    collect_as_usual()
     module = importlib.import_module(f"polyarch.run.{role.replace('-', '_')}")
     try:
         _runner()(module.run(settings))

@@ -1,8 +1,10 @@
 """The command tree: what a wrong word gets, and what a start costs."""
 
+import gc
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
@@ -33,6 +35,66 @@ def test_help_starts_without_a_network_stack() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["lint", "--help"], {"aiohttp", "asyncio", "numpy", "yaml", "rich.table", "rich.panel", "subprocess"}),
+        (["lint", ".", "--offline"], {"aiohttp", "asyncio", "multiprocessing", "rich.console"}),
+    ],
+    ids=" ".join,
+)
+def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwanted: set[str], tmp_path: Path) -> None:
+    """Each of these is between a twentieth and a third of the start."""
+    (tmp_path / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: image}}\n")
+    code = (
+        f"import sys; from polyarch.cli import main; code = main({arguments!r});"
+        f"print('imported', *sorted({unwanted!r} & set(sys.modules))); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported")
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    """``main`` may be called by another program, which has its own idea of how often to look for garbage."""
+    before = gc.get_threshold()
+    assert main(["lint", "--rules"]) == 0
+    assert gc.get_threshold() == before
+
+
+def test_a_process_that_serves_collects_as_often_as_python_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = []
+
+    async def serve(_: object) -> None:
+        seen.append(gc.get_threshold())
+
+    monkeypatch.setattr("polyarch.run.placement_controller.run", serve)
+    assert main(["run", "placement-controller"]) == 0
+    assert seen == [gc.get_threshold()]
+
+
+def test_help_wraps_to_the_terminal_and_names_stand_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["lint", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("  --format, -o          How to print. [choices: text, json,")
+    assert lines[start + 1] == " " * 24 + "sarif, junit, github, markdown, csv]"
+    assert lines[0] == "Usage: polyarch lint [OPTIONS] PATH..."
+    assert "Parameters:" in lines
+    assert max(map(len, lines)) <= 60
+
+
+def test_a_long_name_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("  --image-credential-provider-config")
+    assert lines[start + 1] == " " * 28 + "As the kubelet's flag of that name."
 
 
 def test_logs_of_a_command_are_errors_on_stderr_without_local_variables(capsys: pytest.CaptureFixture[str]) -> None:

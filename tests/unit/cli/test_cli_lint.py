@@ -293,9 +293,9 @@ def test_every_format_is_written_to_its_file(run: Command, form: str) -> None:
 
 def test_the_same_input_gives_the_same_bytes_whatever_the_jobs(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """MF-041, MF-090."""
-    from polyarch.cli import linting
+    from polyarch.cli import processes
 
-    monkeypatch.setattr(linting, "FILES_PER_PROCESS", 2)
+    monkeypatch.setattr(processes, "FILES_PER_PROCESS", 2)
     for number in range(9):
         run.write(f"{number}.yaml", WEB if number % 2 else AWAY)
     assert run(".", "--jobs", "3").out == run(".", "--jobs", "1").out
@@ -304,9 +304,9 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_jobs(run: Command, mon
 
 def test_a_process_that_dies_ends_the_run(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a tree is not a result."""
-    from polyarch.cli import linting
+    from polyarch.cli import linting, processes
 
-    monkeypatch.setattr(linting, "FILES_PER_PROCESS", 1)
+    monkeypatch.setattr(processes, "FILES_PER_PROCESS", 1)
     monkeypatch.setattr(linting, "scan", lambda *_, **__: os._exit(9))
     for number in range(4):
         run.write(f"{number}.yaml")
@@ -395,3 +395,31 @@ def test_help_imports_no_rules(run: Command) -> None:
     )
     done = python(code, run.folder)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+        (False, {"FORCE_COLOR": "1"}, True),
+    ],
+)
+def test_findings_are_coloured_where_colour_is_shown_and_wanted(
+    run: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: bool,
+    environment: dict[str, str],
+    coloured: bool,
+) -> None:
+    """MF-042; https://no-color.org."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    run.write("web.yaml")
+    assert ("\x1b[" in run("web.yaml").out) == coloured
