@@ -208,22 +208,25 @@ class ClusterFacts:
         return self.table.spec.node_aware == "off" or self._nodes.is_known
 
     def _cluster_changed(self, change: Change[ClusterPodPlacementConfig] | Change[PlacementPolicy]) -> None:
-        before, scoring = self._table, self._scoring
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.spec == new.spec and _is_leaving(old) == _is_leaving(new):
+            return  # a status or an annotation
+        before = self._table
         self._table = self._scoring = None
         self._by_namespace.clear()
         self._changed.set()
         if before != self.table:
             for problem in self.table.problems:
                 log.warning("a configured value is not used", problem=problem)
-        old, new = change.old, change.new
-        lives_on = old is not None and new is not None and _is_leaving(old) == _is_leaving(new)
-        if not lives_on or before != self.table or scoring != self.scoring:
-            self._tell(None)
+        self._tell(None)
 
     def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.spec == new.spec:
+            return  # a status or an annotation
         self._scoring = None
         self._tell_of_selector(change)
-        self._by_namespace.clear()
+        self._by_namespace.pop(change.key.namespace, None)
         if not change.initial:
             self._tell(change.key.namespace)
 
@@ -246,13 +249,18 @@ class ClusterFacts:
             self._tell(change.key.name)
 
     def _node_changed(self, change: Change[PartialObjectMetadata]) -> None:
-        before = self._architectures
-        self._architectures = None
-        self._by_namespace.clear()
-        if before is not None and before != self.architectures:
+        """Kubelets write their node's status all the time; what counts of it is its architecture alone."""
+        if _architecture(change.old) == _architecture(change.new):
+            return
+        before, self._architectures = self._architectures, None
+        if change.initial:
+            self._by_namespace.clear()  # the end of the first list is told once, for all of them
+        elif before is not None and before != self.architectures:
+            self._by_namespace.clear()
             self._tell(None)
 
     def _list_arrived(self) -> None:
+        self._architectures = None
         self._by_namespace.clear()
         self._tell(None)
 
@@ -317,6 +325,11 @@ def _is_leaving(object_: KubernetesObject) -> bool:
 
 def architectures_of(nodes: Iterable[PartialObjectMetadata]) -> frozenset[str]:
     """Values of ``kubernetes.io/arch`` on the nodes that are not being deleted."""
-    return frozenset(
-        value for node in nodes if not _is_leaving(node) and (value := (node.metadata.labels or {}).get(names.ARCH_KEY))
-    )
+    return frozenset(value for node in nodes if (value := _architecture(node)) is not None)
+
+
+def _architecture(node: PartialObjectMetadata | None) -> str | None:
+    """What a node adds to them; None if it is gone, being deleted, or does not say."""
+    if node is None or _is_leaving(node):
+        return None
+    return (node.metadata.labels or {}).get(names.ARCH_KEY) or None

@@ -158,6 +158,74 @@ async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(wa
         assert told == [None], "a further node of a known architecture changes nothing"
 
 
+async def test_what_kubelets_write_all_the_time_costs_nothing(watches):
+    """PL-218, PL-801: a cluster of five thousand nodes has a status every few milliseconds."""
+    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    async with running(facts):
+        nodes = watches["nodes"]
+        node = {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}
+        nodes.put({"metadata": node})
+        nodes.sync()
+        await settled()
+        before = facts.of("team")
+        nodes.put({"metadata": {**node, "annotations": {"volumes.kubernetes.io/controller": "true"}}})
+        nodes.put({"metadata": {**node, "labels": {**node["labels"], "zone": "b"}}})
+        assert facts.of("team") is before, "nothing was compiled anew"
+        nodes.put({"metadata": {**node, "labels": {"kubernetes.io/arch": "riscv64"}}})
+        assert facts.of("team").nodes == {"riscv64"}
+        nodes.remove("a")
+        assert facts.of("team").nodes == frozenset()
+
+
+async def test_the_first_list_of_nodes_is_gone_through_once(watches):
+    """PL-218, PL-044: each look goes through all nodes, and each tale through all gated pods."""
+    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    async with running(facts):
+        assert facts.architectures == frozenset(), "asked for too early, and remembered"
+        told = []
+        facts.on_change(told.append)
+        looks = []
+        values = watches["nodes"].store.values
+        watches["nodes"].store.values = lambda: looks.append(1) or values()
+        labels = {"kubernetes.io/arch": "arm64"}
+        watches["nodes"].list(*({"metadata": {"name": f"node-{at}", "labels": labels}} for at in range(100)))
+        watches["nodes"].sync()
+        assert facts.of("team").nodes == {"arm64"}
+        await settled()
+        assert facts.of("team").nodes == {"arm64"}
+        assert told == [None]
+        assert len(looks) <= 2
+
+
+async def test_a_status_of_a_configuration_changes_nothing(watches):
+    """PL-044: conditions are written by somebody all the time."""
+    facts = facts_of(watches)
+    ppc = {"metadata": {"name": "p", "namespace": "team"}, "spec": {"plugins": SCORING}}
+    watches["podplacementconfigs"].put(ppc)
+    told = []
+    facts.on_change(told.append)
+    before = facts.of("team"), facts.of("other")
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    watches["podplacementconfigs"].put({**ppc, "status": status})
+    watches["clusterpodplacementconfigs"].put({**cppc(), "status": status})
+    assert facts.of("team") is before[0]
+    assert told == []
+    watches["podplacementconfigs"].put({**ppc, "spec": {"plugins": SCORING, "priority": 3}})
+    assert facts.of("team") is not before[0]
+    assert facts.of("other") is before[1], "another namespace's"
+    assert told == ["team"]
+
+
+async def test_a_change_of_the_log_level_is_told(watches):
+    """PL-010: it is taken over live."""
+    facts = facts_of(watches)
+    facts.of("team")
+    told = []
+    facts.on_change(told.append)
+    watches["clusterpodplacementconfigs"].put(cppc(logVerbosity="Debug"))
+    assert told == [None]
+
+
 async def test_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watches):
     """PL-044."""
     facts = facts_of(watches)
