@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import KubernetesError
 from polyarch.model.meta import Key
@@ -90,6 +91,9 @@ class StrayGates:
         self._is_leading = is_leading
         self._clock = clock
         self._metrics = metrics
+        self._known: frozenset[str] = frozenset()
+        """By uid, the strays of the last look: each is counted and told once, however often it changes."""
+        self._causes = Causes()
 
     async def run(self) -> None:
         """Looks every minute until cancelled. Who does not lead has none: what it found as the leader grows old."""
@@ -102,15 +106,26 @@ class StrayGates:
             await self._clock.sleep(EVERY)
 
     async def look(self) -> None:
-        """One look; a failure of the API server leaves everything as it was."""
+        """One look; a failure, the API server's or ours, leaves everything as it was until the next one (PL-306)."""
         try:
-            candidates = await self._list()
+            strays = {pod.metadata.key: pod for pod in await self._list() if carries_gate(pod)}
         except KubernetesError as error:
             log.warning("pods without our label could not be listed", error=str(error))
             return
-        strays = {pod.metadata.key: pod for pod in candidates if carries_gate(pod)}
+        except Exception as error:  # a bug met here must end neither the looks nor the process (PL-306)
+            self._metrics.internal_errors.inc()
+            log.error(
+                "looking for pods without our label met a bug",
+                exc_info=error if self._causes.is_new(error) else None,
+            )
+            return
+        self._tell_of(strays)
         for key in self._pods.take_strays(strays):
-            if key in strays:
+            self._enqueue(key)
+
+    def _tell_of(self, strays: Mapping[Key, Pod]) -> None:
+        for key, pod in strays.items():
+            if pod.metadata.uid not in self._known:
                 self._metrics.stray_gates.inc()
                 log.info("a pod carries our gate without our label", pod=str(key))
-            self._enqueue(key)
+        self._known = frozenset(pod.metadata.uid for pod in strays.values())

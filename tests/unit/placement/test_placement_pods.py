@@ -43,10 +43,9 @@ class Cluster:
         return self.listed
 
 
-def stored(name: str, *, gated: bool = True, version: str = "1") -> Pod:
-
+def stored(name: str, *, gated: bool = True, version: str = "1", uid: str = "") -> Pod:
     document = pod("app:1", name=name, gated=gated)
-    document["metadata"] |= {"uid": name, "resourceVersion": version}
+    document["metadata"] |= {"uid": uid or name, "resourceVersion": version}
     document["metadata"]["labels"] = {}
     return msgspec.convert(document, Pod)
 
@@ -85,6 +84,34 @@ async def test_an_unchanged_stray_is_not_queued_again(cluster):
     cluster.listed = [stored("stray", version="2")]
     await cluster.strays.look()
     assert cluster.queued == ["stray", "stray"]
+
+
+async def test_a_stray_is_counted_once_however_often_it_changes(cluster):
+    """PL-702."""
+    for version in ("1", "2", "3"):
+        cluster.listed = [stored("stray", version=version)]
+        await cluster.strays.look()
+    cluster.pods.outdated(Key("team", "stray"))
+    await cluster.strays.look()
+    assert value(cluster.metrics, "polyarch_placement_stray_gates_total") == 1
+    cluster.listed = [stored("stray", version="9", uid="another pod of that name")]
+    await cluster.strays.look()
+    assert value(cluster.metrics, "polyarch_placement_stray_gates_total") == 2
+
+
+async def test_a_bug_met_in_a_look_ends_neither_the_looks_nor_the_process(cluster, capsys):
+    """PL-306."""
+    cluster.listed = [None]
+    task = asyncio.create_task(cluster.strays.run())
+    await cluster.clock.run(61)
+    assert not task.done()
+    assert value(cluster.metrics, "polyarch_internal_errors_total") == 2
+    assert capsys.readouterr().out.count("Traceback") == 1
+    cluster.listed = [stored("stray")]
+    await cluster.clock.run(60)
+    assert cluster.queued == ["stray"]
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_a_failed_list_leaves_everything_as_it_was(cluster):
