@@ -1,5 +1,7 @@
 """Whatever comes in whatever order, no parked pod is forgotten and no image is asked twice at once (PL-302, PL-306)."""
 
+from collections import Counter
+
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
@@ -14,7 +16,7 @@ from polyarch.platforms import Platform
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")
 CODES = ("network", "server-error", "rate-limited", "not-found", "unauthorized", "malformed")
 ENTRY = Entry(Platform.parse("linux/amd64"), "sha256:" + "0" * 64)
-PODS = strategies.integers(0, 5).map(lambda number: Key("team", f"pod-{number}"))
+PODS = strategies.integers(0, 5).map(lambda number: Key(f"team-{number % 3}", f"pod-{number}"))
 
 
 class WaitingMachine(RuleBasedStateMachine):
@@ -97,6 +99,15 @@ class WaitingMachine(RuleBasedStateMachine):
     @rule()
     def hasten(self) -> None:
         self.waiting.hasten(lambda lookup: lookup.held)
+
+    @rule()
+    def confirm(self) -> None:
+        self.waiting.confirm()
+
+    @invariant()
+    def a_look_up_knows_from_which_namespaces_it_is_waited_for(self) -> None:
+        for lookup in self.waiting.lookups():
+            assert lookup.namespaces == Counter(pod.namespace for pod in lookup.waiters)
 
     @invariant()
     def nobody_waits_for_what_nobody_will_ask(self) -> None:

@@ -1,17 +1,17 @@
 """Asks registries for the images that parked pods wait for (PL-331, PL-333, PL-403).
 
-``waiting.py`` knows what is due; here it is done: one task per attempt, bounded per host, per namespace and in all, so
-a host that hangs keeps only its own images waiting, and who names many of them only their own pods (PL-851). A failure
-of class auth makes the pods' secrets be read again, and pods whose secret has changed are woken: they come back with
-other credentials, and thereby to another look-up (PL-333).
+``waiting.py`` knows what is due and ``turns.py`` who is next; here it is done: one task per attempt, bounded per host,
+per namespace and in all, so a host that hangs keeps only its own images waiting, and who names many of them only their
+own pods (PL-851). A failure of class auth makes the pods' secrets be read again, and pods whose secret has changed are
+woken: they come back with other credentials, and thereby to another look-up (PL-333).
 
 An exception of ours counts as a passing failure of that image (PL-306): it is retried with delays and ends with the
 pods' windows, like any other.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple
+from collections import Counter
+from typing import Final
 
 import structlog
 
@@ -19,33 +19,27 @@ from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.model.meta import Key
-from polyarch.oci.image_reading import BundleMode
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.placement.answers import Inspects
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.retry import MAX_DELAY
 from polyarch.placement.secrets import PodCredentials, PullSecrets, PullSource
+from polyarch.placement.turns import Turn, Turns, host_of
 from polyarch.placement.waiting import Ask, ImageKey, Lookup, Waiting, failure_of
 
 log = structlog.get_logger(__name__)
 
 PER_HOST: Final = 32
 PER_NAMESPACE: Final = 64
-"""Who names many hosts that hang does not take all places for it (PL-851)."""
 IN_ALL: Final = 256
+"""Who names many hosts that hang does not take all places for it, and who does so from many namespaces neither: a
+namespace also leaves as many places free as it has (PL-851)."""
 REREAD: Final = 32
 """Places whose secrets are read again after a refusal; several share a look-up only if their secrets are equal."""
 JUST_READ: Final = 1.0
 """A secret read so shortly before is not read again."""
 REPORT_EVERY: Final = 60.0
 """Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
-
-
-class Lane(NamedTuple):
-    """Attempts that have only so many places together."""
-
-    kind: Literal["host", "namespace"]
-    name: str
 
 
 class Attempts:
@@ -72,79 +66,70 @@ class Attempts:
         self._metrics = metrics
         self._per_host = per_host
         self._per_namespace = per_namespace
-        self._slots = asyncio.Semaphore(in_all)
+        self._in_all = in_all
         self._causes = Causes()
-        self._running: dict[Lane, int] = {}
-        self._standing_by: dict[Lane, dict[ImageKey, None]] = {}
-        """In the order in which they came; each once."""
+        self._turns = Turns()
+        self._at_host: Counter[str] = Counter()
+        self._for_namespace: Counter[str] = Counter()
+        """Attempts under way; a count that is nought is not kept."""
+        self._under_way = 0
+        self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                await self._slots.acquire()
-                try:
+            self._tasks = tasks
+            try:
+                while True:
                     key = await self._queue.get()
-                except ShutDown:
-                    return
-                self._queue.done(key)
-                if not self._begin(key, tasks):
-                    self._slots.release()
+                    self._queue.done(key)
+                    if (lookup := self._waiting.find(key)) is not None:
+                        self._turns.add(key, lookup.namespaces)
+                    self._begin_what_may(tasks)
+            except ShutDown:
+                return
+            finally:
+                self._tasks = None  # who ends from here on begins no other
 
-    def _begin(self, key: ImageKey, tasks: asyncio.TaskGroup) -> bool:
-        lanes = self._lanes(key)
-        full = next((lane for lane in lanes if not self._has_room(lane)), None)
-        ask = self._waiting.start(key) if full is None else None
-        if ask is None:
-            if full is not None:
-                self._standing_by.setdefault(full, {})[key] = None
-            for lane in [lane for lane in self._standing_by if self._has_room(lane)]:
-                self._call_next(lane)  # the place that this one was called to is another's
-            return False
-        for lane in lanes:
-            self._running[lane] = self._running.get(lane, 0) + 1
-        tasks.create_task(self._attempt(key, ask, lanes), name=f"attempt {key.reference}")
-        return True
+    def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
+        while self._under_way < self._in_all:
+            turn = self._turns.next(may=self._may, has_room=self._has_room, waits=self._waits)
+            if turn is None:
+                return
+            if (ask := self._waiting.start(turn.key)) is not None:
+                self._count(turn, 1)
+                tasks.create_task(self._attempt(turn, ask), name=f"attempt {turn.key.reference}")
 
-    def _lanes(self, key: ImageKey) -> tuple[Lane, ...]:
-        host = Lane("host", key.reference.partition("/")[0])
+    def _may(self, namespace: str) -> bool:
+        return self._for_namespace[namespace] < min(self._per_namespace, self._in_all - self._under_way)
+
+    def _has_room(self, host: str) -> bool:
+        return self._at_host[host] < self._per_host
+
+    def _waits(self, key: ImageKey, namespace: str) -> bool:
         lookup = self._waiting.find(key)
-        if lookup is None or not lookup.waiters:
-            return (host,)
-        first = next(iter(lookup.waiters.values()))
-        return host, Lane("namespace", first.credentials.source.namespace)
+        return lookup is not None and namespace in lookup.namespaces
 
-    def _has_room(self, lane: Lane) -> bool:
-        return self._running.get(lane, 0) < (self._per_host if lane.kind == "host" else self._per_namespace)
+    def _count(self, turn: Turn, change: int) -> None:
+        self._under_way += change
+        for counter, name in ((self._at_host, host_of(turn.key)), (self._for_namespace, turn.namespace)):
+            counter[name] += change
+            if not counter[name]:
+                del counter[name]
 
-    def _end(self, lanes: Iterable[Lane]) -> None:
-        self._slots.release()
-        for lane in lanes:
-            self._running[lane] -= 1
-            if not self._running[lane]:
-                del self._running[lane]
-        for lane in lanes:
-            self._call_next(lane)
-
-    def _call_next(self, lane: Lane) -> None:
-        standing_by = self._standing_by.get(lane)
-        if standing_by:
-            key = next(iter(standing_by))
-            del standing_by[key]
-            self._queue.add(key)
-            if not standing_by:
-                del self._standing_by[lane]
-
-    async def _attempt(self, key: ImageKey, ask: Ask, lanes: tuple[Lane, ...]) -> None:
+    async def _attempt(self, turn: Turn, ask: Ask) -> None:
         try:
-            await self._make(key, ask)
+            await self._make(turn, ask)
         except Exception as error:  # noqa: BLE001 - one image that meets a bug of ours must not end the others (PL-306)
-            self._bug(key.reference, error)
-            self._waiting.give_back(key, MAX_DELAY)
+            self._bug(turn.key.reference, error)
+            self._waiting.give_back(turn.key, MAX_DELAY)
         finally:
-            self._end(lanes)
+            self._count(turn, -1)
+            if self._tasks is not None:
+                self._begin_what_may(self._tasks)
 
-    async def _make(self, key: ImageKey, ask: Ask) -> None:
+    async def _make(self, turn: Turn, ask: Ask) -> None:
+        key = turn.key
         if ask.failed_with == "auth":
             await self._reread(key)
         credentials = await self._credentials(key, ask)
@@ -152,7 +137,7 @@ class Attempts:
             self._waiting.give_back(key, JUST_READ)
             return
         started = self._clock.monotonic()
-        answer = await self._ask(ask, credentials, key.bundle)
+        answer = await self._ask(ask, credentials, turn)
         self._measure(answer, self._clock.monotonic() - started)
         lookup = self._waiting.finish(key, answer)
         if lookup is not None and failure_of(answer):
@@ -160,15 +145,15 @@ class Attempts:
             if failure_of(answer) == "auth" and ask.failed_with != "auth":
                 await self._reread(key)
 
-    async def _ask(self, ask: Ask, credentials: PodCredentials, bundle: BundleMode) -> Inspection:
+    async def _ask(self, ask: Ask, credentials: PodCredentials, turn: Turn) -> Inspection:
         try:
             return await self._inspector.inspect(
                 ask.reference,
                 credentials=credentials.store,
                 fresh=ask.fresh,
                 not_before=ask.not_before,
-                bundle=bundle,
-                tenant=credentials.source.namespace,
+                bundle=turn.key.bundle,
+                tenant=turn.namespace,
             )
         except Exception as error:  # noqa: BLE001 - counts as a passing failure of that image (PL-306)
             self._bug(ask.reference.canonical, error)
@@ -199,11 +184,16 @@ class Attempts:
 
     async def _reread(self, key: ImageKey) -> None:
         """Reads the secrets of those who wait again and wakes the pods of which they changed (PL-333)."""
-        sources = {source: pods for source, pods in self._waiters(key).items() if source.names}
-        for source, pods in list(sources.items())[:REREAD]:
+
+        async def read(source: PullSource, pods: list[Key]) -> None:
             credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
             if credentials.fingerprint != key.credential:
                 self._waiting.wake_waiters(pods)
+
+        named = [(source, pods) for source, pods in self._waiters(key).items() if source.names]
+        async with asyncio.TaskGroup() as tasks:
+            for source, pods in named[:REREAD]:
+                tasks.create_task(read(source, pods), name=f"read the pull secrets of {source.namespace} again")
 
     def _waiters(self, key: ImageKey) -> dict[PullSource, list[Key]]:
         """The pods that wait, by where their secrets are."""

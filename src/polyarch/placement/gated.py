@@ -39,6 +39,7 @@ class GatedPod:
         "refused_since",
         "seen_at",
         "silence_told_at",
+        "silent_since",
         "standby_delay",
         "told_failing",
         "uid",
@@ -76,6 +77,8 @@ class GatedPod:
         self.refusal_told_at: float | None = None
         self.unanswered = 0
         """Writes in a row that the API server did not answer."""
+        self.silent_since: float | None = None
+        """Since when, if it refused the pod before: that time is none in which the refusal persisted."""
         self.silence_told_at: float | None = None
         self.faults = 0
         self.faulty_since: float | None = None
@@ -105,7 +108,23 @@ class GatedPod:
         self.refusal = refusal
         if self.refused_since is None:
             self.refused_since = now
+        elif self.silent_since is not None:
+            self.refused_since += now - self.silent_since
+        self.silent_since = None
         return min(REFUSED_FIRST * 2.0 ** min(self.refusals - 1, 10), REFUSED_LAST)
+
+    def not_answered(self, now: float) -> int:
+        """Notes that the API server did not answer; how often in a row by now."""
+        self.unanswered += 1
+        if self.refused_since is not None and self.silent_since is None:
+            self.silent_since = now
+        return self.unanswered
+
+    def refused_for(self, now: float) -> float:
+        """Seconds for which the API server has refused the pod, those left out in which it did not answer (PL-305)."""
+        if self.refused_since is None:
+            return 0.0
+        return (self.silent_since if self.silent_since is not None else now) - self.refused_since
 
     def may_tell_refusal(self, now: float) -> bool:
         """Whether a refusal is news: the first time, then every five minutes (PL-305)."""

@@ -43,7 +43,10 @@ KEEP_ABSENT: Final = 30.0
 KEEP_UNREADABLE: Final = 5.0
 """How long a failure of the API server itself is remembered: long enough that a burst of pods asks once."""
 AT_ONCE: Final = 16
-"""Secrets read at a time: a pod may name thousands, and Leases and PATCHes go over the same client."""
+"""Secrets read at a time: many pods come at once, and Leases and PATCHes go over the same client."""
+PER_POD: Final = 32
+"""Pull secrets of one pod that count, the first that it names. Each costs a request at every refusal of a registry, and
+a pod may name as many as an object of the API server holds; a failure's text says how many are left out (PL-854)."""
 CAPACITY: Final = 10_000
 """Secrets and combinations of secrets in memory; the least recently used one is forgotten."""
 
@@ -55,12 +58,14 @@ class PullSource(NamedTuple):
 
     namespace: str
     names: tuple[str, ...]
+    left_out: int = 0
+    """How many more it names than are read."""
 
     @classmethod
     def of(cls, pod: Pod, namespace: str) -> "PullSource":
         """Those of a pod; the API server has added its ServiceAccount's at admission already (PL-420)."""
-        names = (each.name for each in pod.spec.image_pull_secrets or () if each.name)
-        return cls(namespace, tuple(dict.fromkeys(names)))
+        names = tuple(dict.fromkeys(each.name for each in pod.spec.image_pull_secrets or () if each.name))
+        return cls(namespace, names[:PER_POD], max(len(names) - PER_POD, 0))
 
 
 class SecretReader(Protocol):
@@ -222,6 +227,9 @@ class PullSecrets:
         problems = [reading.problem for reading in readings if reading.problem]
         if source.names and not self._allowed:
             problems.append("pull secrets are not read (images.secretAccess: none)")
+        elif source.left_out:
+            left_out = f"only the first {PER_POD} pull secrets of the pod are read, {source.left_out} more are not"
+            problems.insert(0, left_out)  # the text that names them all is cut at its end
         keyring = KeyringCredentials([*documents, *self._global])
         store = ChainedCredentials([keyring, self._providers]) if self._providers is not None else keyring
         fingerprint = self._digest(b"".join(contents)).hex() if documents else ""

@@ -3,7 +3,7 @@
 A pod that cannot be decided yet is *parked*: it holds no worker and no task, only its name in the :class:`Lookup` of
 each image it waits for. There is one look-up per image and credential, however many pods wait, and it alone decides
 when the registry is asked again. Pods are woken when an answer they can use is there, or when the class of the failure
-changed and with it how long they have to wait; not by each failure.
+changed and with it how long they have to wait; not by each failure, but by the first one that a new leader sees.
 
 ::
 
@@ -82,9 +82,11 @@ class Lookup:
         "failures",
         "hastened",
         "key",
+        "namespaces",
         "reference",
         "reported_at",
         "started_at",
+        "unconfirmed",
         "waiters",
     )
 
@@ -92,6 +94,8 @@ class Lookup:
         self.key = key
         self.reference = reference
         self.waiters: dict[Key, Want] = {}
+        self.namespaces: dict[str, int] = {}
+        """Of those who wait: how many in each."""
         self.answer: Inspection | None = None
         self.answered_at: float | None = None
         self.started_at: float | None = None
@@ -99,6 +103,8 @@ class Lookup:
         self.due: float | None = None
         self.failures = 0
         self.hastened = False
+        self.unconfirmed = False
+        """The failure was seen before this process led, and counts when it is seen again (PL-301)."""
         self.reported_at: float | None = None
 
     @property
@@ -174,6 +180,8 @@ class Waiting:
             lookup = self._lookups.get(key) or self._open(key, want.reference)
             before = lookup.waiters.get(pod)
             lookup.waiters[pod] = want
+            if before is None:
+                self._count_in(lookup, pod.namespace, now)
             if before is None or (before.held and not want.held):
                 self._newcomer(lookup, want, now)
             elif not lookup.asking and lookup.due is None and not lookup.serves(want, now):
@@ -211,7 +219,8 @@ class Waiting:
             return None
         now = self._clock.monotonic()
         before, after = lookup.failure, failure_of(answer)
-        lookup.asking, lookup.answer, lookup.answered_at = False, answer, now
+        news = after != before or lookup.unconfirmed
+        lookup.asking, lookup.answer, lookup.answered_at, lookup.unconfirmed = False, answer, now, False
         if not lookup.waiters:
             self._close(lookup)
             return lookup
@@ -219,7 +228,7 @@ class Waiting:
             lookup.failures += 1
             self._note_failure(lookup, after)
             self._plan_retry(lookup, answer, now)
-            if after != before:
+            if news:
                 self._wake_all(lookup)
             return lookup
         lookup.failures, lookup.hastened = 0, False
@@ -252,6 +261,12 @@ class Waiting:
                 self._at(lookup, now + (retry.spread(uniform=self._uniform()) if spread else 0.0))
         return count
 
+    def confirm(self) -> None:
+        """Attempts all that failed once more; what comes of it wakes the pods, be it the same failure (PL-301)."""
+        for lookup in self._lookups.values():
+            lookup.unconfirmed = bool(lookup.failure)
+        self.hasten(lambda lookup: lookup.unconfirmed)
+
     def wake_waiters(self, keys: Iterable[Key]) -> None:
         for key in keys:
             if key in self._pods:
@@ -261,6 +276,11 @@ class Waiting:
         lookup = self._lookups[key] = Lookup(key, reference)
         self._by_reference.setdefault(key.reference, set()).add(key)
         return lookup
+
+    def _count_in(self, lookup: Lookup, namespace: str, now: float) -> None:
+        waiting = lookup.namespaces[namespace] = lookup.namespaces.get(namespace, 0) + 1
+        if waiting == 1 and lookup.due is not None and lookup.due <= now:
+            self._schedule(lookup.key, 0.0)  # it stands in line, and from now on in one more (PL-851)
 
     def _newcomer(self, lookup: Lookup, want: Want, now: float) -> None:
         """A pod that begins to wait causes an attempt at once, unless there was one just now (PL-331)."""
@@ -327,7 +347,10 @@ class Waiting:
 
     def _leave(self, pod: Key, key: ImageKey) -> None:
         lookup = self._lookups[key]
-        lookup.waiters.pop(pod, None)
+        if lookup.waiters.pop(pod, None) is not None:
+            lookup.namespaces[pod.namespace] -= 1
+            if not lookup.namespaces[pod.namespace]:
+                del lookup.namespaces[pod.namespace]
         if not lookup.waiters and not lookup.asking:
             self._close(lookup)
 

@@ -1,0 +1,25 @@
+"""Controllers for the tests of a test, ended with it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from controller_world import World
+
+
+@pytest.fixture
+async def worlds() -> AsyncIterator[Any]:
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(**options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        await world.close()
+
+
+@pytest.fixture
+async def world(worlds) -> World:
+    return worlds()

@@ -1,0 +1,96 @@
+"""A controller process against fakes: its queue, its attempts, and a clock that is moved by hand.
+
+Only the API server, the informers and the registry client are fakes (``placement_world``).
+"""
+
+import asyncio
+from typing import Any
+
+from placement_world import (
+    FakeApi,
+    FakeInspector,
+    FakeSecrets,
+    FakeWatches,
+    Told,
+    facts_of,
+    placement_metrics,
+    pod,
+)
+
+from polyarch.kube.clock import ManualClock
+from polyarch.kube.controller import Controller
+from polyarch.kube.queue import WorkQueue
+from polyarch.model.meta import Key
+from polyarch.placement.attempts import Attempts
+from polyarch.placement.controller import PodController
+from polyarch.placement.secrets import PullSecrets
+from polyarch.placement.waiting import Waiting
+
+
+class World:
+    """A controller process against fakes; ``await world.run(seconds)`` lets time pass."""
+
+    def __init__(self, *, leading: bool = True, api: FakeApi | None = None, **configuration: Any) -> None:
+        self.clock = ManualClock(start=0)
+        self.watches = FakeWatches()
+        self.facts = facts_of(self.watches, **configuration)
+        self.api = api or FakeApi()
+        self.registry = FakeInspector(self.clock)
+        self.reader = FakeSecrets()
+        self.secrets = PullSecrets(self.reader, self.clock)
+        self.told = Told()
+        self.leading = leading
+        self.metrics, placement = placement_metrics()
+        self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
+        images: WorkQueue[Any] = WorkQueue("images", self.clock)
+        self.waiting = Waiting(
+            self.clock,
+            schedule=images.add_after,
+            wake=self.pods.add,
+            insists=lambda: self.leading,
+            uniform=lambda: 0.5,
+        )
+        self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement)
+        self.controller = PodController(
+            pods=self.api,
+            facts=self.facts,
+            secrets=self.secrets,
+            inspector=self.registry,
+            waiting=self.waiting,
+            client=self.api,
+            post=self.told,
+            enqueue=self.pods.add,
+            clock=self.clock,
+            metrics=placement,
+            is_leading=lambda: self.leading,
+            uniform=lambda: 0.5,
+        )
+        self.api.on_event = self.pods.add
+        self._tasks = [
+            asyncio.create_task(self.facts.run()),
+            asyncio.create_task(self.attempts.run()),
+            asyncio.create_task(
+                Controller("pods", self.controller.reconcile, queue=self.pods, workers=4, clock=self.clock).run()
+            ),
+        ]
+
+    async def run(self, seconds: float = 0.0) -> None:
+        await self.clock.run(seconds)
+
+    async def create(self, *images: str, **options: Any) -> Key:
+        """A gated pod appears and is looked at."""
+        key = self.api.create(pod(*images, gated=True, **options))
+        await self.run()
+        return key
+
+    def configure(self, plural: str, document: dict[str, Any]) -> None:
+        self.watches[plural].put(document)
+
+    def patched(self, key: Key) -> int:
+        return sum(each == key for each, _ in self.api.patches)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.secrets.aclose()

@@ -1,0 +1,177 @@
+"""Who does not lead helps without getting in the way, and takes over at once (PL-301, PL-530)."""
+
+from placement_world import FakeApi, pod, refused_by_validation, value
+
+
+async def test_a_standby_places_what_the_leader_leaves_after_a_second_and_tells_nothing(worlds):
+    """PL-530."""
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(1.4)
+    assert world.api.is_gated(key)
+    await world.run(0.7)
+    assert world.api.architectures(key) == ["amd64"]
+    assert world.told.events == []
+
+
+async def test_a_standby_neither_gives_up_nor_labels_nor_holds(worlds):
+    """PL-530."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    world.registry.know("other:1", "linux/amd64")
+    keys = [await world.create("app:1", name="a"), await world.create("other:1", "app:1", name="b")]
+    await world.run(300)
+    assert all(map(world.api.is_gated, keys))
+    assert world.api.patches == []
+
+
+async def test_a_new_leader_takes_over_what_waits(worlds):
+    """PL-530."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(300)
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(2)
+    assert not world.api.is_gated(key)
+
+
+async def test_a_standby_asks_once_for_what_does_not_exist_and_insists_as_a_leader(worlds):
+    """PL-530, PL-331: the leader repeats the attempts, and the end of the waiting is the leader's to write."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1", name="a")
+    await world.run(30)
+    await world.create("app:1", name="b")
+    await world.run(60)
+    assert world.registry.count("app:1") == 1
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(0.4)
+    assert world.api.is_gated(key), "PL-301: nobody gives up because of what somebody saw a minute ago"
+    await world.run(0.2)
+    assert world.registry.count("app:1") == 2
+    assert not world.api.is_gated(key)
+
+
+async def test_a_new_leader_looks_at_its_pods_again_when_their_image_has_answered_and_not_all_the_time(worlds):
+    """PL-306, PL-301: with ten thousand pods a look at each every second is all that a process can do."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    keys = [await world.create("app:1", name=f"app-{number}") for number in range(20)]
+    await world.run(60)
+    passes = value(world.metrics, "mto_ppo_ctrl_time_to_process_pod_seconds_count")
+    world.registry.seconds = 50.0
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(50)
+    assert all(map(world.api.is_gated, keys))
+    assert value(world.metrics, "mto_ppo_ctrl_time_to_process_pod_seconds_count") - passes <= 3 * len(keys)
+    await world.run(1)
+    assert not any(map(world.api.is_gated, keys))
+
+
+async def test_a_new_leader_waits_for_an_image_that_never_answers_as_long_as_for_one_in_line(worlds):
+    """PL-301, PL-330: and not for ever."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(60)
+    world.registry.seconds = 3600.0
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(590)
+    assert world.api.is_gated(key)
+    await world.run(20)
+    assert not world.api.is_gated(key)
+
+
+async def test_a_new_leader_places_what_appeared_while_nobody_led(worlds):
+    """PL-301, PL-530."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(60)
+    world.registry.set("app:1", "linux/arm64")
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(2.0)
+    assert world.api.architectures(key) == ["arm64"]
+
+
+async def test_a_standby_repeats_attempts_that_fail_for_passing_reasons(worlds):
+    """PL-530, PL-811: whoever of the two reaches the registry first places the pods."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="network")
+    key = await world.create("app:1")
+    await world.run(20)
+    assert world.registry.count("app:1") > 2
+    world.registry.set("app:1", "linux/amd64")
+    await world.run(20)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_a_standby_that_waited_for_an_image_lets_the_leader_write(worlds):
+    """PL-530: both have the answer at the same moment, and few of their PATCHes shall meet."""
+    world = worlds(leading=False)
+    world.registry.seconds = 3.0
+    world.registry.set("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(1.5 + 3.0 + 0.7)
+    assert world.registry.count("app:1") == 1
+    assert world.api.is_gated(key)
+    await world.run(0.1)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_a_standby_leaves_pods_to_a_leader_that_is_busy_releasing_others(worlds):
+    """PL-530: at most 1 % more PATCHes; and who is gated for long is helped all the same."""
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    others = [await world.create("app:1", name=f"other-{number}") for number in range(10)]
+    await world.run(0.9)
+    key = await world.create("app:1", name="mine")
+    for other in others:
+        world.api.delete(other)
+        await world.run(0.35)
+    assert world.api.is_gated(key)
+    await world.run(1.1)
+    assert world.api.architectures(key) == ["amd64"]
+
+    late = await world.create("app:1", name="late")
+    for number in range(14):
+        other = await world.create("app:1", name=f"more-{number}")
+        world.api.delete(other)
+        await world.run(0.35)
+    assert world.api.is_gated(late)
+    world.api.delete(await world.create("app:1", name="last"))
+    await world.run(0.2)
+    assert world.api.architectures(late) == ["amd64"], "after 5 s"
+
+
+async def test_a_standby_that_is_refused_leaves_insisting_to_the_leader(worlds):
+    """PL-305, PL-530."""
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    await world.create("app:1")
+    await world.run(60)
+    assert len(world.api.patches) == 1
+    assert world.told.events == []
+
+
+async def test_of_leader_and_standby_only_one_patch_wins(worlds):
+    """PL-530."""
+    api = FakeApi()
+    leader = worlds(api=api)
+    standby = worlds(leading=False, api=api)
+    api.on_event = lambda key: (leader.pods.add(key), standby.pods.add(key))  # type: ignore[func-returns-value]
+    for world in (leader, standby):
+        world.registry.know("app:1", "linux/amd64")
+    key = api.create(pod("app:1", gated=True))
+    await leader.run(5)
+    await standby.run(5)
+    assert api.architectures(key) == ["amd64"]
+    assert len(api.patches) == 1
