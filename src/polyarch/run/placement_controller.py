@@ -76,6 +76,7 @@ def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerR
 
     informer.add_handler(seen)
     parts.credentials_changed.append(controller.credentials_changed)
+    parts.registries.on_change(controller.registries_changed)
     metrics.pods_gated.set_function(lambda: float(pods.count() if is_leading() else 0))
     metrics.held_pods.set_function(lambda: float(controller.held if is_leading() else 0))
     election = process.election(names.CONTROLLER_LEASE)

@@ -1,10 +1,12 @@
 """The registry client of a process in a cluster, with a configuration that may change while it runs (PL-424).
 
 Mirrors, blocked and insecure registries and certificates come from files given at the start and, on OpenShift, from
-objects of the API. A change makes a new :class:`~polyarch.oci.inspect.Inspector` over the same cache and connections;
-what the old one has under way ends with its own answers.
+objects of the API. A change makes a new :class:`~polyarch.oci.inspect.Inspector` over the same cache and connections.
+Whoever asks the former one gets its answer, and when the last of them has it the former one is closed: what it still
+has under way is then for nobody, and might come from a place that is not to be asked any more.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -28,6 +30,16 @@ from polyarch.oci.reference import Reference
 from polyarch.oci.registries_conf import Registry
 from polyarch.oci.settings import PLACEMENT, InspectorSettings
 from polyarch.oci.tls import Trust, TrustSettings
+
+
+class InUse:
+    """An inspector, and how many are waiting for an answer of it."""
+
+    __slots__ = ("askers", "inspector")
+
+    def __init__(self, inspector: Inspector) -> None:
+        self.inspector = inspector
+        self.askers = 0
 
 
 class Registries:
@@ -56,8 +68,10 @@ class Registries:
             policy=policy,
             metrics=metrics,
         )
-        self._current = self._make(configuration)
-        self._former: list[Inspector] = []
+        self._current = InUse(self._make(configuration))
+        self._former: set[InUse] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._handlers: list[Callable[[], None]] = []
 
     async def inspect(
         self,
@@ -69,9 +83,15 @@ class Registries:
         bundle: BundleMode = "auto",
         tenant: str = "",
     ) -> Inspection:
-        return await self._current.inspect(
-            reference, credentials=credentials, fresh=fresh, not_before=not_before, bundle=bundle, tenant=tenant
-        )
+        used = self._current
+        used.askers += 1
+        try:
+            return await used.inspector.inspect(
+                reference, credentials=credentials, fresh=fresh, not_before=not_before, bundle=bundle, tenant=tenant
+            )
+        finally:
+            used.askers -= 1
+            self._close_if_unused(used)
 
     def peek(
         self,
@@ -81,32 +101,57 @@ class Registries:
         bundle: BundleMode = "auto",
         stale_for: float | None = None,
     ) -> Inspection | None:
-        return self._current.peek(reference, credentials, bundle=bundle, stale_for=stale_for)
+        return self._current.inspector.peek(reference, credentials, bundle=bundle, stale_for=stale_for)
 
     def host_busy(self, reference: Reference) -> bool:
-        return self._current.host_busy(reference)
+        return self._current.inspector.host_busy(reference)
 
     def forget(self, credentials: Iterable[Credential]) -> None:
         """Drops what these credentials proved (PL-423)."""
-        self._current.forget(credentials)
+        self._current.inspector.forget(credentials)
 
     def readings(self) -> int:
         """How many readings are in memory."""
         return sum(1 for _ in self._cache.readings())
 
+    def former(self) -> int:
+        """How many inspectors of former configurations somebody still waits for."""
+        return len(self._former)
+
+    def on_change(self, handler: Callable[[], None]) -> None:
+        """Calls ``handler`` when images may be had from elsewhere, or from whom they could not be had before."""
+        self._handlers.append(handler)
+
     def use(self, rules: Sequence[Registry]) -> None:
         """The rules of the cluster's objects, besides those of the files, which come first."""
         configuration = msgspec.structs.replace(self._files, registries=(*self._files.registries, *rules))
-        self._former.append(self._current)
-        self._current = self._make(configuration)
+        former, self._current = self._current, InUse(self._make(configuration))
+        self._former.add(former)
+        self._close_if_unused(former)
+        self._tell()
 
     def trust(self, certificates: str) -> None:
         """The cluster's own certificates (PEM); ``InvalidSetting`` if they cannot be used."""
         self._trust.replace(ca_data=certificates)
+        self._tell()
 
     async def close(self) -> None:
-        for inspector in (*self._former, self._current):
-            await inspector.close()
+        """Ends what is under way, for everybody."""
+        for used in (*self._former, self._current):
+            await used.inspector.close()
+        await asyncio.gather(*self._closing)
+
+    def _tell(self) -> None:
+        for handler in self._handlers:
+            handler()
+
+    def _close_if_unused(self, used: InUse) -> None:
+        if used.askers or used not in self._former:
+            return
+        self._former.discard(used)
+        task = asyncio.get_running_loop().create_task(used.inspector.close(), name="close a former inspector")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 @asynccontextmanager

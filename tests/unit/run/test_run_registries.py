@@ -1,6 +1,8 @@
 """What a process in a cluster is told of registries: files, OpenShift's objects, and changes of both (PL-424)."""
 
+import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import pytest
 import structlog
@@ -80,6 +82,82 @@ async def test_rules_of_the_cluster_come_into_force_while_the_process_runs():
         assert answer.error.code == "blocked"
         assert registries.readings() == 0
     assert "polyarch_registry_inspections_total" in metrics.render()[0].decode()
+
+
+class Slow:
+    """Credentials that come when the test says so: an answer that is waited for."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.come = asyncio.Event()
+
+    async def candidates(self, reference, source):
+        self.asked.set()
+        await self.come.wait()
+        return []
+
+    def cached_candidates(self, reference, source):
+        return None
+
+    def warnings(self, source):
+        return ()
+
+
+BLOCKED = {"registrySources": {"blockedRegistries": ["blocked.example"]}}
+
+
+@asynccontextmanager
+async def opened():
+    async with open_registries(
+        registries_conf=None, ca=(), allow_addresses=(), clock=SystemClock(), metrics=Metrics()
+    ) as registries:
+        yield registries
+
+
+async def test_a_former_configuration_is_kept_only_as_long_as_somebody_waits_for_its_answer():
+    """PL-424, PL-811: a cluster whose mirrors change every minute for a day costs no more than one."""
+    async with opened() as registries:
+        for _ in range(50):
+            registries.use(registry_rules([], BLOCKED))
+        assert registries.former() == 0
+        credentials = Slow()
+        waiting = asyncio.create_task(registries.inspect(parse("127.0.0.1:1/app:1"), credentials=credentials))
+        await credentials.asked.wait()
+        registries.use(())
+        registries.use(registry_rules([], BLOCKED))
+        assert registries.former() == 1, "it goes on for who asked it"
+        credentials.come.set()
+        answer = await waiting
+        assert answer.error is not None
+        assert answer.error.code == "refused-address", "it was asked to the end"
+        assert registries.former() == 0
+        assert (await registries.inspect(parse("blocked.example/app:1"))).error.code == "blocked"
+
+
+async def test_who_stops_waiting_for_a_former_configuration_does_not_keep_it():
+    """PL-113, PL-811: an admission whose budget is spent."""
+    async with opened() as registries:
+        credentials = Slow()
+        waiting = asyncio.create_task(registries.inspect(parse("127.0.0.1:1/app:1"), credentials=credentials))
+        await credentials.asked.wait()
+        registries.use(())
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert registries.former() == 0
+
+
+async def test_who_waits_is_told_that_the_configuration_changed():
+    """PL-424: so that what failed can be asked for again at once."""
+    told = []
+    async with opened() as registries:
+        registries.on_change(lambda: told.append(registries.peek(parse("blocked.example/app:1"))))
+        registries.use(registry_rules([], BLOCKED))
+        registries.trust("")
+        assert len(told) == 2
+        with pytest.raises(InvalidSetting):
+            registries.trust("no certificate")
+        assert len(told) == 2
 
 
 @pytest.mark.parametrize(
