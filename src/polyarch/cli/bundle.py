@@ -17,6 +17,7 @@ from polyarch.cli.lint_output import write_reports
 from polyarch.manifests.bundle import compat, native
 from polyarch.manifests.bundle.loader import Bundle, BundleNotValid
 from polyarch.manifests.bundle.native import BundleImageAnswer
+from polyarch.manifests.bundle.shape import misshapen
 from polyarch.manifests.finding import Finding, Severity, Span
 from polyarch.manifests.lint.options import LintOptions, Unresolved
 from polyarch.manifests.nodes import value
@@ -116,6 +117,8 @@ def judge_compat(
     except BundleNotValid as problem:
         return (compat.no_service_version() if problem.missing else compat.no_bundle(str(problem)),), directory
     document = value(bundle.service_version.object.node)
+    if problem_of_type := misshapen(document):
+        return (compat.no_bundle(f"{bundle.name}: {problem_of_type}"),), directory
     answers = resolve(native.images(bundle), images)
     return compat.validate(document, answers, container_tool=container_tool), bundle.name
 
@@ -170,8 +173,8 @@ def _print_compat(outputs: tuple[compat.Output, ...], name: str, output: Format)
         _print_json_alpha1(((each.level, compat.line(each, name)) for each in outputs), passed=passed)
     else:
         sys.stdout.write("".join(f"{compat.line(each, name)}\n" for each in outputs))
-        if not outputs:
-            sys.stderr.write("All validation tests have completed successfully\n")
+    if passed:  # warnings do not keep operator-sdk from saying so
+        sys.stderr.write("All validation tests have completed successfully\n")
     return 0 if passed else 1
 
 

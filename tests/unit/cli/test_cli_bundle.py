@@ -203,10 +203,12 @@ def test_compat_mode_prints_lines(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_compat_mode_prints_json_alpha1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-078: a warning alone passes."""
+    """MF-078: a warning alone passes, and operator-sdk says so."""
     bundle = write(tmp_path)
     assert run(bundle, "--mode", "compat", "-o", "json-alpha1", known=False) == 0
-    document = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    assert captured.err.endswith("All validation tests have completed successfully\n")
+    document = json.loads(captured.out)
     assert document["passed"] is True
     assert document["outputs"][0]["message"].startswith("Warning: Value acme.v1: unable to inspect the image (")
     assert run(bundle, "--mode", "compat", "-o", "json-alpha1", "--container-tools", "buildah") == 1
@@ -223,6 +225,19 @@ def test_compat_mode_without_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixt
     (bundle / "manifests" / "acme.yaml").unlink()
     assert run(bundle, "--mode", "compat") == 1
     assert capsys.readouterr().out == f"Error: Value {bundle}: bundle csv is nil\n"
+
+
+def test_compat_mode_does_not_pass_what_operator_sdk_cannot_decode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MF-078: an error, though each part that can be read is fine."""
+    bundle = write(tmp_path)
+    manifest = bundle / "manifests" / "acme.yaml"
+    manifest.write_text(manifest.read_text() + "  relatedImages: {}\n")
+    assert run(bundle, "--mode", "compat") == 1
+    captured = capsys.readouterr()
+    assert captured.out.endswith(": bundle is nil: acme.v1: spec.relatedImages is no list\n")
+    assert captured.err == ""
 
 
 @pytest.mark.parametrize(
