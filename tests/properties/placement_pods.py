@@ -26,6 +26,7 @@ Answers = dict[str, Inspection]
 IMAGES = ("quay.io/a/one:1", "quay.io/b/two:2", "nginx", "ghcr.io/c/three@sha256:" + "c" * 64)
 BROKEN_IMAGES = ("", "UPPER/case", "a//b", "x" * 300)
 ARCHITECTURES = ("amd64", "arm64", "s390x", "riscv64")
+NODES = frozenset({"arm64"})
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -234,7 +235,7 @@ def case_of(document: Json, using: Settings, scoring: tuple[Source, ...] = (), *
         settings=using,
         sources=scoring,
         stored=stored,
-        nodes=frozenset({"arm64"}),
+        nodes=NODES,
     )
     return examine(facts)
 

@@ -12,8 +12,8 @@ from polyarch.kube.clock import SystemClock
 from polyarch.kube.resources import PODS
 from polyarch.kube.reviews import AdmissionRequest, AdmissionResponse, NotAReview, Reviewer, Route
 from polyarch.model.pod import Pod
-from polyarch.placement.admission import admit
-from polyarch.placement.rules import Facts, decide, examine
+from polyarch.placement.rules import Facts
+from polyarch.placement.series import Series
 from polyarch.placement.settings import Settings
 
 REVIEW: dict[str, Any] = {
@@ -54,8 +54,8 @@ JSON = st.recursive(
 
 async def _handle(request: AdmissionRequest[Pod]) -> AdmissionResponse:
     """The rules with nothing known: what a pod of any shape goes through."""
-    case = examine(Facts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=()))
-    admission = admit(case, decide(case, {}), controller_available=True)
+    look = Series().look(Facts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=()))
+    admission = look.admission({}, controller_available=True, deprovisioning=False)
     return AdmissionResponse(patch=admission.operations, warnings=admission.warnings)
 
 

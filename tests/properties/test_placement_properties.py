@@ -38,6 +38,7 @@ from polyarch.placement.patch import admission_patch, controller_patch
 from polyarch.placement.record import MAX_BYTES
 from polyarch.placement.rules import decide
 from polyarch.placement.scoring import Source
+from polyarch.placement.series import Series
 from polyarch.placement.settings import Settings
 from polyarch.platforms import Platform
 from polyarch.requirements import NodeTerm, Requirement, admits
@@ -325,3 +326,31 @@ def test_the_strategies_know_the_members_of_node_affinity() -> None:
     assert PREFERRED.startswith("preferred")
     document = {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}}
     assert required_terms(document) == [{}]
+
+
+@given(
+    st.tuples(pods(clean=False), pods(clean=False)),
+    st.tuples(answers(), answers()),
+    any_settings,
+    sources,
+    st.lists(st.tuples(*[st.sampled_from([0, 1])] * 3, st.booleans(), st.booleans()), min_size=6, max_size=12),
+)
+@FEW
+def test_pl_801_an_answer_from_a_series_is_what_the_rules_say(
+    documents: tuple[Json, Json],
+    known: tuple[Answers, Answers],
+    using: Settings,
+    scoring: tuple[Source, ...],
+    admissions: list[tuple[int, int, int, bool, bool]],
+) -> None:
+    """PL-801: whatever was asked before, though names differ; each spec comes with each metadata."""
+    series = Series(capacity=3)
+    for number, (spec, metadata, answered, lives, leaving) in enumerate(admissions):
+        document = documents[spec] | {"metadata": documents[metadata]["metadata"] | {"name": f"web-{number}"}}
+        case = case_of(document, using, scoring)
+        expected = admit(
+            case, decide(case, known[answered]), controller_available=lives, deprovisioning=leaving and not lives
+        )
+        assert expected == series.look(case.facts).admission(
+            known[answered], controller_available=lives, deprovisioning=leaving and not lives
+        )

@@ -76,9 +76,8 @@ class ImageVolumeSource(msgspec.Struct, frozen=True, gc=False, rename="camel", o
 
 
 class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 Volume; every source but ``image`` is skipped."""
+    """core/v1 Volume; its name and every source but ``image`` are skipped."""
 
-    name: str = ""
     image: ImageVolumeSource | None = None
 
 

@@ -23,14 +23,15 @@ from polyarch.model.pod import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference
 from polyarch.placement import names
-from polyarch.placement.admission import Admission, admit
+from polyarch.placement.admission import Admission
 from polyarch.placement.answers import Inspects, at_hand
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.images import ImageUse
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.outcome import By, Path
-from polyarch.placement.rules import Case, Facts, decide, examine
+from polyarch.placement.rules import Case, Facts, decide
 from polyarch.placement.secrets import PullSecrets, PullSource
+from polyarch.placement.series import Look, Series
 from polyarch.placement.waiting import failure_of
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,7 @@ class PodWebhook:
         self._metrics = metrics
         self._tag_ttl = tag_ttl
         self._waiting = 0
+        self._series = Series()
         self._failed: OrderedDict[tuple[str, PullSource], Failed] = OrderedDict()
         self._audits: set[asyncio.Task[None]] = set()
         facts.on_change(self._facts_changed)
@@ -98,19 +100,19 @@ class PodWebhook:
         if not self._facts.is_ready or self._facts.cppc is None:
             self._measure("ignored", request.arrived_at)
             return _UNCHANGED
-        case = self._examine(request)
+        look = self._look(request)
+        case = look.case
         answers = self._known(case, request) if case.images else {}
         if len(answers) < len(case.images) and case.wants_answers:
             await self._ask_within_budget(case, request, answers)
-        decision = decide(case, answers)
-        admission = admit(
-            case,
-            decision,
-            controller_available=self._controller_available,
-            deprovisioning=self._facts.is_deprovisioning,
+        deprovisioning = self._facts.is_deprovisioning
+        admission = look.admission(
+            answers,
+            controller_available=not deprovisioning and self._controller_lives(),
+            deprovisioning=deprovisioning,
         )
         self._count(admission, request)
-        if admission.path is Path.AUDIT and decision.unresolved:
+        if admission.path is Path.AUDIT and admission.decision.unresolved:
             self._audit_later(case)
         return AdmissionResponse(
             patch=admission.operations,
@@ -124,13 +126,9 @@ class PodWebhook:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    @property
-    def _controller_available(self) -> bool:
-        return not self._facts.is_deprovisioning and self._controller_lives()
-
-    def _examine(self, request: AdmissionRequest[Pod]) -> Case:
+    def _look(self, request: AdmissionRequest[Pod]) -> Look:
         facts = self._facts.of(request.namespace)
-        return examine(
+        return self._series.look(
             Facts(
                 pod=request.object,
                 namespace=request.namespace,
