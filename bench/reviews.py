@@ -1,18 +1,22 @@
 """Load on the webhook alone: AdmissionReviews over TLS, kept-alive connections, as the API server sends them.
 
-Run in a process of its own, so that its CPU time is not the webhook's:
+Run in a process of its own, so that its CPU time is not the webhook's, and on bare protocols, so that it asks faster
+than any webhook answers:
 ``python -m bench.reviews URL CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line.
 """
 
 import asyncio
 import json
+import re
 import ssl
 import sys
 import time
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
+import uvloop
 
 from bench import load
 from polyarch.placement import names
@@ -79,6 +83,65 @@ def review(image: str, namespace: str, uid: str) -> bytes:
     return msgspec.json.encode({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 
 
+class Connection(asyncio.Protocol):
+    """One kept-alive connection that sends the next review as soon as the last is answered."""
+
+    def __init__(self, load: "Load") -> None:
+        self._load = load
+        self._buffer = b""
+        self._sent = 0.0
+        self._transport: asyncio.Transport | None = None
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # that of uvloop only looks like one
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, separator, content = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        [length] = LENGTH.findall(head)
+        if len(content) < int(length):
+            return
+        self._load.answered(time.perf_counter() - self._sent, content)
+        self._buffer = b""
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:
+            self.closed.set_result(None)
+        else:
+            self.closed.set_exception(exc)
+
+    def _send(self) -> None:
+        assert self._transport is not None
+        if self._load.left == 0:
+            self._transport.close()
+            return
+        self._load.left -= 1
+        self._sent = time.perf_counter()
+        self._transport.write(self._load.request)
+
+
+class Load:
+    """``count`` equal requests, and what came of them."""
+
+    def __init__(self, request: bytes, count: int) -> None:
+        self.request = request
+        self.left = count
+        self.seconds: list[float] = []
+        self.patched = 0
+
+    def answered(self, seconds: float, content: bytes) -> None:
+        self.seconds.append(seconds)
+        self.patched += b'"patch"' in content
+
+
+LENGTH = re.compile(rb"(?i)content-length: *([0-9]+)")
+
+
 async def main(url: str, ca: str, namespace: str, image: str, count: int, concurrency: int) -> dict[str, float]:
     parts = urlsplit(url)
     context = ssl.create_default_context(cafile=ca)
@@ -87,38 +150,20 @@ async def main(url: str, ca: str, namespace: str, image: str, count: int, concur
         f"POST {names.POD_WEBHOOK_PATH}?timeout=5s HTTP/1.1\r\nHost: {parts.netloc}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nAccept: application/json\r\n\r\n"
     ).encode()
-    left = count
-    times: list[float] = []
-    patched = 0
+    load = Load(head + body, count)
 
     async def connection() -> None:
-        nonlocal left, patched
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)
-        try:
-            while left > 0:
-                left -= 1
-                begin = time.perf_counter()
-                writer.write(head + body)
-                answer = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    int(line.split(b":")[1])
-                    for line in answer.split(b"\r\n")
-                    if line.lower().startswith(b"content-length:")
-                )
-                content = await reader.readexactly(length)
-                times.append((time.perf_counter() - begin) * 1000)
-                patched += b'"patch"' in content
-        finally:
-            writer.close()
-            await writer.wait_closed()
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(lambda: Connection(load), parts.hostname, parts.port, ssl=context)
+        await protocol.closed
 
     begin = time.perf_counter()
     await asyncio.gather(*(connection() for _ in range(concurrency)))
     seconds = time.perf_counter() - begin
-    times.sort()
+    times = sorted(1000 * each for each in load.seconds)
     return {
         "reviews": len(times),
-        "patched": patched,
+        "patched": load.patched,
         "bytes": len(body),
         "seconds": seconds,
         "per_second": len(times) / seconds,
@@ -130,4 +175,4 @@ async def main(url: str, ca: str, namespace: str, image: str, count: int, concur
 if __name__ == "__main__":
     url, ca, namespace, image, count, concurrency = sys.argv[1:]
     assert Path(ca).exists()
-    print(json.dumps(asyncio.run(main(url, ca, namespace, image, int(count), int(concurrency)))))
+    print(json.dumps(uvloop.run(main(url, ca, namespace, image, int(count), int(concurrency)))))
