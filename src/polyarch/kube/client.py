@@ -2,25 +2,27 @@
 
 Reading, the caller says which type to decode into: a slim Struct with the fields it needs, or ``dict``. Writing, it
 gives a document or a patch that it built; what was read is never sent back. Answers to writes that nobody reads are
-asked for as metadata only. How a request gets there and back is ``transport.py``; what it looks like, ``requests.py``.
+asked for as metadata only. What a request looks like is ``requests.py``, how it gets there and back ``transport.py``,
+and how an answer becomes the type asked for ``answers.py``.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Final, Generic, Self, TypeVar, overload
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
-from polyarch.kube import discovery, requests
+from polyarch.kube import answers, discovery, requests
+from polyarch.kube.answers import Listing
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.config import Configuration
 from polyarch.kube.credentials import Credentials
-from polyarch.kube.errors import Gone, UnreadableAnswer
+from polyarch.kube.errors import UnreadableAnswer
 from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicPatch
 from polyarch.kube.requests import Propagation, Request, Selection
 from polyarch.kube.resources import Resource
 from polyarch.kube.retry import Random
-from polyarch.kube.stream import ListPage, WatchDecoder, WatchStream, decode_list, decoder
+from polyarch.kube.stream import WatchStream
 from polyarch.kube.transport import ClientMetrics, Transport, TransportSettings
 from polyarch.kube.watch import KubernetesObject, Page
 from polyarch.model.meta import PartialObjectMetadata
@@ -42,16 +44,6 @@ T = TypeVar("T")
 O = TypeVar("O", bound=KubernetesObject)  # noqa: E741 - an object, as everywhere in this module
 
 PAGE: Final = 500
-_RESTARTS: Final = 3
-IDLE_MARGIN: Final = 15.0
-"""Seconds above the server's own timeout after which a silent watch is given up."""
-
-
-class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """All objects that a list found, and the resourceVersion at which that was so."""
-
-    items: list[T]
-    resource_version: str
 
 
 class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
@@ -138,8 +130,8 @@ class Client:
         subresource: str = "",
         retry: bool = True,
     ) -> Any:
-        request = requests.get(resource, name, namespace=namespace, subresource=subresource, accept=_accept(type))
-        return await self._typed(request, type, retry)
+        request = requests.get(resource, name, namespace=namespace, subresource=subresource)
+        return await answers.one(self._transport, request, type, retry=retry)
 
     @overload
     async def list(
@@ -184,46 +176,24 @@ class Client:
 
         ``resource_version`` "0" takes what the server has in memory, which may be old; "" is the truth.
         """
-        selection = Selection(namespace, label_selector, field_selector)
-        for restart in range(_RESTARTS + 1):
-            items: list[Any] = []
-            token = version = ""
-            try:
-                while True:
-                    request = requests.list_page(
-                        resource,
-                        selection,
-                        limit=limit,
-                        continue_token=token,
-                        resource_version=resource_version,
-                        accept=_accept_list(type),
-                    )
-                    page: ListPage[Any] = decode_list(
-                        await self._transport.send(request, retry=retry), type, str(resource), strict=True
-                    )
-                    items += page.items or ()
-                    version = version or page.metadata.resource_version
-                    token = page.metadata.continue_
-                    if not token:
-                        return Listing(items, version)
-            except Gone:
-                if restart == _RESTARTS or not token:
-                    raise
-        raise AssertionError("unreachable")
+        return await answers.everything(
+            self._transport,
+            resource,
+            Selection(namespace, label_selector, field_selector),
+            type,
+            limit=limit,
+            resource_version=resource_version,
+            retry=retry,
+        )
 
     async def list_page(
         self, resource: Resource, selection: Selection, *, type: type[O], continue_token: str = "", limit: int = PAGE
     ) -> Page[O]:
         """One page for a cache: objects that do not decode are left out, failures are the caller's to retry."""
-        request = requests.list_page(
-            resource, selection, limit=limit, continue_token=continue_token, accept=_accept_list(type)
-        )
-        body = await self._transport.send(request, retry=False)
-        page = decode_list(body, type, str(resource), strict=False)
-        return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
+        request = requests.list_page(resource, selection, limit=limit, continue_token=continue_token)
+        return await answers.page(self._transport, request, type)
 
-    @asynccontextmanager
-    async def watch(
+    def watch(
         self,
         resource: Resource,
         selection: Selection,
@@ -232,7 +202,7 @@ class Client:
         resource_version: str = "",
         initial_events: bool = False,
         timeout_seconds: int = 300,
-    ) -> AsyncIterator[WatchStream[O]]:
+    ) -> AbstractAsyncContextManager[WatchStream[O]]:
         """One watch, from acceptance to its end; informers keep one going. ``initial_events``: a streaming list."""
         request = requests.watch(
             resource,
@@ -240,10 +210,8 @@ class Client:
             resource_version=resource_version,
             timeout_seconds=timeout_seconds,
             initial_events=initial_events,
-            accept=_accept(type),
         )
-        async with self._transport.stream(request, idle=timeout_seconds + IDLE_MARGIN) as content:
-            yield WatchStream(content, WatchDecoder(type, str(resource)))
+        return answers.events(self._transport, request, type, timeout_seconds=timeout_seconds)
 
     async def log(
         self,
@@ -259,7 +227,7 @@ class Client:
         request = requests.log(
             namespace, pod, container=container, previous=previous, tail_lines=tail_lines, limit_bytes=limit_bytes
         )
-        return (await self._transport.send(request)).decode("utf-8", "replace")
+        return (await self._transport.send(request, accept="*/*")).decode("utf-8", "replace")
 
     async def discover(self, group: str) -> tuple[Resource, ...]:
         """The resources a group serves, of every version, the preferred one first; empty if there is no such group."""
@@ -284,15 +252,9 @@ class Client:
     ) -> T:
         """POST. Not repeated when an answer is lost: the object may have been made, AlreadyExists would tell."""
         request = requests.create(
-            resource,
-            document,
-            namespace=namespace,
-            name=name,
-            subresource=subresource,
-            dry_run=dry_run,
-            accept=_accept(type),
+            resource, document, namespace=namespace, name=name, subresource=subresource, dry_run=dry_run
         )
-        return await self._typed(request, type, retry)
+        return await answers.one(self._transport, request, type, retry=retry)
 
     async def patch(
         self,
@@ -307,16 +269,8 @@ class Client:
         retry: bool = True,
     ) -> T:
         """PATCH, repeated when an answer is lost unless ``retry=False``: patches of ours test, set or remove."""
-        request = requests.patch(
-            resource,
-            name,
-            patch,
-            namespace=namespace,
-            subresource=subresource,
-            dry_run=dry_run,
-            accept=_accept(type),
-        )
-        return await self._typed(request, type, retry)
+        request = requests.patch(resource, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run)
+        return await answers.one(self._transport, request, type, retry=retry)
 
     async def apply(
         self,
@@ -332,15 +286,9 @@ class Client:
     ) -> T:
         """Server-side apply of everything we own; creates the object if it is not there."""
         request = requests.apply(
-            resource,
-            document,
-            namespace=namespace,
-            force=force,
-            subresource=subresource,
-            dry_run=dry_run,
-            accept=_accept(type),
+            resource, document, namespace=namespace, force=force, subresource=subresource, dry_run=dry_run
         )
-        return await self._typed(request, type, retry)
+        return await answers.one(self._transport, request, type, retry=retry)
 
     async def replace(
         self,
@@ -352,8 +300,8 @@ class Client:
         retry: bool = True,
     ) -> T:
         """A PUT under the condition of ``metadata.resourceVersion`` (else Conflict); for Leases only."""
-        request = requests.replace(resource, document, namespace=namespace, accept=_accept(type))
-        return await self._typed(request, type, retry)
+        request = requests.replace(resource, document, namespace=namespace)
+        return await answers.one(self._transport, request, type, retry=retry)
 
     async def scale(self, resource: Resource, name: str, replicas: int, *, namespace: str = "") -> None:
         """Sets ``spec.replicas`` through the scale subresource."""
@@ -408,7 +356,7 @@ class Client:
     ) -> IssuedToken:
         """A new token of a ServiceAccount."""
         request = requests.token(namespace, service_account, audiences=audiences, expiration_seconds=expiration_seconds)
-        return (await self._typed(request, _TokenRequest, True)).status
+        return (await answers.one(self._transport, request, _TokenRequest)).status
 
     async def raw(
         self,
@@ -429,24 +377,6 @@ class Client:
             query=query,
             body=body,
             content_type=content_type,
-            accept=accept,
             idempotent=method != "POST",
         )
-        return await self._transport.send(request)
-
-    async def _typed(self, request: Request, type: type[T], retry: bool) -> T:
-        body = await self._transport.send(request, retry=retry)
-        try:
-            answer: T = decoder(type)(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            what = " ".join(part for part in (request.verb, request.resource, request.name) if part)
-            raise UnreadableAnswer(f"{what}: the answer does not read as {type.__name__}: {error}") from None
-        return answer
-
-
-def _accept(type: type[Any]) -> str:
-    return requests.METADATA_ONLY if type is PartialObjectMetadata else requests.JSON
-
-
-def _accept_list(type: type[Any]) -> str:
-    return requests.METADATA_ONLY_LIST if type is PartialObjectMetadata else requests.JSON
+        return await self._transport.send(request, accept=accept)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.errors import ConfigurationError
+from polyarch.proxies import Proxy
 
 SERVICE_ACCOUNT_DIRECTORY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -94,7 +95,7 @@ class Configuration(msgspec.Struct, frozen=True):
     namespace: str = "default"
     tls: TlsSettings = TlsSettings()
     user: User = User()
-    proxy: str = ""
+    proxy: Proxy | None = None
     compression: bool = True
     origin: str = ""
     """Where it was read, for people: file and context, or "in-cluster"."""

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from polyarch.kube import proxies
 from polyarch.kube.config import Configuration, ExecSettings, Pem, TlsSettings, User
 from polyarch.kube.errors import ConfigurationError
 from polyarch.kube.execplugin import GROUP, VERSIONS
+from polyarch.proxies import InvalidProxy, Proxies, Proxy, parse
 
 T = TypeVar("T")
 
@@ -242,15 +242,19 @@ def _server(cluster: _Found[_Cluster]) -> str:
     return server.rstrip("/")
 
 
-def _proxy(cluster: _Found[_Cluster], server: str, environ: Mapping[str, str]) -> str:
-    given = cluster.value.proxy_url
-    proxy = given or proxies.from_environment(server, environ)
-    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        problem = f"only http and https proxies can be used, found {urlsplit(proxy).scheme or proxy!r}"
-        if given:
-            raise cluster.error("proxy-url", problem, "an HTTP proxy in front of the SOCKS one would do")
-        raise ConfigurationError("environment", "HTTPS_PROXY", problem, "unset it, or name the server in NO_PROXY")
-    return proxy
+def _proxy(cluster: _Found[_Cluster], server: str, environ: Mapping[str, str]) -> Proxy | None:
+    """``proxy-url`` applies whatever ``NO_PROXY`` says, as in kubectl; else the environment decides."""
+    if cluster.value.proxy_url:
+        try:
+            return parse(cluster.value.proxy_url)
+        except InvalidProxy as problem:
+            raise cluster.error("proxy-url", str(problem), "before a SOCKS proxy an HTTP one would do") from None
+    parts = urlsplit(server)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        return Proxies(environ).proxy_for(parts.scheme, parts.hostname or "", port)
+    except InvalidProxy as problem:
+        raise ConfigurationError("environment", "", str(problem), "or name the server in NO_PROXY") from None
 
 
 def _tls(cluster: _Found[_Cluster], user: _Found[_User] | None) -> TlsSettings:

@@ -6,6 +6,7 @@ ours (KR-005).
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -16,9 +17,6 @@ from polyarch.kube.resources import LEASES, PODS, SERVICE_ACCOUNTS, Resource
 
 FIELD_MANAGER: Final = "polyarch"
 JSON: Final = "application/json"
-# The second choice is for aggregated API servers that cannot reduce: a whole object decodes just as well.
-METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-METADATA_ONLY_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 Propagation = Literal["Foreground", "Background", "Orphan"]
 
@@ -26,7 +24,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One HTTP request to the API server. ``verb``, ``resource`` and ``name`` are for people and metrics."""
+    """One HTTP request to the API server. ``verb``, ``resource`` and ``name`` are for people and metrics.
+
+    In which form the answer is wanted is the business of whoever reads it (``answers.py``).
+    """
 
     method: str
     path: str
@@ -36,7 +37,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     query: str = ""
     body: bytes | None = None
     content_type: str = JSON
-    accept: str = JSON
     idempotent: bool = True
 
 
@@ -48,9 +48,9 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
     field_selector: str = ""
 
 
-def get(resource: Resource, name: str, *, namespace: str, subresource: str = "", accept: str = JSON) -> Request:
+def get(resource: Resource, name: str, *, namespace: str, subresource: str = "") -> Request:
     path = resource.path(namespace, name, subresource)
-    return Request("GET", path, "get", _words(resource, subresource), name, accept=accept)
+    return Request("GET", path, "get", _words(resource, subresource), name)
 
 
 def list_page(
@@ -60,7 +60,6 @@ def list_page(
     limit: int,
     continue_token: str = "",
     resource_version: str = "",
-    accept: str = JSON,
 ) -> Request:
     """``resource_version`` belongs to the first page only: with a continue token the server refuses it."""
     query = _query(
@@ -70,7 +69,7 @@ def list_page(
         **{"continue": continue_token},
         resourceVersion="" if continue_token else resource_version,
     )
-    return Request("GET", resource.path(selection.namespace), "list", str(resource), query=query, accept=accept)
+    return Request("GET", resource.path(selection.namespace), "list", str(resource), query=query)
 
 
 def watch(
@@ -80,7 +79,6 @@ def watch(
     resource_version: str,
     timeout_seconds: int,
     initial_events: bool = False,
-    accept: str = JSON,
 ) -> Request:
     """A watch from ``resource_version``, or, with ``initial_events``, a streaming list (KEP-3157)."""
     streaming = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"} if initial_events else {}
@@ -93,7 +91,7 @@ def watch(
         resourceVersion=resource_version,
         **streaming,
     )
-    return Request("GET", resource.path(selection.namespace), "watch", str(resource), query=query, accept=accept)
+    return Request("GET", resource.path(selection.namespace), "watch", str(resource), query=query)
 
 
 def create(
@@ -104,7 +102,6 @@ def create(
     name: str = "",
     subresource: str = "",
     dry_run: bool = False,
-    accept: str = JSON,
 ) -> Request:
     """POST; with ``name`` and ``subresource`` to a subresource. Twice is not once: not idempotent."""
     return Request(
@@ -113,9 +110,8 @@ def create(
         "create",
         _words(resource, subresource),
         name or _name(document),
-        query=_query(fieldManager=FIELD_MANAGER, dryRun=_dry(dry_run)),
+        query=_write_query(dry_run=dry_run),
         body=_document(document),
-        accept=accept,
         idempotent=False,
     )
 
@@ -128,19 +124,17 @@ def patch(
     namespace: str,
     subresource: str = "",
     dry_run: bool = False,
-    accept: str = JSON,
 ) -> Request:
-    force = "true" if isinstance(change, ApplyPatch) and change.force else ""
+    force = isinstance(change, ApplyPatch) and change.force
     return Request(
         "PATCH",
         resource.path(namespace, name, subresource),
         "patch",
         _words(resource, subresource),
         name,
-        query=_query(fieldManager=FIELD_MANAGER, force=force, dryRun=_dry(dry_run)),
+        query=_write_query(force=force, dry_run=dry_run),
         body=change.body(),
         content_type=change.content_type,
-        accept=accept,
     )
 
 
@@ -152,19 +146,18 @@ def apply(
     force: bool = True,
     subresource: str = "",
     dry_run: bool = False,
-    accept: str = JSON,
 ) -> Request:
     """Server-side apply; the name comes from the document, kind and apiVersion are filled in from the resource."""
-    _document(document)
+    _mapping(document)
     name = str((document.get("metadata") or {}).get("name") or "")
     if not name:
         raise ValueError(f"a document applied to {resource} needs metadata.name")
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
     change = ApplyPatch(whole, force)
-    return patch(resource, name, change, namespace=namespace, subresource=subresource, dry_run=dry_run, accept=accept)
+    return patch(resource, name, change, namespace=namespace, subresource=subresource, dry_run=dry_run)
 
 
-def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str, accept: str = JSON) -> Request:
+def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str) -> Request:
     """A conditional PUT, for Leases only: there the whole object is ours and losing a race has to be an error."""
     if resource != LEASES:
         raise ValueError(f"{resource} is never replaced as a whole; patch or apply the fields that are ours")
@@ -177,9 +170,8 @@ def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str, 
         "update",
         str(resource),
         metadata["name"],
-        query=_query(fieldManager=FIELD_MANAGER),
+        query=_write_query(),
         body=_document(document),
-        accept=accept,
     )
 
 
@@ -280,19 +272,17 @@ def log(
         tailLines="" if tail_lines is None else str(tail_lines),
         limitBytes="" if limit_bytes is None else str(limit_bytes),
     )
-    return Request("GET", PODS.path(namespace, pod, "log"), "get", "pods/log", pod, query=query, accept="*/*")
+    return Request("GET", PODS.path(namespace, pod, "log"), "get", "pods/log", pod, query=query)
 
 
 def _query(**parameters: str) -> str:
-    pairs = [(key, value) for key, value in parameters.items() if value]
-    if all(value.isalnum() and value.isascii() for _, value in pairs):
-        # Nothing to quote, as in every PATCH on the path of a pod.
-        return "&".join(f"{key}={value}" for key, value in pairs)
-    return urlencode(pairs)
+    return urlencode([(key, value) for key, value in parameters.items() if value])
 
 
-def _dry(dry_run: bool) -> str:
-    return "All" if dry_run else ""
+@cache
+def _write_query(*, force: bool = False, dry_run: bool = False) -> str:
+    """One of four, so that the path of a pod builds none."""
+    return _query(fieldManager=FIELD_MANAGER, force="true" if force else "", dryRun="All" if dry_run else "")
 
 
 def _words(resource: Resource, subresource: str) -> str:
@@ -306,7 +296,11 @@ def _name(document: Mapping[str, Any]) -> str:
 
 
 def _document(document: Mapping[str, Any]) -> bytes:
-    """Encodes what we built. A Struct is what we read, perhaps with fields left out: never sent back (KR-004)."""
+    return _encode(_mapping(document))
+
+
+def _mapping(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What we built. A Struct is what we read, perhaps with fields left out: never sent back (KR-004)."""
     if not isinstance(document, Mapping):
         raise TypeError(f"only documents built as mappings are sent; {type(document).__name__} is a type for reading")
-    return _encode(document)
+    return document

@@ -1,8 +1,9 @@
 """One HTTP session to one API server: credentials, deadlines, retries and typed errors around every request.
 
 The client says what (``requests.py``), this module gets it there. It is the only place of ``kube`` that knows aiohttp's
-client. Ordinary requests share a bounded number of places so that a burst does not open a thousand connections; watches
-do not take one.
+client. Ordinary requests share a bounded number of places so that a burst does not open a thousand connections. Watches
+do not take one, and neither do Leases: an API server that is overloaded answers them before all else, so leadership
+must not wait here behind the requests that wait there.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -24,7 +25,8 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.config import Configuration
 from polyarch.kube.credentials import Credential, Credentials, credentials_of
 from polyarch.kube.errors import ConnectionFailed, KubernetesError, error_for
-from polyarch.kube.requests import Request
+from polyarch.kube.requests import JSON, Request
+from polyarch.kube.resources import LEASES
 from polyarch.kube.retry import Random, Retries, delay
 from polyarch.kube.tls import TlsContexts
 
@@ -33,6 +35,7 @@ log = structlog.get_logger(__name__)
 # Raised where the far end is gone without a word: the kernel asks after 30 s of silence and gives up after 30 more.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _WARNINGS_REMEMBERED: Final = 256
+_UNQUEUED: Final = str(LEASES)
 
 
 class ClientMetrics(Protocol):
@@ -76,6 +79,8 @@ class Transport:
         self._credentials = credentials or credentials_of(configuration.user, clock)
         self._chance: Callable[[], float] = chance or random.SystemRandom().random
         self._tls = TlsContexts(configuration.tls, clock) if configuration.server.startswith("https:") else None
+        server = URL(configuration.server, encoded=True)
+        self._scheme, self._authority, self._below = server.scheme, server.raw_authority, server.raw_path.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(self._settings.in_flight)
@@ -101,14 +106,14 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def send(self, request: Request, *, retry: bool = True) -> bytes:
+    async def send(self, request: Request, *, accept: str = JSON, retry: bool = True) -> bytes:
         """The body of a successful answer; raises ApiError, ConnectionFailed or ConfigurationError."""
         started = self._clock.monotonic()
         attempt = 0
         while True:
             try:
-                async with self._places:
-                    return await self._attempt(request)
+                async with nullcontext() if request.resource == _UNQUEUED else self._places:
+                    return await self._attempt(request, accept)
             except KubernetesError as error:
                 wait = delay(
                     error,
@@ -125,34 +130,39 @@ class Transport:
             await self._clock.sleep(wait)
 
     @asynccontextmanager
-    async def stream(self, request: Request, *, idle: float) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(self, request: Request, *, accept: str, idle: float) -> AsyncIterator[aiohttp.StreamReader]:
         """An open answer, to be read until it ends; ``idle`` seconds without a byte end it with ConnectionFailed."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout, sock_read=idle)
         with self._failures(request):
-            response = await self._answer(request, timeout)
+            response = await self._answer(request, accept, timeout)
             try:
                 _keep_alive(response)
                 yield response.content
             finally:
                 response.release()
 
-    async def _attempt(self, request: Request) -> bytes:
+    async def _attempt(self, request: Request, accept: str) -> bytes:
         with self._failures(request):
-            response = await self._answer(request, self._timeout)
-            try:
-                async with asyncio.timeout(self._settings.timeout):
-                    return await response.read()
-            finally:
-                # Given back if read to its end, closed otherwise.
-                response.release()
+            return await self._body(await self._answer(request, accept, self._timeout))
 
-    async def _answer(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """All of it. Mostly it came along with the headers, so that nothing can take time."""
+        try:
+            if response.content.is_eof():
+                return await response.read()
+            async with asyncio.timeout(self._settings.timeout):
+                return await response.read()
+        finally:
+            # Given back if read to its end, closed otherwise.
+            response.release()
+
+    async def _answer(self, request: Request, accept: str, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """A 2xx answer; a 401 is met once with fresh credentials, every other status is raised.
 
         Getting credentials has its own time limits: a person may be logging in.
         """
         credential = await self._credentials.current()
-        response = await self._exchange(request, credential, timeout)
+        response = await self._exchange(request, accept, credential, timeout)
         if response.status == 401:
             if self._tls is not None:
                 self._tls.expire()
@@ -163,18 +173,13 @@ class Transport:
                 raise
             if again:
                 response.release()
-                response = await self._exchange(request, await self._credentials.current(), timeout)
+                response = await self._exchange(request, accept, await self._credentials.current(), timeout)
         if 200 <= response.status < 300:
             self._warn(response)
             return response
-        try:
-            async with asyncio.timeout(self._settings.timeout):
-                body = await response.read()
-        finally:
-            response.release()
         raise error_for(
             response.status,
-            body,
+            await self._body(response),
             retry_after=_retry_after(response.headers.get("Retry-After", "")),
             verb=request.verb,
             resource=request.resource,
@@ -182,14 +187,27 @@ class Transport:
         )
 
     async def _exchange(
-        self, request: Request, credential: Credential, timeout: aiohttp.ClientTimeout
+        self, request: Request, accept: str, credential: Credential, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it as an async context manager")
-        target = self._configuration.server + request.path
-        headers = [("Accept", request.accept), *credential.headers]
+        # From its parts: to take apart what was put together costs three times as much.
+        url = URL.build(
+            scheme=self._scheme,
+            authority=self._authority,
+            path=self._below + request.path,
+            query_string=request.query,
+            encoded=True,
+        )
+        headers = [("Accept", accept), *credential.headers]
         if request.body is not None:
             headers.append(("Content-Type", request.content_type))
+        proxy, proxy_headers = self._configuration.proxy, None
+        if proxy is not None and proxy.authorization is not None:
+            if self._tls is None:
+                headers.append(("Proxy-Authorization", proxy.authorization))
+            else:
+                proxy_headers = {"Proxy-Authorization": proxy.authorization}
         context: ssl.SSLContext | bool = True
         if self._tls is not None:
             context = self._tls.current(credential.certificate)
@@ -197,13 +215,14 @@ class Transport:
             async with asyncio.timeout(self._settings.timeout):
                 response = await self._session.request(
                     request.method,
-                    URL(f"{target}?{request.query}" if request.query else target, encoded=True),
+                    url,
                     data=request.body,
                     headers=headers,
                     timeout=timeout,
                     ssl=context,
                     server_hostname=self._configuration.tls.server_name or None,
-                    proxy=self._configuration.proxy or None,
+                    proxy=proxy.url if proxy is not None else None,
+                    proxy_headers=proxy_headers,
                     allow_redirects=False,
                 )
         except BaseException:

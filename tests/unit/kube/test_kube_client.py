@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from scripted_api import document, drop, listing, pod, serving, status, stream
 
-from polyarch import __version__
+from polyarch import __version__, proxies
 from polyarch.kube import errors
 from polyarch.kube.client import Client, JsonPatch, MergePatch, TransportSettings
 from polyarch.kube.clock import ManualClock
@@ -315,6 +315,19 @@ async def test_kr_002_requests_share_a_bounded_number_of_connections(api, clock)
     assert len(api.connections) <= 3
 
 
+async def test_kr_030_a_lease_does_not_wait_behind_requests_that_hang(api, clock):
+    """KR-030: an overloaded API server answers Leases first; leadership must not be lost in our own queue."""
+    api.script(stream(then="hold"), document({"metadata": {"name": "lease"}}))
+    async with Client(api.configuration(), clock=clock, settings=TransportSettings(in_flight=1)) as client:
+        hanging = asyncio.create_task(client.get(PODS, "web", namespace="demo"))
+        while not api.requests:
+            await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            assert (await client.get(LEASES, "lease", namespace="demo"))["metadata"]["name"] == "lease"
+        assert not hanging.done()
+        hanging.cancel()
+
+
 async def test_requests_are_counted_by_verb_resource_and_code(api, clock):
     metrics = Counter()
     api.script(status(503), drop(), document(pod("web", 1)), status(404))
@@ -391,13 +404,16 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 async def test_kr_001_a_proxy_is_used_and_named_when_it_does_not_work(api, clock, unused_tcp_port):
     """KR-001"""
     api.otherwise = document(pod("web", 1))
-    async with Client(Configuration(server="http://api.invalid:80", proxy=api.url), clock=clock) as client:
+    through = proxies.parse(api.url.replace("//", "//me:secret@"))
+    async with Client(Configuration(server="http://api.invalid:80", proxy=through), clock=clock) as client:
         await client.get(PODS, "web", namespace="demo")
     assert api.last.headers["Host"] == "api.invalid"
-    dead = f"http://127.0.0.1:{unused_tcp_port}"
+    assert api.last.headers["Proxy-Authorization"] == "Basic bWU6c2VjcmV0"
+    dead = proxies.parse(f"http://me:secret@127.0.0.1:{unused_tcp_port}")
     async with Client(Configuration(server="http://api.invalid:80", proxy=dead), clock=clock) as client:
-        with pytest.raises(errors.ConnectionFailed, match="the proxy does not connect us"):
+        with pytest.raises(errors.ConnectionFailed, match="the proxy does not connect us") as caught:
             await client.get(PODS, "web", namespace="demo")
+    assert "secret" not in str(caught.value)
 
 
 async def test_kr_001_a_login_may_take_longer_than_a_request(api):

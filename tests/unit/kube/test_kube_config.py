@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.kube import config, proxies
+from polyarch.kube import config
 from polyarch.kube.config import ConfigurationError, User, load
+from polyarch.proxies import Proxy
 
 
 def write(path: Path, text: str) -> Path:
@@ -186,7 +187,7 @@ def test_kr_001_a_credential_plugin_with_cluster_information(tmp_path):
         "proxy-url": "http://proxy:3128",
         "config": {"audience": "x"},
     }
-    assert found.proxy == "http://proxy:3128"
+    assert found.proxy == Proxy("http://proxy:3128")
 
 
 def test_kr_001_a_bare_command_is_looked_up_on_path(tmp_path):
@@ -242,7 +243,7 @@ def broken(**parts: str) -> str:
         (
             broken(clusters="[{name: c, cluster: {server: 'https://c', proxy-url: 'socks5://p:1'}}]"),
             "clusters[name=c].cluster.proxy-url",
-            "only http and https",
+            "names a proxy of the kind 'socks5'",
         ),
         (broken(users="[{name: u, user: {client-key: k}}]"), "users[name=u].user.client-certificate", "needs both"),
         (
@@ -335,30 +336,45 @@ def test_kr_001_in_cluster_says_what_is_missing(service_account):
         config.in_cluster({"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, service_account)
 
 
+def served_by(tmp_path: Path, cluster: str, environ: dict[str, str]):
+    text = f"""
+    current-context: c
+    contexts: [{{name: c, context: {{cluster: c}}}}]
+    clusters: [{{name: c, cluster: {{{cluster}}}}}]
+    """
+    return load(str(write(tmp_path / "config", text)), environ=environ)
+
+
 @pytest.mark.parametrize(
-    ("server", "environ", "proxy"),
+    ("cluster", "no_proxy", "proxy"),
     [
-        ("https://api:6443", {}, ""),
-        ("https://api:6443", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
-        ("https://api:6443", {"https_proxy": "p:1"}, "http://p:1"),
-        ("https://api:6443", {"HTTP_PROXY": "http://p:1"}, ""),
-        ("http://api:6443", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
-        ("https://localhost:6443", {"HTTPS_PROXY": "http://p:1"}, ""),
-        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p:1"}, ""),
-        ("https://10.1.2.3:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, ""),
-        ("https://11.1.2.3:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8, bad/x"}, "http://p:1"),
-        ("https://api.corp.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "corp.example"}, ""),
-        ("https://corp.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".corp.example"}, "http://p:1"),
-        ("https://api.corp.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*.corp.example"}, ""),
-        ("https://notcorp.example:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "corp.example"}, "http://p:1"),
-        ("https://api:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "api:443"}, "http://p:1"),
-        ("https://api:6443", {"HTTPS_PROXY": "http://p:1", "no_proxy": "api:6443"}, ""),
-        ("https://api:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, ""),
+        pytest.param("server: 'https://api:6443'", "", Proxy("http://p:1"), id="the environment's"),
+        pytest.param("server: 'https://api:6443'", "api:6443", None, id="but not for what NO_PROXY names"),
+        pytest.param("server: 'https://api'", "api:443", None, id="with the scheme's own port"),
+        pytest.param("server: 'http://api'", "", None, id="of another scheme"),
+        pytest.param(
+            "server: 'https://api', proxy-url: 'http://me:secret@own:2'",
+            "*",
+            Proxy("http://own:2", "Basic bWU6c2VjcmV0"),
+            id="the kubeconfig's whatever the environment says",
+        ),
     ],
 )
-def test_kr_001_the_environments_proxy_as_kubectl_understands_it(server, environ, proxy):
-    """KR-001"""
-    assert proxies.from_environment(server, environ) == proxy
+def test_kr_001_the_proxy_before_the_api_server(tmp_path, cluster, no_proxy, proxy):
+    """KR-001: as kubectl; the rules of the environment are those of ``test_proxies.py``."""
+    found = served_by(tmp_path, cluster, {"HTTPS_PROXY": "http://p:1", "NO_PROXY": no_proxy})
+    assert found.proxy == proxy
+    assert "secret" not in repr(found)
+    assert "bWU6" not in repr(found)
+
+
+def test_kr_001_a_proxy_that_cannot_be_used_names_its_variable_where_it_is_needed(tmp_path):
+    """KR-001: and its password nowhere."""
+    environ = {"HTTPS_PROXY": "socks5://me:secret@p:1"}
+    with pytest.raises(ConfigurationError, match="environment: HTTPS_PROXY names a proxy of the kind") as caught:
+        served_by(tmp_path, "server: 'https://api:6443'", environ)
+    assert "secret" not in str(caught.value)
+    assert served_by(tmp_path, "server: 'https://127.0.0.1:6443'", environ).proxy is None
 
 
 def test_a_user_shows_what_kind_it_is_but_no_secret():

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from scripted_api import bookmark, document, drop, event, listing, pod, serving, status, stream
 
-from polyarch.kube import client as client_module
-from polyarch.kube import errors
+from polyarch.kube import answers, errors
 from polyarch.kube.client import Client
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.informer import Informer, Informers
@@ -232,7 +231,7 @@ async def test_kr_012_a_watch_that_falls_silent_is_given_up_just_above_its_timeo
     """KR-012: a half-open connection would otherwise hide every change for ever."""
     api.script(stream(bookmark(1), then="hold"))
     batches = []
-    monkeypatch.setattr(client_module, "IDLE_MARGIN", client_module.IDLE_MARGIN - 14.9)
+    monkeypatch.setattr(answers, "IDLE_MARGIN", answers.IDLE_MARGIN - 14.9)
 
     async def read():
         async with client.watch(PODS, Selection(), type=Pod, resource_version="1", timeout_seconds=0) as events:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from polyarch.kube import requests
+from polyarch.kube.answers import METADATA_ONLY
 from polyarch.kube.jsonpatch import add
 from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch
-from polyarch.kube.requests import METADATA_ONLY, Selection
+from polyarch.kube.requests import Selection
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
