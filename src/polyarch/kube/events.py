@@ -22,6 +22,7 @@ from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotF
 from polyarch.kube.lease import micro_time
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
+from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import EVENTS, Resource
 
 log = structlog.get_logger(__name__)
@@ -32,6 +33,8 @@ SERIES_WINDOW: Final = 360.0
 SERIES_INTERVAL: Final = 60.0
 REMEMBERED: Final = 4096
 TRIES: Final = 5
+BACKOFF: Final = 1.0
+"""Seconds; doubled four times it outlasts the restart of an API server, 15 s at the least."""
 NOTE_BYTES: Final = 1024
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -115,8 +118,9 @@ class Recorder:
         self._dropped = (metrics or Metrics()).counter(
             "polyarch_events_dropped_total", "Events that could not be posted"
         )
+        queue: WorkQueue[_Occurrence] = WorkQueue("events", self._clock, backoff=BACKOFF, metrics=metrics)
         self._poster: Controller[_Occurrence] = Controller(
-            "events", self._post, workers=workers, timeout=30.0, clock=self._clock, metrics=metrics
+            "events", self._post, queue=queue, workers=workers, timeout=30.0, clock=self._clock, metrics=metrics
         )
         self.dropped = 0
 
@@ -159,7 +163,8 @@ class Recorder:
         """Posts what is noted, counts of series included, for at most ``seconds``; then ``run`` returns."""
         for occurrence in self._waiting:
             self._poster.queue.add(occurrence)
-        if not await self._poster.stop(seconds):
+        await self._poster.stop(seconds)
+        if self._waiting:
             self._drop(
                 "events at the end of the process", "the API server did not take them in time", len(self._waiting)
             )

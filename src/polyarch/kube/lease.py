@@ -129,6 +129,8 @@ class LeaderElection:
         self._name = name
         self._duration = duration
         self._renew_deadline = renew_deadline
+        # As in client-go: one request that hangs on a dead connection leaves time for another on a new one.
+        self._attempt_deadline = renew_deadline / 2
         self._retry_period = retry_period
         self._clock = clock or SystemClock()
         self._random = random
@@ -183,7 +185,7 @@ class LeaderElection:
     async def _acquire(self) -> None:
         while True:
             try:
-                async with deadline(self._clock, self._renew_deadline):
+                async with deadline(self._clock, self._attempt_deadline):
                     if await self._try():
                         return
             except (KubernetesError, TimeoutError) as error:
@@ -199,7 +201,7 @@ class LeaderElection:
                 log.error("lease lost: it could not be renewed in time", lease=self._name)
                 return
             try:
-                async with deadline(self._clock, left):
+                async with deadline(self._clock, min(left, self._attempt_deadline)):
                     if not await self._try() and self._holder not in ("", self.identity):
                         log.error("lease lost: somebody else has it", lease=self._name, holder=self._holder)
                         return
@@ -284,12 +286,14 @@ class LeaderElection:
             ) from None
 
     async def _release(self) -> None:
-        if self._document is None:
-            return
         document, self._document = self._document, None
         released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time(self._clock.now())}
         try:
             async with deadline(self._clock, RELEASE_SECONDS):
+                if document is None:  # a renewal was cut off, and nobody knows whether it was carried out
+                    document = await self._client.get(LEASES, self._name, namespace=self._namespace, retry=False)
+                    if (document.get("spec") or {}).get("holderIdentity") != self.identity:
+                        return
                 await self._client.replace(
                     LEASES, self._with_spec(document, released), namespace=self._namespace, retry=False
                 )

@@ -53,11 +53,14 @@ class WorkQueue(Generic[K]):
         clock: Clock,
         *,
         random: Callable[[], float] = _random.random,
+        backoff: float = BACKOFF_FIRST,
         metrics: Metrics | None = None,
     ) -> None:
+        """``backoff``: the seconds from which the delays of a key's failures are doubled."""
         self.name = name
         self._clock = clock
         self._random = random
+        self._backoff = backoff
         self._ready: dict[Priority, OrderedDict[K, float]] = {priority: OrderedDict() for priority in Priority}
         self._processing: dict[K, float] = {}
         self._again: dict[K, tuple[Priority, float]] = {}
@@ -132,11 +135,11 @@ class WorkQueue(Generic[K]):
     def retry(self, key: K, *, at_least: float = 0.0) -> float:
         """Puts the key back with its backoff (5 ms doubling to 5 min, the upper half of each step at random).
 
-        Returns the delay in seconds. ``at_least`` is what a server asked for (``Retry-After``).
+        Returns the delay in seconds. ``at_least`` is what a server asked for (``Retry-After``), up to those 5 min.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        step = min(BACKOFF_LAST, BACKOFF_FIRST * 2.0 ** min(failures, 32))
-        delay = max(step / 2 * (1 + self._random()), at_least)
+        step = min(BACKOFF_LAST, self._backoff * 2.0 ** min(failures, 32))
+        delay = max(step / 2 * (1 + self._random()), min(at_least, BACKOFF_LAST))
         if self._metrics:
             self._metrics.retries.inc()
         self.add_after(key, delay)

@@ -9,9 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
 from polyarch.kube.clock import Clock
 from polyarch.kube.config import TlsSettings
 from polyarch.kube.errors import ConfigurationError
+
+log = structlog.get_logger(__name__)
 
 RECHECK: Final = 60.0
 """Seconds between two looks at certificate files."""
@@ -34,7 +38,10 @@ class _Material(NamedTuple):
 
 
 class TlsContexts:
-    """Gives the current context; files are read again every minute, plugin certificates taken as they come."""
+    """Gives the current context; files are read again every minute, plugin certificates taken as they come.
+
+    Files that cannot be used leave the context as it is; only without one, or for a plugin, that is an error.
+    """
 
     def __init__(self, settings: TlsSettings, clock: Clock) -> None:
         self._settings = settings
@@ -49,9 +56,17 @@ class TlsContexts:
         now = self._clock.monotonic()
         if self._context is not None and now < self._due and plugin is self._plugin:
             return self._context
-        material = self._read(plugin)
-        if self._context is None or material != self._material:
-            self._context = _context(material, self._settings)
+        try:
+            material = self._read(plugin)
+            if self._context is None or material != self._material:
+                self._context = _context(material, self._settings)
+        except ConfigurationError as error:
+            if self._context is None or plugin is not self._plugin:
+                raise
+            # Files are written one after the other; what worked a minute ago is better than no request at all.
+            log.warning("certificates unusable, using the last ones", problem=str(error))
+            self._due = now + RECHECK
+            return self._context
         self._material, self._plugin, self._due = material, plugin, now + RECHECK
         return self._context
 

@@ -24,6 +24,8 @@ from polyarch.model.meta import Key, ObjectMeta
 BACKOFF_BASE: Final = 0.5
 BACKOFF_CAP: Final = 10.0
 """Who waits for a pod to be placed waits at most so long after the server is back."""
+RETRY_AFTER_CAP: Final = 60.0
+"""Something before an API server may ask for hours; a cache is not blind for so long at anybody's word."""
 QUIET: Final = 30.0
 """A stream that held for so many seconds was a good one: failures are counted from nought again (KR-012)."""
 REFUSALS_UNTIL_PROBLEM: Final = 2
@@ -197,11 +199,12 @@ def request_for(state: State) -> Ask:
 
 
 def delay_before(state: State, random: Random) -> float:
-    """Seconds to wait before asking: none at first, then exponential with full jitter, never before Retry-After."""
+    """Seconds to wait before asking: none at first, then exponential with full jitter, after what the server asked."""
     health = state.health
     if not health.failures:
         return 0.0
-    return (health.retry_after or 0.0) + backoff(health.failures - 1, base=BACKOFF_BASE, cap=BACKOFF_CAP, random=random)
+    asked = min(health.retry_after or 0.0, RETRY_AFTER_CAP)
+    return asked + backoff(health.failures - 1, base=BACKOFF_BASE, cap=BACKOFF_CAP, random=random)
 
 
 def refused(state: State) -> bool:

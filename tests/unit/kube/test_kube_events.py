@@ -156,7 +156,21 @@ async def test_kr_031_a_failure_that_may_pass_is_tried_again(api, clock, recorde
 
     api.hook = fail
     report(recorder)
-    await clock.run(5)
+    await clock.run(10)
+    assert len(events(api)) == 1
+    assert recorder.dropped == 0
+
+
+async def test_kr_031_the_restart_of_an_api_server_costs_no_event(api, clock, recorder):
+    back = clock.monotonic() + 14
+
+    async def away(verb, resource, name):
+        if clock.monotonic() < back:
+            raise ConnectionFailed("refused", sent=False)
+
+    api.hook = away
+    report(recorder)
+    await clock.run(35)
     assert len(events(api)) == 1
     assert recorder.dropped == 0
 
@@ -260,6 +274,21 @@ async def test_the_end_does_not_wait_for_an_api_server_that_is_away(api, clock):
     assert recorder.dropped == 1
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_kr_031_what_an_api_server_that_is_away_does_not_take_at_the_end_is_counted(api, clock):
+    recorder = Recorder(api, controller="polyarch.dev/x", instance="i", clock=clock)
+
+    async def away(verb, resource, name):
+        raise ConnectionFailed("refused", sent=False)
+
+    api.hook = away
+    task = asyncio.create_task(recorder.run())
+    report(recorder)
+    await clock.run(0)
+    await recorder.close(3)
+    await task
+    assert recorder.dropped == 1
 
 
 async def test_kr_031_events_are_such_that_the_api_server_takes_them(api, clock, recorder):

@@ -193,6 +193,55 @@ async def test_kr_030_errors_of_the_server_are_survived_until_the_renew_deadline
         assert replica.led == [[0]]
 
 
+async def test_kr_030_one_request_that_hangs_does_not_cost_the_lease(api, clock):
+    """As a connection through a load balancer whose other end is gone: the next one is through another."""
+    replica = Replica(api, clock, "a")
+    async with running(replica):
+        await clock.run(10)
+
+        async def hang_once(verb, resource, name):
+            api.hook = None
+            await clock.sleep(3600)
+
+        api.hook = hang_once
+        await clock.run(60)
+        assert replica.led == [[0]]
+
+
+async def test_kr_030_an_end_in_the_midst_of_a_renewal_gives_the_lease_back(api, clock):
+    """The answer is never seen, so the record is read again: the next leader need not wait until it runs out."""
+    replica = Replica(api, clock, "a")
+    async with running(replica) as tasks:
+        await clock.run(10)
+
+        async def hang_once(verb, resource, name):
+            api.hook = None
+            await clock.sleep(3600)
+
+        api.hook = hang_once
+        await clock.run(2)
+        tasks[0].cancel()
+        await clock.run(1)
+        assert spec(api)["holderIdentity"] == ""
+
+
+async def test_kr_030_an_end_in_the_midst_of_a_renewal_gives_back_only_what_is_ours(api, clock):
+    replica = Replica(api, clock, "a")
+    async with running(replica) as tasks:
+        await clock.run(10)
+
+        async def hang_once(verb, resource, name):
+            api.hook = None
+            api.put(LEASES, held_by("thief"))
+            await clock.sleep(3600)
+
+        api.hook = hang_once
+        await clock.run(2)
+        tasks[0].cancel()
+        await clock.run(1)
+        assert spec(api)["holderIdentity"] == "thief"
+
+
 async def test_kr_030_a_lost_lease_is_sought_again(api, clock):
     replica = Replica(api, clock, "a")
     async with running(replica):

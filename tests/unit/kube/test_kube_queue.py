@@ -109,6 +109,11 @@ async def test_kr_020_failures_back_off_from_5_ms_to_5_min_and_success_forgets_t
     assert high.failures("a") == 1
 
 
+async def test_kr_020_a_retry_never_waits_longer_than_the_longest_backoff(queue, clock):
+    """KR-020: whatever something before the server says."""
+    assert queue.retry("a", at_least=86_400) == 300
+
+
 async def test_kr_020_a_retry_waits_at_least_as_long_as_the_server_asked(queue, clock):
     assert queue.retry("a", at_least=7) == 7
     clock.advance(6.9)

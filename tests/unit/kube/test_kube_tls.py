@@ -206,6 +206,30 @@ def test_kr_001_an_encrypted_key_is_refused_without_asking_on_the_terminal(autho
         TlsContexts(settings, ManualClock()).current()
 
 
+def test_kr_001_certificate_files_that_are_being_written_do_not_stop_the_requests(authority, tmp_path, capsys):
+    """KR-001: certificate and key are two files; between the two writes, or without them, the last ones serve."""
+    write(tmp_path, authority.issue_cert(common_name="first"))
+    settings = TlsSettings(
+        ca=trusting(authority),
+        certificate=pem(file=tmp_path / "client.crt"),
+        key=pem(file=tmp_path / "client.key"),
+    )
+    clock = ManualClock()
+    contexts = TlsContexts(settings, clock)
+    first = contexts.current()
+    successor = authority.issue_cert(common_name="second")
+    (tmp_path / "client.crt").write_bytes(successor.cert_chain_pems[0].bytes())
+    clock.advance(60)
+    assert contexts.current() is first
+    assert "do not belong together" in capsys.readouterr().out
+    (tmp_path / "client.key").unlink()
+    clock.advance(60)
+    assert contexts.current() is first
+    write(tmp_path, successor)
+    clock.advance(60)
+    assert contexts.current() is not first
+
+
 def test_kr_001_nothing_changed_means_the_same_context_and_so_the_same_connections(authority):
     """KR-001"""
     clock = ManualClock()

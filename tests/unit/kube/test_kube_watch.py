@@ -194,6 +194,12 @@ def test_kr_012_retry_after_is_honoured():
     assert delay_before(state, lambda: 0.0) == 0
 
 
+def test_kr_012_retry_after_does_not_blind_for_long():
+    """KR-012: a maintenance page of something before the API server says an hour; nobody would see a pod so long."""
+    state, _ = history(WATCHING, Failed(errors.Unavailable(503, retry_after=3600)))
+    assert delay_before(state, lambda: 1.0) <= 60.5
+
+
 def test_kr_012_repeated_refusals_are_a_problem_until_the_server_accepts():
     """KR-012: one 403 may be a role that is only just being bound."""
     state, _ = history(Empty(), Failed(FORBIDDEN))
