@@ -14,9 +14,9 @@ from cyclopts import App, Parameter
 
 from polyarch.cli import inspect_output
 from polyarch.cli.errors import UsageError
+from polyarch.cli.http_client import load_http_client
 from polyarch.cli.image_lists import Given, given_images
 from polyarch.cli.inspect_output import Answered, Planned
-from polyarch.cli.platforms_file import load_platforms_file
 from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions, cache_directory, flag, several
 from polyarch.cli.render import print_document, print_table, progress, remarks
 from polyarch.oci import mirrors
@@ -97,7 +97,11 @@ def inspect_images(
         raise UsageError("--no-cache and --cache-dir exclude each other: leave one of them out")
     if deep is not None and offline:
         raise UsageError("--deep looks into images, which --offline keeps it from: leave one of them out")
-    answers = load_platforms_file(platforms_file) if platforms_file is not None else None
+    answers = None
+    if platforms_file is not None:
+        from polyarch.cli.platforms_file import load_platforms_file  # it loads YAML
+
+        answers = load_platforms_file(platforms_file)
     configuration = access.configuration()
     given = given_images(images, file, search=configuration if short_names == "search" else None)
     credentials = access.credentials()
@@ -120,6 +124,7 @@ def inspect_images(
         offline=offline,
         signatures=signatures,
     )
+    load_http_client()
     answered, limits = asyncio.run(_ask(given, wiring, credentials, fresh=fresh, deep=deep))
     _print(answered, required, limits, output)
     if rate_limit:

@@ -13,6 +13,7 @@ import enum
 import ipaddress
 import socket
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -217,6 +218,7 @@ def embedded(address: IPAddress) -> tuple[IPAddress, ...]:
     return ()
 
 
+@lru_cache(maxsize=1024)  # of a registry's few addresses each is judged four times a request
 def _classify_one(address: IPAddress) -> AddressClass:
     for address_class, networks in _TABLE:
         if any(address in network for network in networks):

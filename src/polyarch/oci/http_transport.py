@@ -84,10 +84,9 @@ class AiohttpTransport:
             raise TransportError("refused-address", phase="connect", host=name, detail=f"it {refusal.message}")
         context: ssl.SSLContext | bool = True
         if origin.scheme == "https":
-            try:
-                context = await self.trust.context(name, verified=verified, tls=tls)
-            except InvalidSetting as error:
-                raise TransportError("tls", phase="connect", host=name, detail=str(error)) from None
+            context = await self._context(name, verified=verified, tls=tls)
+        elif proxy is not None and proxy.url.startswith("https:"):
+            context = await self._context(proxy.url.removeprefix("https://"))
         sent = {**DEFAULT_HEADERS, **{key.lower(): value for key, value in (headers or {}).items()}}
         answer = await self._send(attempt, method, url, sent, body, context, proxy)
         try:
@@ -104,6 +103,12 @@ class AiohttpTransport:
         if session is not None:
             await session.close()
 
+    async def _context(self, host: str, *, verified: bool = True, tls: Tls = NO_TLS) -> ssl.SSLContext:
+        try:
+            return await self.trust.context(host, verified=verified, tls=tls)
+        except InvalidSetting as error:
+            raise TransportError("tls", phase="connect", host=host, detail=str(error)) from None
+
     async def _send(
         self,
         attempt: Attempt,
@@ -114,9 +119,10 @@ class AiohttpTransport:
         context: ssl.SSLContext | bool,
         proxy: Proxy | None,
     ) -> aiohttp.ClientResponse:
+        secure = url[:6].lower() == "https:"
         proxy_headers: dict[str, str] | None = None
         if proxy is not None and proxy.authorization is not None:
-            if context is True:
+            if not secure:
                 headers = {**headers, "proxy-authorization": proxy.authorization}
             else:
                 proxy_headers = {"Proxy-Authorization": proxy.authorization}
@@ -138,7 +144,7 @@ class AiohttpTransport:
                     proxy_headers=proxy_headers,
                 )
         except (aiohttp.ClientError, _Broken, OSError, ValueError) as error:
-            failure = _explain(error, attempt, proxy, secure=context is not True)
+            failure = _explain(error, attempt, proxy, secure=secure)
         finally:
             current.reset(token)
         raise failure  # not in the handler above: no exception with headers in it becomes its context

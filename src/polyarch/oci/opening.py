@@ -17,7 +17,6 @@ from polyarch.oci.answers import AnswerFile
 from polyarch.oci.cache import Backing, Cache
 from polyarch.oci.credentials import CredentialStore, NoCredentials
 from polyarch.oci.diskcache import DiskCache
-from polyarch.oci.http_transport import AiohttpTransport
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import Configuration
@@ -60,6 +59,8 @@ async def open_inspector(
     ``notice`` is told what a user should know: waits, warnings of registries, a damaged cache. Raises
     ``InvalidSetting`` if a certificate file or a proxy of the environment cannot be used.
     """
+    from polyarch.oci.http_transport import AiohttpTransport  # half of a start, and of no use before the first request
+
     wiring = wiring or Wiring()
     clock = clock or SystemClock()
     metrics = metrics or NoMetrics()

@@ -841,6 +841,20 @@ async def test_a_plain_request_goes_through_the_proxy_with_its_password() -> Non
     assert any(line.startswith("proxy-authorization: Basic ") for line in lines)
 
 
+async def test_a_proxy_over_tls_is_trusted_as_any_host_is(authority: trustme.CA) -> None:
+    """RG-100: by ``--ca`` too, and not by the HTTP library's own certificates."""
+    async with serving(echo, tls=server_tls(authority)) as port:
+        proxies = Proxies({"HTTP_PROXY": f"https://u:{MARKER}@127.0.0.1:{port}"})
+        async with transport(trust=trusting(authority), proxies=proxies, resolver=Names()) as made:
+            async with made.request("GET", "http://r.example/v2/", verified=False) as response:
+                body = (await response.read(10_000)).decode()
+        async with transport(trust=trusting(trustme.CA()), proxies=proxies, resolver=Names()) as made:
+            error = await fails(made, "http://r.example/v2/", verified=False)
+    assert "proxy-authorization: Basic " in body
+    assert "not trusted" in str(error)
+    assert MARKER not in "".join(traceback.format_exception(error))
+
+
 @asynccontextmanager
 async def tunnel(target: int, seen: list[str]) -> AsyncIterator[int]:
     """A proxy that knows CONNECT and leads every host to one port."""
