@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TextIO
 
 import msgspec
-import yaml
 
 if TYPE_CHECKING:  # a report in JSON or SARIF needs nothing of rich, which is a tenth of a start
     from rich.console import Console
@@ -57,6 +56,8 @@ def takes_colour() -> bool:
 def print_document(document: Mapping[str, Any], output: Literal["json", "yaml"] | OutputFormat) -> None:
     """A document of a documented schema on stdout: JSON indented by two, or YAML; keys in the order given."""
     if output == "yaml":
+        import yaml  # a twentieth of the start of a command that prints none
+
         text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=10_000)
     else:
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
