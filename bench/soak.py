@@ -7,8 +7,7 @@ were while it was decided. Exit 1 if a pod is wrong or held for longer than its 
 or threads are left over, or a role logged a bug.
 
 Its bounds: pods ask for a scheduler that does not exist (nothing runs), a tag that is not pulled ``Always`` may be
-answered as it was within its ten minutes, tasks are counted of controllers alone (the webhook's metrics are for those
-whom the API server allows), and memory is judged for processes that stood for at least a minute.
+answered as it was within its ten minutes, and memory is judged for processes that stood for at least a minute.
 """
 
 import argparse

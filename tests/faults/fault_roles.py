@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from polyarch.kube.client import Client
+from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from polyarch.sandbox import kubeconfigs
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET, ROLES, WEBHOOK
@@ -25,17 +27,23 @@ from polyarch.sandbox.state import LOOPBACK, NAMESPACE
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 START_SECONDS = 60.0
 TOKEN_SECONDS = 24 * 3600
+SCRAPER = "scraper"
 ASK = aiohttp.ClientTimeout(total=3.0)
 
 
 class Replica:
     """One process of polyarch."""
 
-    def __init__(self, role: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(
+        self, role: str, process: asyncio.subprocess.Process, log: Path, *, scraper: str, tls: ssl.SSLContext
+    ) -> None:
+        """``scraper``: the token of somebody who may read metrics; ``tls`` trusts the role's certificate."""
         self.role = role
         self.process = process
         self.log = log
         self.said: dict[str, str] = {}
+        self._scraper = scraper
+        self._tls = tls
 
     @property
     def is_running(self) -> bool:
@@ -67,7 +75,11 @@ class Replica:
 
     async def _get(self, url: str) -> tuple[int, str]:
         try:
-            async with aiohttp.ClientSession(timeout=ASK) as session, session.get(url) as answer:
+            headers = {"Authorization": f"Bearer {self._scraper}"}
+            async with (
+                aiohttp.ClientSession(timeout=ASK, headers=headers) as session,
+                session.get(url, ssl=self._tls) as answer,
+            ):
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             return 0, str(error)
@@ -174,6 +186,8 @@ class Fleet:
         self._registries_conf = registries_conf
         self._folder = folder
         self._count = 0
+        self._scraper = ""
+        self._tls = ssl.create_default_context(cafile=str(sandbox.pki.webhook_folder / "ca.crt"))
         self.replicas: list[Replica] = []
         self.balancer = Balancer()
 
@@ -189,12 +203,27 @@ class Fleet:
     async def running(self) -> AsyncIterator[Self]:
         async with self.balancer:
             try:
+                self._scraper = await self._who_may_read_metrics()
                 yield self
             finally:
                 for replica in self.replicas:
                     if replica.is_running:
                         replica.go_on()
                     await replica.kill()
+
+    async def _who_may_read_metrics(self) -> str:
+        """The token of a ServiceAccount such as a monitoring system has (PL-703)."""
+        rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+        subject = {"kind": "ServiceAccount", "name": SCRAPER, "namespace": NAMESPACE}
+        role = {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": SCRAPER}
+        for resource, content, namespace in (
+            (SERVICE_ACCOUNTS, {}, NAMESPACE),
+            (CLUSTER_ROLES, {"rules": [rule]}, ""),
+            (CLUSTER_ROLE_BINDINGS, {"roleRef": role, "subjects": [subject]}, ""),
+        ):
+            named = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": SCRAPER}}
+            await self._client.apply(resource, named | content, namespace=namespace)
+        return (await self._client.token(NAMESPACE, SCRAPER, expiration_seconds=TOKEN_SECONDS)).token
 
     async def ensure(self, *, webhooks: int = 1, controllers: int = 2) -> None:
         """So many replicas that are ready, and one of the controllers leads."""
@@ -236,7 +265,7 @@ class Fleet:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", PROGRAM, "run", role, *flags), stdout=asyncio.subprocess.PIPE, stderr=errors
             )
-        replica = Replica(role, process, log)
+        replica = Replica(role, process, log, scraper=self._scraper, tls=self._tls)
         self.replicas.append(replica)
         await replica.listen()
         return replica
