@@ -68,17 +68,22 @@ def print_document(document: Mapping[str, Any], output: Literal["json", "yaml"] 
 def print_table(header: Sequence[str], rows: Iterable[Row], *, to: "Console | None" = None) -> None:
     """Columns as wide as their widest cell; the last one takes what it needs."""
     from rich.cells import cell_len
-    from rich.text import Text
 
     lines = [Row([printable(cell) or "-" for cell in row.cells], row.style) for row in rows]
     widths = [
         max(cell_len(cells[column]) for cells in ([*header], *(line.cells for line in lines)))
         for column in range(len(header))
     ]
+    printed = [Row([_line(header, widths)], "bold"), *(Row([_line(line.cells, widths)], line.style) for line in lines)]
+    if to is None and not takes_colour():  # most tables go into a pipe, which needs nothing of rich's console
+        sys.stdout.writelines(f"{text}\n" for (text,), _ in printed)
+        sys.stdout.flush()
+        return
+    from rich.text import Text
+
     target = to or console()
-    target.print(Text(_line(header, widths), style="bold"), soft_wrap=True)
-    for line in lines:
-        target.print(Text(_line(line.cells, widths), style=line.style), soft_wrap=True)
+    for (text,), style in printed:
+        target.print(Text(text, style=style), soft_wrap=True)
 
 
 def printable(text: str) -> str:
@@ -139,8 +144,7 @@ class Lines:
 
 def progress(text: str, total: int) -> Progress:
     """How far a work of ``total`` steps is, on stderr: a bar on a terminal, lines in a pipe."""
-    target = remarks()
-    if not target.is_terminal:
+    if not sys.stderr.isatty() or not (target := remarks()).is_terminal:
         return Lines(text, total, sys.stderr)
     from polyarch.cli.progress_bar import Bar  # rich's bars take longer to import than most commands run
 

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -37,6 +40,26 @@ def test_columns_stand_below_each_other_and_nothing_is_cut(capsys):
         f"a             index   {long}",
         "longer-name   -       note",
     ]
+
+
+def test_a_table_in_a_pipe_is_the_one_on_a_terminal_without_its_colours(capsys):
+    rows = [Row(("図", "x   ", "[b]")), Row(("abcd", "", "y" * 300), "red"), Row(("\x1b[1m", "y", ""))]
+    print_table(("A", "B", "C"), rows)
+    in_a_pipe = capsys.readouterr().out
+    print_table(("A", "B", "C"), rows, to=render.console())
+    assert capsys.readouterr().out == in_a_pipe
+
+
+def test_a_table_in_a_pipe_needs_no_console():
+    """Loading rich's is a tenth of the start of ``polyarch inspect``, and so of most of its runs."""
+    script = (
+        "import sys\nfrom polyarch.cli.render import print_table, progress\n"
+        "with progress('x', 1) as shown:\n    shown.advance()\n"
+        "print_table(('A',), [])\nassert 'rich.console' not in sys.modules"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "A\n", "")
 
 
 def test_wide_characters_are_counted_as_wide(capsys):
