@@ -38,6 +38,7 @@ from polyarch.manifests.sets import Answer
 from polyarch.manifests.suppression import suppressed
 from polyarch.manifests.text import SourceText, UnreadableText
 
+_CATALOGUE_SIGN = b"olm."
 _CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")
 
 SOURCE_RULES = ("MA301", "MA302", "MA303")
@@ -106,7 +107,7 @@ class Run:
     def _examine(self, path: str, *, judge: bool) -> Examined:
         try:
             data = self.read(path)
-            in_catalogue = bool(_CATALOGUE.search(data))
+            in_catalogue = _CATALOGUE_SIGN in data and bool(_CATALOGUE.search(data))
             if not is_judged(path, data):
                 return Examined(ExaminedFile(path), in_catalogue=in_catalogue)
             source = SourceText.of(path, data)

@@ -20,6 +20,13 @@ class _Strict(_Loader):  # type: ignore[valid-type,misc]
     """Refuses a key that a mapping has twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        texts = {key_node.value for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)}
+        if len(texts) < len(node.value):  # keys that are no texts are refused whatever they are
+            self._check_keys(node)
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return found
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -27,8 +34,6 @@ class _Strict(_Loader):  # type: ignore[valid-type,misc]
                 if key in seen:
                     raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
                 seen.add(key)
-        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return found
 
 
 def load_platforms_file(path: str) -> AnswerFile:

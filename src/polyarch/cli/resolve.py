@@ -5,6 +5,7 @@ asked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from polyarch.cli.errors import UsageError
@@ -136,6 +137,7 @@ class Images:
         )
 
 
+@lru_cache(maxsize=20_000)
 def reference_of(text: str) -> Reference | None:
     """What a text names; None for one that names no image or has a variable in it (MF-005)."""
     if "$(" in text or "${" in text:

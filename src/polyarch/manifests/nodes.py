@@ -289,17 +289,30 @@ def effective(node: Node) -> Iterator[tuple[str | int, Node]]:
             yield key, member
 
 
+def step(node: Node | None, segment: str) -> Node | None:
+    """The member or element that one segment of a JSON pointer means, None where there is none."""
+    if isinstance(node, SequenceNode):
+        place = index(segment)
+        return node.value[place] if place is not None and place < len(node.value) else None
+    return get(node, segment)
+
+
+def along(root: Node, path: str) -> Iterator[Node]:
+    """The nodes on the way to a JSON pointer: the root, the one below, and so on as far as there are any."""
+    node: Node | None = root
+    yield root
+    for segment in segments(path):
+        node = step(node, segment)
+        if node is None:
+            return
+        yield node
+
+
 def item(root: Node, path: str) -> Node | None:
     """The node at a JSON pointer, None where there is none."""
     node: Node | None = root
     for segment in segments(path):
-        if isinstance(node, SequenceNode):
-            place = index(segment)
-            node = node.value[place] if place is not None and place < len(node.value) else None
-        else:
-            node = get(node, segment)
-        if node is None:
-            return None
+        node = step(node, segment)
     return node
 
 
@@ -329,7 +342,7 @@ def named_pointer(root: Node, path: str) -> str:
     node: Node | None = root
     for segment in segments(path):
         element = isinstance(node, SequenceNode)
-        node = item(node, pointer(segment)) if node is not None else None
+        node = step(node, segment)
         name = text_of(get(node, "name")) if element else None
         parts.append(name or segment)
     return pointer(*parts)

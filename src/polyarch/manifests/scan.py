@@ -12,25 +12,23 @@ from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node
 
-from polyarch.kube.jsonpatch import pointer
 from polyarch.manifests.composer import children
 from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.kustomizations import NO_KUSTOMIZATIONS, ImageEntry, Kustomizations, resolve
 from polyarch.manifests.nodes import (
     Document,
     SyntaxProblem,
+    along,
     compose,
     duplicate_keys,
     find,
     get,
-    item,
     text_of,
 )
 from polyarch.manifests.objects import KubeObject, objects_of
 from polyarch.manifests.places import Holder, Place, known_places, shaped_places
 from polyarch.manifests.podspecs import ImageUse, PodSpec
 from polyarch.manifests.text import MAX_BYTES, SourceText
-from polyarch.manifests.tree import segments
 
 # A file without any of these texts has nothing that a rule looks at (an entry of relatedImages has an `image`).
 _SIGNS = (
@@ -163,8 +161,7 @@ def _image(holder: Holder, entries: tuple[ImageEntry, ...]) -> ImageUse:
 
 def _repeated(document: Document, place: Place) -> Iterator[tuple[str, Node]]:
     """Repeated keys on the way to a pod specification, in it, its containers and what it asks of nodes."""
-    parts = segments(place.pointer)
-    way = [item(document.root, pointer(*parts[:depth])) for depth in range(len(parts) + 1)]
+    way = list(along(document.root, place.pointer))
     stack = [get(place.node, "affinity")]
     below = [get(place.node, "nodeSelector"), *(holder.node for holder in place.holders)]
     while stack:

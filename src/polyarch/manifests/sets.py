@@ -363,6 +363,11 @@ def universe(
 
 def texts(platforms: Iterable[NodePlatform]) -> tuple[str, ...]:
     """Sorted and printed, as findings carry them."""
+    return _printed(frozenset(platforms))
+
+
+@lru_cache(maxsize=512)
+def _printed(platforms: frozenset[NodePlatform]) -> tuple[str, ...]:
     return tuple(map(str, sorted(platforms)))
 
 

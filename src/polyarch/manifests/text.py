@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from polyarch.manifests.finding import Span
 
@@ -78,12 +79,9 @@ class SourceText:
 
     @cached_property
     def _starts(self) -> list[int]:
-        if "\r" not in self.text:  # twice as fast, and nearly always
-            starts, at = [0], self.text.find("\n")
-            while at >= 0:
-                starts.append(at + 1)
-                at = self.text.find("\n", at + 1)
-            return starts
+        if "\r" not in self.text:  # several times as fast, and nearly always
+            lengths = map(len, self.text.split("\n"))
+            return [end + number for number, end in enumerate(accumulate(lengths, initial=0))][:-1]
         return [0, *(match.end() for match in _LINE_BREAK.finditer(self.text))]
 
     def place(self, offset: int) -> tuple[int, int]:

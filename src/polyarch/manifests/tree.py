@@ -10,6 +10,7 @@ Pure: no I/O; values are what JSON can say (dict, list, str, int, float, bool, N
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -59,6 +60,7 @@ class Misfit(ValueError):  # noqa: N818 - the name says what is the matter
         self.problem = problem
 
 
+@lru_cache(maxsize=4096)
 def segments(path: str) -> tuple[str, ...]:
     """The unescaped parts of a JSON pointer; ``pointer(*segments(path)) == path``."""
     if not path:
