@@ -19,6 +19,7 @@ EPILOGUE = """Examples:
 - `helm template CHART | polyarch fix - | kubectl apply -f -` repairs what a chart makes
 - `polyarch fix --only MA102,MA106 --write web.yaml` repairs these findings only
 - `polyarch fix --emit kustomize deploy/ > polyarch/kustomization.yaml` writes a component of patches instead
+- `polyarch fix --bundle bundle/ --write subscription.yaml` gives back what an override takes from the operator
 - `polyarch fix --assume linux/amd64 --write .` takes images nobody knows for amd64 ones
 
 Exit codes:
@@ -46,6 +47,9 @@ def fix_files(
     remove_labels: Annotated[bool, flag("Remove labels of bundles that promise too much.")] = False,
     prefer: Annotated[list[str] | None, several("ARCH=WEIGHT, by commas: add preferred terms.")] = None,
     uncomment: Annotated[bool, flag("Make a commented affinity count, instead of a new one beside it.")] = False,
+    bundle: Annotated[
+        str | None, Parameter(help="Directory of the bundle that subscriptions install: what they take away from it.")
+    ] = None,
     baseline: Annotated[str | None, Parameter(help="Findings to leave alone, as --write-baseline wrote them.")] = None,
     lock: Annotated[str | None, Parameter(help="What each tag showed when it was locked.")] = None,
     selection: RuleOptions = DEFAULT_RULES,
@@ -76,6 +80,7 @@ def fix_files(
         replace=replace,
         remove_labels=remove_labels,
         uncomment=uncomment,
+        bundle=bundle,
         baseline=baseline,
         lock=lock,
     )

@@ -18,7 +18,7 @@ from polyarch.manifests.configuration import check_pattern
 from polyarch.manifests.emit import Component
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.fix import FixRequest, FixResult, Refusal, fix
-from polyarch.manifests.lint.engine import Problem
+from polyarch.manifests.lint.engine import ObjectRule, Problem
 from polyarch.manifests.lint.options import FixOptions
 from polyarch.manifests.output.text import counted, place_of, plain
 from polyarch.manifests.report import Incomplete, Report
@@ -41,6 +41,7 @@ class Asked:
     replace: bool = False
     remove_labels: bool = False
     uncomment: bool = False
+    bundle: str | None = None
     baseline: str | None = None
     lock: str | None = None
 
@@ -112,7 +113,20 @@ def _settled(asked: Asked, rules: RuleOptions, options: ImageOptions) -> tuple[S
     if weights:
         settings = replace(settings, options=msgspec.structs.replace(settings.options, prefer=weights))
     request = FixRequest(options=settings.options, only=only, uncomment=asked.uncomment)
+    if asked.bundle is not None:
+        request = msgspec.structs.replace(request, object_rules=_rules_with(asked.bundle))
     return settings, request, read_baseline(asked.baseline) if asked.baseline is not None else None
+
+
+def _rules_with(directory: str) -> tuple[ObjectRule, ...]:
+    from polyarch.cli.bundle_files import read_bundle
+    from polyarch.manifests.bundle import native
+    from polyarch.manifests.bundle.loader import BundleNotValid
+
+    try:
+        return native.object_rules(read_bundle(directory))
+    except BundleNotValid as problem:
+        raise UsageError(f"--bundle {directory}: {problem}") from None
 
 
 def _fixed(run: Run, path: str, data: bytes, request: FixRequest, baseline: Baseline | None) -> FixResult:

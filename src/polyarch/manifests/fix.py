@@ -18,7 +18,7 @@ from polyarch.manifests.comments import commented_affinity
 from polyarch.manifests.editor import CannotEdit, Edit, render, splice
 from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, fingerprint
 from polyarch.manifests.kustomizations import NO_KUSTOMIZATIONS, Kustomizations
-from polyarch.manifests.lint.engine import Problem, lint, selected
+from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule, Problem, lint, selected
 from polyarch.manifests.lint.options import LintOptions, Selection
 from polyarch.manifests.lint.sources import is_source, lint_source
 from polyarch.manifests.nodes import Document
@@ -49,6 +49,8 @@ class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Rules to repair, by id or pattern; empty: all."""
     uncomment: bool = False
     """Make a commented affinity count instead of writing another beside it."""
+    object_rules: tuple[ObjectRule, ...] = OBJECT_RULES
+    """Others than usual where more is known than the files say: the bundle that a subscription installs (MF-083)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +172,12 @@ class _Fixing:
 
     def _problems(self, found: Scan) -> tuple[Problem, ...]:
         options = self.request.options
-        problems = lint(found, self.answers, options)
+        problems = lint(found, self.answers, options, object_rules=self.request.object_rules)
         if self.uncommented:
             # Nobody chose the values of a comment: they may be replaced and widened without being asked for.
             free = msgspec.structs.replace(options.fixes, widen=True, replace=True)
-            freed = lint(found, self.answers, msgspec.structs.replace(options, fixes=free))
+            options = msgspec.structs.replace(options, fixes=free)
+            freed = lint(found, self.answers, options, object_rules=self.request.object_rules)
             repairs = {
                 _identity(each.finding): each
                 for each in freed

@@ -285,3 +285,81 @@ def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) 
     (tmp_path / "d").write_bytes(unified_diff("x", before, after).encode())
     subprocess.run(["patch", "--binary", "-p1", "-i", "d"], cwd=tmp_path, check=True, capture_output=True, timeout=30)
     assert (path.read_bytes() if path.exists() else b"") == after.encode()
+
+
+# With the bundle that a subscription installs -------------------------------------------------------------------------
+
+BUNDLE = """kind: ClusterServiceVersion
+metadata: {name: acme.v1}
+spec:
+  install:
+    spec:
+      deployments:
+      - name: acme
+        spec:
+          template:
+            spec:
+              nodeSelector: {kubernetes.io/os: linux}
+              affinity:
+                nodeAffinity:
+                  requiredDuringSchedulingIgnoredDuringExecution:
+                    nodeSelectorTerms:
+                    - matchExpressions:
+                      - {key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}
+              containers: [{name: manager, image: quay.io/acme/manager:1}]
+"""
+OVERRIDE = """kind: Subscription
+metadata: {name: acme}
+spec:
+  config:
+    nodeSelector:   # ours
+      zone: a
+    affinity: {}
+"""
+RESTORED = """kind: Subscription
+metadata: {name: acme}
+spec:
+  config:
+    nodeSelector:   # ours
+      zone: a
+      kubernetes.io/os: linux
+    affinity:
+      nodeAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions:
+            - {key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}
+"""
+
+
+def test_a_subscription_gets_back_what_it_takes_from_its_bundle(run: Command) -> None:
+    """MF-083: MA209 is repaired in the override; the bundle stays as it is."""
+    bundle = run.write("bundle/manifests/acme.yaml", BUNDLE)
+    override = run.write("subscription.yaml", OVERRIDE)
+    result = run("subscription.yaml", "--bundle", "bundle", "--write")
+    assert (result.code, result.out) == (0, "")
+    assert "2 findings repaired in 1 file" in result.err
+    assert yaml.safe_load(override.read_text()) == yaml.safe_load(RESTORED)
+    assert "    nodeSelector:   # ours\n      zone: a\n" in override.read_text()
+    assert bundle.read_text() == BUNDLE
+    assert run("subscription.yaml", "--bundle", "bundle", "--write").code == 0
+
+
+def test_without_the_bundle_a_subscription_is_not_repaired_and_it_is_said_what_to_name(run: Command) -> None:
+    """MF-053, MF-083: what would be lost is not guessed."""
+    zone = "{nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]}"
+    affinity = f"affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {zone}}}}}"
+    run.write("subscription.yaml", OVERRIDE.replace("affinity: {}", affinity))
+    result = run("subscription.yaml")
+    assert (result.code, result.out) == (1, "")
+    assert "MA209 not repaired: what would be lost stands in the bundle" in result.err
+    assert "polyarch fix --bundle" in result.err
+
+
+def test_what_is_named_as_a_bundle_and_is_none_is_a_usage_error(run: Command) -> None:
+    """MF-071."""
+    run.write("subscription.yaml", OVERRIDE)
+    run.write("empty/manifests/service.yaml", "kind: Service\n")
+    for directory, problem in (("empty", "--bundle empty: "), ("gone", "there is no such directory")):
+        result = run("subscription.yaml", "--bundle", directory)
+        assert (result.code, problem in result.err) == (2, True)

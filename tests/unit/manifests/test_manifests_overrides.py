@@ -55,7 +55,7 @@ def test_MA209_a_node_affinity_without_architecture(kind: str) -> None:
     assert (problem.finding.sub, problem.finding.severity) == ("replaces-node-affinity", Severity.ERROR)
     assert problem.finding.path.endswith("/nodeSelectorTerms/0")
     assert problem.repair is not None
-    assert "--subscription" in problem.repair.note
+    assert "--bundle" in problem.repair.note
 
 
 @pytest.mark.parametrize(

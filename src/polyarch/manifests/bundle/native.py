@@ -52,17 +52,12 @@ def validate(
     """Everything that is wrong with the bundle, and with its subscriptions for this bundle; what somebody does not want
     to see has the reason (MF-032).
     """
-    deployments = deployments_of(bundle.service_version)
-
-    def judge_override(facts: ObjectFacts) -> Iterator[Draft]:
-        return overrides.drafts(facts.object, deployments)
 
     def judge_image(facts: ObjectFacts) -> Iterator[Draft]:
         if bundle_image is not None and facts.object is bundle.service_version.object:
             yield from _bundle_image(facts, bundle_image)
 
-    others = tuple(rule for rule in OBJECT_RULES if rule is not overrides.check)
-    rules: tuple[ObjectRule, ...] = (*others, judge_override, judge_image)
+    rules = (*object_rules(bundle), judge_image)
     problems = [
         problem
         for scan in (*bundle.scans, *subscriptions)
@@ -71,6 +66,18 @@ def validate(
         )
     ]
     return tuple(sorted(problems, key=lambda each: each.finding.order))
+
+
+def object_rules(bundle: Bundle) -> tuple[ObjectRule, ...]:
+    """The rules on objects where the bundle is known that a subscription installs: MA209 can say what it takes away,
+    and give it back (MF-083).
+    """
+    deployments = deployments_of(bundle.service_version)
+
+    def judge_override(facts: ObjectFacts) -> Iterator[Draft]:
+        return overrides.drafts(facts.object, deployments)
+
+    return (*(rule for rule in OBJECT_RULES if rule is not overrides.check), judge_override)
 
 
 def deployments_of(service_version: ServiceVersion) -> list[Deployment]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from polyarch.manifests.catalogue import RULES
-from polyarch.manifests.editor import Edit
+from polyarch.manifests.edits import Edit
 from polyarch.manifests.finding import Finding, Repair, fingerprint
 from polyarch.manifests.lint import (
     architectures,

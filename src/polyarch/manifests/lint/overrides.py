@@ -139,7 +139,7 @@ def _repair(override: Override, operations: Iterable[TreeOperation], note: str =
 
 # Without the bundle ---------------------------------------------------------------------------------------------------
 
-_UNKNOWN = "what would be lost stands in the bundle: polyarch bundle validate DIR --subscription FILE knows it"
+_UNKNOWN = "what would be lost stands in the bundle; name its directory with polyarch fix --bundle"
 
 
 def _suspicious(override: Override) -> Iterator[Draft]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from polyarch.manifests.catalogue import RULES
-from polyarch.manifests.editor import Edit
+from polyarch.manifests.edits import Edit
 from polyarch.manifests.finding import NO_OBJECT, Finding, fingerprint
 from polyarch.manifests.lint.engine import Problem, selected
 from polyarch.manifests.lint.options import LintOptions
