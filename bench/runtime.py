@@ -8,10 +8,11 @@ import gc
 import os
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -46,6 +47,7 @@ Say = Callable[[str], None]
 PLATFORMS = ("linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x")
 PODS_LISTED = 20_000
 EVENTS = 25_000
+TURNS = 5
 
 
 def microseconds(work: Callable[[], object], *, times: int = 2000, rounds: int = 7) -> float:
@@ -273,16 +275,8 @@ async def _registry(say: Say) -> list[Figure]:
 
 
 async def _hundred_images(say: Say) -> list[Figure]:
+    """The comparison of RG-161: in turn, so that both see the same machine, and the middle one of the ratios counts."""
     from scripted_registry import ScriptedRegistry
-
-    async def timed(*command: str) -> tuple[float, float]:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        begin = time.perf_counter()
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
-        await process.wait()
-        wall = time.perf_counter() - begin
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     async with ScriptedRegistry() as served:
         images = []
@@ -293,32 +287,53 @@ async def _hundred_images(say: Say) -> list[Figure]:
             served.push_index(f"team/index{number}", "1", entries=entries)
             served.push_image(f"team/single{number}", "1", "linux/amd64")
             images += [f"{served.host}/team/index{number}:1", f"{served.host}/team/single{number}:1"]
-        served.delay = 0.05
-        with tempfile.TemporaryDirectory() as folder:
-            polyarch = (sys.executable, "-m", "polyarch", "inspect", *images, "--jobs", "8", "--cache-dir", folder)
-            wall, cpu = await timed(*polyarch)
-            asked = len(served.seen)
-            await timed(*polyarch)
-            again = len(served.seen) - asked
-        figures = [
-            Figure("100 images inspected, requests", asked, "requests", "RG-161", 155, compared=True),
-            Figure("100 images inspected again", again, "requests", "RG-161", 0, compared=True),
-            Figure("100 images inspected, CPU", cpu, "s", "RG-161", compared=True),
-            Figure("100 images inspected, wall", wall, "s", note="each answer is delayed by 50 ms"),
-        ]
-        if shutil.which("skopeo") is None:
-            say("skopeo is not installed (Debian: apt install skopeo): its column is left out")
-            return figures
+        command = [sys.executable, "-m", "polyarch", "inspect", "--jobs", "8"]
         listing = "\n".join(f"docker://{image}" for image in images)
         skopeo = "xargs -P 8 -n 1 skopeo inspect --no-tags --tls-verify=false"
-        skopeo_wall, skopeo_cpu = await timed("sh", "-c", f"printf '%s' \"$0\" | {skopeo}", listing)
-        return [
-            *figures,
-            Figure("100 images inspected, wall of skopeo's", 100 * wall / skopeo_wall, "%", "RG-161", 50,
-                   note=f"skopeo {skopeo_wall:.1f} s"),
-            Figure("100 images inspected, CPU of skopeo's", 100 * cpu / skopeo_cpu, "%", "RG-161", 25,
-                   note=f"skopeo {skopeo_cpu:.1f} s"),
-        ]  # fmt: skip
+        ours, theirs = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            # As installed: with bytecode, which an environment for development may keep Python from writing.
+            environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+            environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
+            await _timed(*command, images[0], "--no-cache", environ=environ)
+            served.delay = 0.05
+            for turn in range(TURNS):
+                begun = len(served.seen)
+                inspect = (*command, "--cache-dir", f"{folder}/{turn}", *images)
+                ours.append(await _timed(*inspect, environ=environ))
+                asked = len(served.seen) - begun
+                if shutil.which("skopeo") is not None:
+                    theirs.append(await _timed("sh", "-c", f"printf '%s' \"$0\" | {skopeo}", listing))
+            begun = len(served.seen)
+            await _timed(*inspect, environ=environ)
+            again = len(served.seen) - begun
+    figures = [
+        Figure("100 images inspected, requests", asked, "requests", "RG-161", 155, compared=True),
+        Figure("100 images inspected again", again, "requests", "RG-161", 0, compared=True),
+        Figure("100 images inspected, CPU", min(cpu for _, cpu in ours), "s", "RG-161", compared=True),
+        Figure("100 images inspected, wall", min(wall for wall, _ in ours), "s", note="answers are delayed by 50 ms"),
+    ]
+    if not theirs:
+        say("skopeo is not installed (Debian: apt install skopeo): its column is left out")
+        return figures
+    for position, (what, limit) in enumerate((("wall", 50), ("CPU", 25))):
+        ratio = statistics.median(
+            100 * our[position] / their[position] for our, their in zip(ours, theirs, strict=True)
+        )
+        note = f"skopeo {min(their[position] for their in theirs):.1f} s"
+        figures.append(Figure(f"100 images inspected, {what} of skopeo's", ratio, "%", "RG-161", limit, note=note))
+    return figures
+
+
+async def _timed(*command: str, environ: Mapping[str, str] | None = None) -> tuple[float, float]:
+    """Seconds on the wall and of CPU that a command took, with all that it started."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.DEVNULL)
+    await process.wait()
+    wall = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 SCENARIOS = {"rules": rules, "kube": kube, "registry": registry}
