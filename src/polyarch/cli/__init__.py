@@ -7,7 +7,7 @@ image and the next action. A command module is ``polyarch.cli.<name>`` with a fu
 
 from collections.abc import Sequence
 
-from polyarch.cli.collecting import collecting_rarely
+from polyarch.cli.collecting import collecting_rarely, leave_all_as_it_is
 
 __all__ = ["main"]
 
@@ -17,4 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with collecting_rarely():
         from polyarch.cli.app import run_command  # most of a start is this import
 
-        return run_command(arguments)
+        code = run_command(arguments)
+        if arguments is None:  # it was the process's own command line, and the process ends with it
+            leave_all_as_it_is()
+        return code

@@ -24,6 +24,12 @@ def collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+def leave_all_as_it_is() -> None:
+    """For a process that ends: Python looks through everything twice before it does, and what it could find ends too.
+    With the look that is overdue this is a seventh of the CPU of inspecting a hundred images (RG-161)."""
+    gc.freeze()
+
+
 def collect_as_usual() -> None:
     """For a process that serves: from now on as often as Python does by itself."""
     gc.set_threshold(*AS_USUAL)

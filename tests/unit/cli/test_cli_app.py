@@ -56,6 +56,17 @@ def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwan
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported")
 
 
+@pytest.mark.parametrize(("call", "left"), [("main()", True), ("main(['--version'])", False)])
+def test_a_process_that_ends_looks_for_no_garbage_rg_161(call: str, left: bool) -> None:
+    """Only if the command line is the process's own: another program goes on after ``main``."""
+    code = (
+        "import gc, sys; from polyarch.cli import main; sys.argv = ['polyarch', '--version'];"
+        f"{call}; print(gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(left)
+
+
 def test_the_collector_is_left_as_it_was() -> None:
     """``main`` may be called by another program, which has its own idea of how often to look for garbage."""
     before = gc.get_threshold()
