@@ -107,9 +107,8 @@ class Run:
     def _examine(self, path: str, *, judge: bool) -> Examined:
         try:
             data = self.read(path)
-            in_catalogue = _CATALOGUE_SIGN in data and bool(_CATALOGUE.search(data))
             if not is_judged(path, data):
-                return Examined(ExaminedFile(path), in_catalogue=in_catalogue)
+                return Examined(ExaminedFile(path))
             source = SourceText.of(path, data)
         except OSError as error:
             return Examined(ExaminedFile(path), problem=error.strerror or str(error))
@@ -117,6 +116,7 @@ class Run:
             return Examined(ExaminedFile(path), problem=f"{error.problem}; save it as UTF-8")
         if is_source(path):
             return self._source(source, judge)
+        in_catalogue = _CATALOGUE_SIGN in data and bool(_CATALOGUE.search(data))
         return msgspec.structs.replace(self._manifest(source, judge), in_catalogue=in_catalogue)
 
     def _manifest(self, source: SourceText, judge: bool) -> Examined:

@@ -44,6 +44,7 @@ _SIGNS = (
 _MARKS = ("{{", "{%", "<%")
 # A resource definition describes pods and runs none, unless an example or a default in it names an image.
 _DEFINITION = b"CustomResourceDefinition"
+_HEAD = 4096  # the kind stands there, as every tool writes a definition
 _DEFINITION_TEXT = _DEFINITION.decode()
 _KIND = re.compile(rb"""[ \t{]*["']?kind["']?\s*:\s*["']?""")
 _NAMED_IMAGE = re.compile(rb"""image["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
@@ -68,9 +69,9 @@ def worth_reading(data: bytes) -> bool:
     """Whether a file could matter to any rule, by its bytes alone: this costs milliseconds for megabytes."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return True  # to be refused by name
-    if not any(sign in data for sign in _SIGNS):
-        return False
-    return data.find(b"\n---", 1) >= 0 or not _only_defines(data)
+    if _DEFINITION in data[:_HEAD] and data.find(b"\n---", 1) < 0 and _only_defines(data):
+        return False  # before the signs are searched for: each of them costs as much again
+    return any(sign in data for sign in _SIGNS)
 
 
 def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIONS) -> Scan:
@@ -100,7 +101,15 @@ def _only_defines(data: bytes) -> bool:
     at = data.find(_DEFINITION)
     if at < 0 or not _KIND.fullmatch(data, data.rfind(b"\n", 0, at) + 1, at):
         return False
-    return not _NAMED_IMAGE.search(data)
+    return not _names_an_image(data)
+
+
+def _names_an_image(data: bytes) -> bool:
+    """As ``_NAMED_IMAGE.search`` would say, at a tenth of the time: for megabytes only ``find`` is quick."""
+    at = data.find(b"image")
+    while at >= 0 and not _NAMED_IMAGE.match(data, at):
+        at = data.find(b"image", at + 1)
+    return at >= 0
 
 
 def _wanted(chunk: str) -> bool:

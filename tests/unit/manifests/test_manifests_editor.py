@@ -183,7 +183,7 @@ def test_affinity_is_inserted_where_a_reader_expects_it_mf_063(before: str, afte
 SCAFFOLD = """\
 spec:
   containers: []
-  # TODO: say where it runs
+  # Say where it runs:
   # affinity:
   #   nodeAffinity:
   #     required:
