@@ -17,6 +17,7 @@ it was before our own last write (KR-022): the watch event of that write brings 
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -31,6 +32,8 @@ from polyarch.kube.queue import ShutDown, WorkQueue
 
 log = structlog.get_logger(__name__)
 
+YIELD_EVERY: Final = 32
+"""Passes of one worker after which everything else in the process has a turn, be it only for a moment."""
 STALE_LOOK: Final = 5.0
 """Seconds until a key that waits for the event of our own write is looked at again, should the event not come."""
 
@@ -110,7 +113,9 @@ class Controller(Generic[K]):
         return True
 
     async def _work(self) -> None:
-        while True:
+        for number in itertools.count(1):
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # passes that wait for nothing would keep the loop until the queue is empty
             try:
                 key = await self.queue.get()
             except ShutDown:

@@ -51,7 +51,8 @@ class Inspector:
     """See the module. One per process and set of settings; ``close`` ends what is under way.
 
     ``policy`` is the one that the transport was made with; ``signatures`` judges references before anything is sent
-    (RG-107). ``notice`` is told what a user should know while it happens: waits for a rate limit, words of registries.
+    (RG-107). ``pacing`` is what the one before this learnt of its hosts, so that a pause after a 429 goes on.
+    ``notice`` is told what a user should know while it happens: waits for a rate limit, words of registries.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Inspector:
         policy: AddressPolicy | None = None,
         signatures: SignaturePolicy | None = None,
         metrics: Metrics | None = None,
+        pacing: Pacing | None = None,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.settings = settings or InspectorSettings()
@@ -79,7 +81,7 @@ class Inspector:
         self._answers = answers
         self._offline = offline
         self._signatures = signatures
-        self._pacing = Pacing(self._clock, self.settings, self._metrics)
+        self._pacing = pacing or Pacing(self._clock, self.settings, self._metrics)
         exchange = Exchange(
             transport,
             self._pacing,

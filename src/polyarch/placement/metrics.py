@@ -92,6 +92,10 @@ class PlacementMetrics:
             "polyarch_webhook_seconds", "Time of an admission by outcome", ("outcome",), buckets=BUCKETS
         )
         self.admission_outcomes = {name: (admissions.labels(name), seconds.labels(name)) for name in OUTCOMES}
+        self.audits_dropped = counter(
+            "polyarch_placement_audits_dropped_total",
+            "Audited pods whose outcome was not looked up, as too many were being looked up",
+        )
         self.internal_errors = counter(
             "polyarch_internal_errors_total", "Exceptions of our own, each handled as a passing failure of its pod"
         )

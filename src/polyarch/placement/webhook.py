@@ -43,7 +43,7 @@ FAILED_LATELY: Final = 30.0
 """For so long no budget is spent on an image that failed (PL-113)."""
 FAILURES: Final = 10_000
 AUDITS: Final = 64
-"""Audited pods whose images are looked up in the background at a time; others are not counted when known."""
+"""Audited pods whose images are looked up in the background at a time; others are counted as dropped."""
 AUDIT_DEADLINE: Final = 30.0
 _UNCHANGED: Final = AdmissionResponse()
 
@@ -229,6 +229,7 @@ class PodWebhook:
     def _audit_later(self, case: Case) -> None:
         """Counts what enforce would have done once the images are known (PL-130)."""
         if len(self._audits) >= AUDITS:
+            self._metrics.audits_dropped.inc()
             return
         task = asyncio.get_running_loop().create_task(self._audit(case), name="audit of a pod's images")
         self._audits.add(task)

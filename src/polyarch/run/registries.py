@@ -26,6 +26,7 @@ from polyarch.oci.inspect import Inspector
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.metrics import RegistryMetrics
 from polyarch.oci.mirrors import Configuration
+from polyarch.oci.pacing import Pacing
 from polyarch.oci.reference import Reference
 from polyarch.oci.registries_conf import Registry
 from polyarch.oci.settings import PLACEMENT, InspectorSettings
@@ -59,6 +60,7 @@ class Registries:
         self._files = configuration
         self._trust = trust
         self._cache = Cache(clock, metrics=metrics)
+        pacing = Pacing(clock, settings, metrics)
         self._make: Callable[[Configuration], Inspector] = lambda configuration: Inspector(
             transport=transport,
             configuration=configuration,
@@ -67,6 +69,7 @@ class Registries:
             settings=settings,
             policy=policy,
             metrics=metrics,
+            pacing=pacing,
         )
         self._current = InUse(self._make(configuration))
         self._former: set[InUse] = set()

@@ -288,3 +288,16 @@ async def test_kr_022_a_write_that_never_shows_up_in_the_cache_does_not_block_fo
     assert script.passes == []
     await clock.run(10)
     assert script.times == [60]
+
+
+async def test_kr_021_passes_that_wait_for_nothing_leave_turns_to_the_rest_of_the_process(clock, run):
+    """KR-021: a full queue of objects that are as they should be does not hold up a Lease."""
+    script = Script(clock)
+    controller = run(script, workers=1)
+    for number in range(1000):
+        controller.queue.add(f"{number:04}")
+    turns = 0
+    while len(script.passes) < 1000:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 1000 // 64

@@ -34,7 +34,7 @@ from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.secrets import PullSecrets
-from polyarch.placement.webhook import PodWebhook
+from polyarch.placement.webhook import AUDITS, PodWebhook
 
 
 class Answer(msgspec.Struct):
@@ -547,6 +547,15 @@ async def test_unknown_images_are_looked_up_in_the_background_and_counted_when_k
     assert value(process.metrics, "polyarch_placement_decisions_total", **labels) == 0
     await process.clock.run(4)
     assert value(process.metrics, "polyarch_placement_decisions_total", **labels) == 1
+
+
+async def test_pl_854_audits_beyond_the_bound_are_counted_as_dropped(processes):
+    """PL-854, PL-130."""
+    process = processes(policy={"mode": "audit"})
+    process.registry.seconds = 3.0
+    for number in range(AUDITS + 3):
+        await process.admit(pod(f"app{number}:1"))
+    assert value(process.metrics, "polyarch_placement_audits_dropped_total") == 3
 
 
 async def test_a_pod_that_already_carries_our_gate_is_finished_as_in_enforce(processes):

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import structlog
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from polyarch.kube.clock import SystemClock
 from polyarch.kube.metrics import Metrics
@@ -132,6 +134,37 @@ async def test_a_former_configuration_is_kept_only_as_long_as_somebody_waits_for
         assert answer.error.code == "refused-address", "it was asked to the end"
         assert registries.former() == 0
         assert (await registries.inspect(parse("blocked.example/app:1"))).error.code == "blocked"
+
+
+async def test_rg_061_a_pause_that_a_registry_asked_for_outlives_a_change_of_the_mirrors(tmp_path):
+    """RG-061, PL-424: the new rules are no reason to ask again at once."""
+    asked = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=429, headers={"Retry-After": "60"})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", refuse)
+    async with TestServer(application) as server:
+        address = f"127.0.0.1:{server.port}"
+        conf = tmp_path / "registries.conf"
+        conf.write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+        async with open_registries(
+            registries_conf=str(conf),
+            ca=(),
+            allow_addresses=["127.0.0.1/32"],
+            clock=SystemClock(),
+            metrics=Metrics(),
+        ) as registries:
+            first = await registries.inspect(parse(f"{address}/app:1"))
+            assert first.error.error_class == "limit"
+            before = len(asked)
+            assert before
+            registries.use(registry_rules([], BLOCKED))
+            again = await registries.inspect(parse(f"{address}/other:1"))
+            assert again.error.error_class == "limit"
+            assert len(asked) == before
 
 
 async def test_who_stops_waiting_for_a_former_configuration_does_not_keep_it():
