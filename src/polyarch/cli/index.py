@@ -6,17 +6,16 @@ before anything is written. The answer goes to stdout, remarks and steps to stde
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
-import yaml
 from cyclopts import App, Parameter
 
 from polyarch.cli import index_output
 from polyarch.cli.errors import CommandError, CouldNotComplete, UsageError
 from polyarch.cli.registry_options import DEFAULT_OPTIONS, RegistryOptions, flag, several
 from polyarch.cli.render import print_document, print_table, printable, remarks
+from polyarch.cli.yaml_files import load_yaml
 from polyarch.oci.addresses import InvalidSetting
 from polyarch.oci.contents import Connection
 from polyarch.oci.documents import ContentError
@@ -52,7 +51,6 @@ from polyarch.platforms import InvalidPlatform
 
 T = TypeVar("T")
 Output = Literal["text", "json"]
-_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 CREATE_EPILOGUE = """Examples:
 
@@ -225,7 +223,7 @@ def _recipe(
     if from_spec is not None:
         if destination is not None or template is not None or platforms:
             raise UsageError("--from-spec names destination and sources: leave them out of the command line")
-        recipe = _read_spec(from_spec)
+        recipe = read_spec(load_yaml("--from-spec", from_spec, expected="a YAML or JSON file"), origin=from_spec)
     else:
         if destination is None:
             raise UsageError("name the destination and the sources: polyarch index create DEST SRC…")
@@ -242,20 +240,6 @@ def _recipe(
         tags=parse_tags([*recipe.tags, *tags], recipe.destination),
         annotations={**recipe.annotations, **parse_annotations(annotations)},
     )
-
-
-def _read_spec(path: str) -> Recipe:
-    try:
-        data = yaml.load(Path(path).read_bytes(), _YAML)  # noqa: S506 - the safe loader, in C where there is one
-    except OSError as error:
-        raise UsageError(f"--from-spec {path}: {error.strerror}; name a YAML or JSON file") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path
-        raise UsageError(f"{place}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not YAML ({error})") from None
-    return read_spec(data, origin=path)
 
 
 # -- the work ----------------------------------------------------------------------------------------------------------

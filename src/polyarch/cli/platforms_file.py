@@ -5,18 +5,16 @@ one would be lost (RG-132).
 """
 
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.yaml_files import SAFE_LOADER, load_yaml
 from polyarch.oci.answers import AnswerFile, InvalidAnswers
 
-_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-
-class _Strict(_Loader):  # type: ignore[valid-type,misc]
+class _Strict(SAFE_LOADER):  # type: ignore[misc]
     """Refuses a key that a mapping has twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -38,18 +36,7 @@ class _Strict(_Loader):  # type: ignore[valid-type,misc]
 
 def load_platforms_file(path: str) -> AnswerFile:
     """The answers of the file; ``UsageError`` with file, place and reason if it cannot be used."""
-    try:
-        body = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"--platforms-file {path}: {error.strerror}; name a YAML or JSON file of answers") from None
-    try:
-        data = yaml.load(body, _Strict)  # noqa: S506 - a subclass of the safe loader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path
-        raise UsageError(f"{place}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not YAML ({error})") from None
+    data = load_yaml("--platforms-file", path, expected="a YAML or JSON file of answers", loader=_Strict)
     try:
         return AnswerFile.from_mapping(data, origin=path)
     except InvalidAnswers as error:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from polyarch.cli import main
+
 OCI_TESTS = Path(__file__).parents[1] / "oci"
 
 
@@ -35,12 +37,11 @@ def server_loop():
 
 
 @pytest.fixture
-def start_writable(parts, server_loop):
-    """``start_writable(auth=…)``: a registry that can be pushed to."""
+def serve(server_loop):
+    """``serve(registry)``: the registry, which answers until the test ends."""
     started = []
 
-    def start(**settings):
-        registry = parts.WritableRegistry(**settings)
+    def start(registry):
         asyncio.run_coroutine_threadsafe(registry.__aenter__(), server_loop).result(30)
         started.append(registry)
         return registry
@@ -48,6 +49,30 @@ def start_writable(parts, server_loop):
     yield start
     for registry in started:
         asyncio.run_coroutine_threadsafe(registry.__aexit__(), server_loop).result(30)
+
+
+@pytest.fixture
+def start_writable(parts, serve):
+    """``start_writable(auth=…)``: a registry that can be pushed to."""
+    return lambda **settings: serve(parts.WritableRegistry(**settings))
+
+
+@pytest.fixture
+def start_registry(parts, serve):
+    """``start_registry(auth=…)``: a registry that is read."""
+    return lambda **settings: serve(parts.ScriptedRegistry(**settings))
+
+
+@pytest.fixture
+def inspected(capsys):
+    """``inspected("nginx", "-o", "json")`` runs ``polyarch inspect``: exit code, stdout, stderr."""
+
+    def run(*arguments):
+        code = main(["inspect", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
 
 
 @pytest.fixture

@@ -1,15 +1,10 @@
 """``polyarch inspect`` as a user runs it, against a scripted registry (RG-140 to RG-143, RG-097, RG-114, RG-132)."""
 
-import asyncio
 import csv
-import importlib.util
 import io
 import json
-import os
 import stat
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 import yaml
@@ -36,45 +31,13 @@ IMAGE_KEYS = [
     "requests",
     "error",
 ]
-SCRIPTED = Path(__file__).parents[1] / "oci" / "scripted_registry.py"
 
-
-@pytest.fixture(scope="module")
-def scripted():
-    """The scripted registry of the tests of ``polyarch.oci``."""
-    name = "scripted_registry_for_cli"
-    spec = importlib.util.spec_from_file_location(name, SCRIPTED)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("clean_home")
 
 
 @pytest.fixture
-def loop():
-    """A loop in a thread of its own: commands run theirs in this one."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
-@pytest.fixture
-def start_registry(scripted, loop):
-    started = []
-
-    def start(**settings):
-        registry = scripted.ScriptedRegistry(**settings)
-        asyncio.run_coroutine_threadsafe(registry.__aenter__(), loop).result(30)
-        started.append(registry)
-        return registry
-
-    yield start
-    for registry in started:
-        asyncio.run_coroutine_threadsafe(registry.__aexit__(), loop).result(30)
+def run(inspected):
+    return inspected
 
 
 @pytest.fixture
@@ -85,35 +48,6 @@ def registry(start_registry):
     registry.push_index("team/app", "empty")
     registry.push_image("team/app", "silent", None, os="linux")
     return registry
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """A home of its own, and nothing from the developer's environment."""
-    for name in [*os.environ]:
-        if (
-            name.lower().endswith("_proxy")
-            or name.startswith(("DOCKER_", "REGISTRY_", "XDG_"))
-            or name == "SSL_CERT_FILE"
-        ):
-            monkeypatch.delenv(name)
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return home
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs the command: exit code, stdout, stderr."""
-
-    def run(*arguments):
-        code = main(["inspect", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 class TestRows:

@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from polyarch.cli import main
-
 pytestmark = pytest.mark.usefixtures("clean_home")
 
 
@@ -17,13 +15,8 @@ def registry(start_writable):
 
 
 @pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        code = main(["inspect", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+def run(inspected):
+    return inspected
 
 
 @pytest.fixture
