@@ -376,6 +376,26 @@ class TestWhoMayKnow:
         await inspector.inspect(ref(f"public/copy@{digest}"))
         assert registry.requests()[1:] == [f"HEAD public/copy/manifests/{digest}"]
 
+    @pytest.mark.parametrize("modes", [("auto",), ("never", "auto")], ids=["read", "then-read-further"])
+    async def test_what_was_read_with_credentials_in_an_open_repository_is_not_known_elsewhere(
+        self, basic, make_inspector, ref, modes
+    ):
+        """That the repository is open was found earlier: it may have closed since, and who read it says nothing."""
+        inspector = make_inspector()
+        child = basic.push_image("team/one", None, "linux/amd64")
+        secret = basic.push_index("team/one", None, entries=[basic.entry("linux/amd64", child)])
+        assert (
+            await inspector.inspect(ref("team/app:1", basic))
+        ).error.code == "unauthorized"  # shown first from now on
+        for name in ("team/one", "team/two"):
+            basic.public.add(name)
+            basic.push_index(name, "open", "linux/amd64", "linux/arm64")
+            assert (await inspector.inspect(ref(f"{name}:open", basic))).public
+        for mode in modes:
+            answer = await inspector.inspect(ref(f"team/one@{secret}", basic), credentials=Holding(ROBOT), bundle=mode)
+            assert answer.status is Status.RESOLVED
+        assert (await inspector.inspect(ref(f"team/two@{secret}", basic))).error.code == "not-found"
+
     async def test_a_refusal_takes_the_proof_away(self, bearer, make_inspector, ref, clock):
         inspector = make_inspector(credentials=Holding(ROBOT))
         await inspector.inspect(ref("team/app:1", bearer))
