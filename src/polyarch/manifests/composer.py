@@ -1,15 +1,16 @@
 """YAML text to marked nodes, quickly and within limits.
 
 The C parser of PyYAML does the work; what it calls back in Python for each node is replaced here: tags of plain scalars
-are remembered by their text, and the depth is counted while nodes are composed, so that a file of a million brackets is
-refused before recursion ends the process (MF-093). No tag ever constructs an object: only nodes are made.
+are remembered by their text, and the depth of what could be deep is counted while nodes are composed, so that a file of
+a million brackets is refused before recursion ends the process (MF-093). No tag ever constructs an object: only nodes
+are made.
 
 Pure: imports yaml and nothing of polyarch.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,9 @@ MAX_EXPANDED = 1_000_000
 STRING = "tag:yaml.org,2002:str"
 _KINDS: dict[type[Node], str] = {SequenceNode: "tag:yaml.org,2002:seq", MappingNode: "tag:yaml.org,2002:map"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_INDENTED = re.compile(r"[ ?:\-]{50}")
+_FAR_RIGHT = re.compile(r"\n[ ?:\-]{50}")
+_UNUSUAL = "&!\r\x85\u2028\u2029"
 _resolver = Resolver()
 
 
@@ -42,16 +46,16 @@ def plain_tag(value: str) -> str:
 def compose_text(text: str) -> list[Node]:
     """The root nodes of the documents of a text; raises yaml.YAMLError."""
     try:
-        roots = list(_nodes(_Loader(text)))
+        roots = list(_nodes(_loader(text)))
     except ComposerError as error:
         if "duplicate anchor" not in str(error.context):
             raise
-        roots = list(_from_events(_Loader(text)))
+        roots = list(_from_events(_loader(text)))
     except yaml.scanner.ScannerError as error:
         # JSON writes characters beyond U+FFFF as two escapes, which YAML refuses; no rule looks at such texts.
         if "character escape" not in str(error.problem) or not _is_json(text):
             raise
-        roots = list(_nodes(_Loader(_SURROGATE.sub(r"\\ufffd", text))))
+        roots = list(_nodes(_loader(_SURROGATE.sub(r"\\ufffd", text))))
     if "*" in text and "&" in text:
         for root in roots:
             _check_expansion(root)
@@ -76,6 +80,22 @@ def _is_json(text: str) -> bool:
 
 
 class _Loader(CSafeLoader):
+    """For a text that cannot be deep: what the C composer calls for each node is answered by built-in functions that do
+    nothing, a twentieth of all the time.
+    """
+
+    descend_resolver: Callable[..., None] = staticmethod({}.get)
+    ascend_resolver: Callable[[], None] = staticmethod({}.clear)
+
+    def resolve(self, kind: type[Node], value: str, implicit: tuple[bool, bool]) -> str:
+        if kind is ScalarNode:
+            return plain_tag(value) if implicit[0] else STRING
+        return _KINDS[kind]
+
+
+class _CountingLoader(_Loader):
+    """Refuses what is deeper than :data:`MAX_DEPTH`."""
+
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = 0
@@ -88,10 +108,18 @@ class _Loader(CSafeLoader):
     def ascend_resolver(self) -> None:
         self.depth -= 1
 
-    def resolve(self, kind: type[Node], value: str, implicit: tuple[bool, bool]) -> str:
-        if kind is ScalarNode:
-            return plain_tag(value) if implicit[0] else STRING
-        return _KINDS[kind]
+
+def _loader(text: str) -> _Loader:
+    """A loader that counts depth, unless the text cannot be deep.
+
+    A collection in block style starts further right than the one that it stands in, or is a list at the column of its
+    key; one in flow style has a bracket. So little indentation and few brackets are never deep. Where tags, anchors or
+    other line breaks stand in the text, depth is counted.
+    """
+    few = text.count("[") + text.count("{") < MAX_DEPTH // 4
+    usual = few and not any(mark in text for mark in _UNUSUAL)
+    shallow = usual and not _INDENTED.match(text) and not _FAR_RIGHT.search(text)
+    return _Loader(text) if shallow else _CountingLoader(text)
 
 
 def _nodes(loader: _Loader) -> Iterator[Node]:

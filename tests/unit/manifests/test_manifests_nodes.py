@@ -155,7 +155,30 @@ def test_what_does_not_parse_has_a_place_mf_093(text: str, line: int, column: in
     assert problem in found.value.problem
 
 
-def test_nesting_up_to_the_limit_is_read_mf_093() -> None:
+NESTED = {
+    "mappings": lambda levels: "\n".join(" " * level + "a:" for level in range(levels)),
+    "mappings after \\r": lambda levels: "\r".join(" " * level + "a:" for level in range(levels)),
+    "lists": lambda levels: "a: 1\n---\n" + "- " * levels + "a",
+    "lists in the first line": lambda levels: "- " * levels + "a",
+    "lists at the column of their key": lambda levels: "\n".join(
+        " " * (level - level % 2) + ("- b:" if level % 2 else "a:") for level in range(levels)
+    ),
+    "keys": lambda levels: "x: 1\n---\n" + "? " * levels + "a",
+    "brackets": lambda levels: "a:\n " + "[" * (levels - 1) + "]" * (levels - 1),
+    "braces over lines": lambda levels: "{a:\n" * levels + "1" + "}" * levels,
+}
+
+
+@pytest.mark.parametrize("shape", NESTED)
+def test_nesting_is_read_up_to_the_limit_and_refused_beyond_mf_093(shape: str) -> None:
+    """MF-093: depth 100, however a text nests; of most texts it is known without counting."""
+    assert documents(NESTED[shape](45))
+    assert documents(NESTED[shape](90))
+    with pytest.raises(SyntaxProblem, match="nesting is deeper than 100 levels"):
+        documents(NESTED[shape](125))
+
+
+def test_nesting_at_the_limit_is_read_mf_093() -> None:
     """MF-093: depth 100."""
     assert documents("[" * 100 + "]" * 100 + "\n")
     with pytest.raises(SyntaxProblem):
