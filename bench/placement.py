@@ -59,8 +59,17 @@ class Bench:
         await self.sandbox.registry.seed(described)
         return list(described)
 
-    def cpu(self) -> float:
-        return sum(cpu_seconds(pid) for pid in self.pids.values())
+    def cpu(self, *roles: str) -> float:
+        """Seconds used by these roles so far; without any by all."""
+        return sum(cpu_seconds(pid) for role, pid in self.pids.items() if role in roles or not roles)
+
+    async def policy(self, spec: dict[str, Any]) -> None:
+        """The cluster's PlacementPolicy; the roles know it a moment later."""
+        await self.client.apply(POLICIES, {
+            "apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": names.SINGLETON},
+            "spec": spec,
+        })  # fmt: skip
+        await asyncio.sleep(1)
 
     async def requests(self, namespace: str) -> tuple[int, int]:
         """(requests without events, events) of polyarch in this namespace since the mark."""
@@ -135,19 +144,69 @@ async def cold(bench: Bench) -> list[Figure]:
     burst = await load.drive(bench.client, namespace, pods(images, BURST))
     spent = bench.cpu() - before
     requests, events = await bench.requests(namespace)
+    async with bench.without_polyarch():
+        control_namespace = await bench.namespace()
+        control = await load.drive(bench.client, control_namespace, pods(images, BURST))
     await bench.gone(namespace)
+    await bench.gone(control_namespace)
     return [
-        Figure("cold burst, released", burst.per_second, "pods/s", "issue", 250, at_most=False),
+        Figure("cold burst, released", burst.per_second, "pods/s", "issue", 250, at_most=False,
+               note=f"control {control.per_second:.0f}/s"),
         Figure("cold burst, API requests", requests / BURST, "per pod", "PL-800", 1.05, note=f"and {events} events"),
         Figure("cold burst, constrained", 100 * burst.constrained / BURST, "%", "PL-220", 100, at_most=False),
         Figure("cold burst, CPU of polyarch", 1000 * spent / BURST, "ms/pod"),
         Figure("cold burst, not released", len(burst.unreleased), "pods", "PL-330", 0),
-    ]
+    ]  # fmt: skip
+
+
+async def gated(bench: Bench) -> list[Figure]:
+    """Nothing is placed at admission: 1000 pods of known images, each gated, decided and released by the controller."""
+    images = await bench.images("gated")
+    warming = await bench.namespace()
+    await load.drive(bench.client, warming, pods(images, len(images)), in_flight=8)
+    await bench.policy({"inline": {"enabled": False}, "events": "problems"})
+    namespace = await bench.namespace()
+    try:
+        bench.audit.mark()
+        before = bench.cpu(CONTROLLER)
+        run = await load.drive(bench.client, namespace, pods(images, BURST))
+        spent = bench.cpu(CONTROLLER) - before
+        requests, events = await bench.requests(namespace)
+    finally:
+        await bench.client.delete(POLICIES, names.SINGLETON)
+    for each in (warming, namespace):
+        await bench.gone(each)
+    return [
+        Figure("gated burst, released", run.per_second, "pods/s"),
+        Figure("gated burst, CPU of the controller", 1000 * spent / BURST, "ms/pod", "PL-801", 1.5, compared=True),
+        Figure("gated burst, API requests", requests / BURST, "per pod", "PL-800", 1.05, compared=True,
+               note=f"and {events} events"),
+        Figure("gated burst, constrained", 100 * run.constrained / BURST, "%", "PL-220", 100, at_most=False),
+    ]  # fmt: skip
 
 
 async def deployment(bench: Bench) -> list[Figure]:
-    """A Deployment of 1000 replicas of an image that nobody has asked for."""
+    """A Deployment of 1000 replicas of an image that nobody has asked for; the control run of the same."""
     [image] = await bench.images("rollout", 1)
+    bench.audit.mark()
+    watched, namespace = await roll_out(bench, image)
+    requests, events = await bench.requests(namespace)
+    async with bench.without_polyarch():
+        control, control_namespace = await roll_out(bench, image)
+    await bench.gone(namespace)
+    await bench.gone(control_namespace)
+    return [
+        Figure("Deployment of 1000, cold, released", watched.per_second, "pods/s", "issue", 350, at_most=False,
+               note=f"control {control.per_second:.0f}/s"),
+        Figure("Deployment of 1000, of the control run", 100 * watched.per_second / control.per_second, "%"),
+        Figure("Deployment of 1000, API requests", requests / BURST, "per pod", "PL-800", 1.05,
+               note=f"and {events} events"),
+        Figure("Deployment of 1000, constrained", 100 * watched.constrained / BURST, "%", "PL-220", 100, at_most=False),
+    ]  # fmt: skip
+
+
+async def roll_out(bench: Bench, image: str) -> tuple[load.Run, str]:
+    """Until all of its pods may be scheduled; the namespace in which they are."""
     namespace = await bench.namespace()
     template = load.pod(image)
     document = {
@@ -161,18 +220,10 @@ async def deployment(bench: Bench) -> list[Figure]:
         },
     }
     document["spec"]["template"]["spec"].pop("terminationGracePeriodSeconds")  # type: ignore[index]
-    bench.audit.mark()
-    watched = await load.watch_released(
+    run = await load.watch_released(
         bench.client, namespace, BURST, start=lambda: bench.client.create(DEPLOYMENTS, document, namespace=namespace)
     )
-    requests, events = await bench.requests(namespace)
-    await bench.gone(namespace)
-    return [
-        Figure("Deployment of 1000, cold, released", watched.per_second, "pods/s", "issue", 350, at_most=False),
-        Figure("Deployment of 1000, API requests", requests / BURST, "per pod", "PL-800", 1.05,
-               note=f"and {events} events"),
-        Figure("Deployment of 1000, constrained", 100 * watched.constrained / BURST, "%", "PL-220", 100, at_most=False),
-    ]  # fmt: skip
+    return run, namespace
 
 
 async def missing(bench: Bench) -> list[Figure]:
@@ -217,15 +268,7 @@ async def dry_runs(bench: Bench) -> list[Figure]:
 
 async def memory(bench: Bench) -> list[Figure]:
     """Resident memory with 10 000 pods held at the gate."""
-    await bench.client.apply(
-        POLICIES,
-        {
-            "apiVersion": "polyarch.dev/v1alpha1",
-            "kind": "PlacementPolicy",
-            "metadata": {"name": names.SINGLETON},
-            "spec": {"onUnresolved": {"action": "hold", "retryWindow": "5s"}, "events": "problems"},
-        },
-    )
+    await bench.policy({"onUnresolved": {"action": "hold", "retryWindow": "5s"}, "events": "problems"})
     namespace = await bench.namespace()
     try:
         run = await load.drive(
@@ -289,6 +332,7 @@ SCENARIOS = {
     "reviews": reviews,
     "warm": warm,
     "cold": cold,
+    "gated": gated,
     "deployment": deployment,
     "missing": missing,
     "dry-runs": dry_runs,
