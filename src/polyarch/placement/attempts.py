@@ -74,6 +74,12 @@ class Attempts:
         """Attempts under way; a count that is nought is not kept."""
         self._under_way = 0
         self._tasks: asyncio.TaskGroup | None = None
+        waiting.on_close(self._turns.drop)
+
+    @property
+    def in_line(self) -> int:
+        """Look-ups that are due and for which there is no place yet."""
+        return len(self._turns)
 
     async def run(self) -> None:
         """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
@@ -85,7 +91,8 @@ class Attempts:
                     self._queue.done(key)
                     if (lookup := self._waiting.find(key)) is not None:
                         self._turns.add(key, lookup.namespaces)
-                    self._begin_what_may(tasks)
+                    if not len(self._queue):  # who comes together is lined up before anybody has a turn
+                        self._begin_what_may(tasks)
             except ShutDown:
                 return
             finally:

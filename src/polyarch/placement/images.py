@@ -16,6 +16,10 @@ from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.placement.decision import Finding, Verdict
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, node_platforms
 
+LONGEST: Final = 1024
+"""Characters of a text that is remembered; a reference is shorter, but anything may stand in a pod (PL-854)."""
+MOST_ENTRIES: Final = 64
+"""Entries of an index that is remembered: who has a registry may state a thousand in each of many (PL-854)."""
 _AGING: Final = ("transient", "limit")
 """Classes of failure in which the last good reading may stand in (PL-407)."""
 
@@ -62,9 +66,13 @@ def _use(text: str, always: bool, never: bool, volume_only: bool) -> ImageUse:
     )
 
 
-@lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[Reference | None, str]:
     """The reference, or what is wrong with the text (RG-015)."""
+    return (_read if len(text) <= LONGEST else _read.__wrapped__)(text)
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> tuple[Reference | None, str]:
     try:
         reference = parse(text)
     except InvalidReference as error:
@@ -174,9 +182,13 @@ def _resolved(use: ImageUse, answer: Inspection) -> Finding:
     )
 
 
-@lru_cache(maxsize=4096)
 def _platforms(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
     """What nodes can have of these, and architecture names that cannot be the value of a node's label (PL-233)."""
+    return (_compared if len(entries) <= MOST_ENTRIES else _compared.__wrapped__)(entries)
+
+
+@lru_cache(maxsize=4096)
+def _compared(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
     platforms = node_platforms(entry.platform for entry in entries)
     known = {pair.architecture for pair in platforms}
     named = {entry.platform.architecture for entry in entries if entry.platform.os in NODE_SYSTEMS}

@@ -79,7 +79,7 @@ class Releases:
         memory, settings = decided.memory, decided.case.settings
         self._tell_of_gate(decided)
         now = self._clock.monotonic()
-        if memory.refused_since is not None and memory.refused_for(now) >= settings.retry_window:
+        if self._is_leading() and memory.refused_since is not None and memory.refused_for(now) >= settings.retry_window:
             if settings.unresolved_action == "release":
                 decided = decided._replace(decision=without_affinity(decided.decision, memory.refusal))
             elif memory.held_since is None:

@@ -7,11 +7,11 @@ way, and one without a place free is passed over.
 
 A look-up stands in the line of each namespace that waits for it and leaves all of them when one has its turn: a public
 image that many share is asked for as soon as any of them may. The lines hold what gated pods wait for, each look-up
-once per namespace, and so are as long as there are different images in those pods; nothing is dropped, because a pod
-that was forgotten here would stay gated. State only: no I/O, no clock.
+once per namespace, and so are as long as there are different images in those pods. Only what nobody waits for any more
+is dropped, because a pod that was forgotten here would stay gated. State only: no I/O, no clock.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ class Turns:
         """By namespace and host, those served longest ago first; look-ups in the order in which they came."""
         self._places: dict[ImageKey, set[str]] = {}
         """In whose lines a look-up stands."""
+        self._at_host: Counter[str] = Counter()
+        """In how many namespaces' lines a host is; a count that is nought is not kept."""
 
     def __len__(self) -> int:
         """Look-ups in line."""
@@ -43,8 +45,16 @@ class Turns:
         host = host_of(key)
         for namespace in namespaces:
             hosts = self._lines.setdefault(namespace, OrderedDict())
-            hosts.setdefault(host, {}).setdefault(key)
+            if host not in hosts:
+                hosts[host] = {}
+                self._at_host[host] += 1
+            hosts[host].setdefault(key)
             self._places.setdefault(key, set()).add(namespace)
+
+    def drop(self, key: ImageKey) -> None:
+        """The look-up leaves all lines: nobody waits for it any more."""
+        if key in self._places:
+            self._remove(key)
 
     def next(
         self,
@@ -56,8 +66,12 @@ class Turns:
         """Takes the next look-up out of all lines; None if nobody can be served now.
 
         ``may``: whether a namespace may have one more; ``has_room``: whether a host has a place free; ``waits``:
-        whether the namespace still waits for it. What nobody waits for any more is passed over and gone.
+        whether the namespace still waits for it; if not, the look-up leaves its line.
+
+        Costs a look at every namespace only if some host has a place free; there are never many hosts that have none.
         """
+        if not any(map(has_room, self._at_host)):
+            return None
         for namespace in tuple(self._lines):
             if may(namespace) and (key := self._next_of(namespace, has_room, waits)) is not None:
                 self._remove(key)
@@ -90,6 +104,9 @@ class Turns:
         del hosts[host][key]
         if not hosts[host]:
             del hosts[host]
+            self._at_host[host] -= 1
+            if not self._at_host[host]:
+                del self._at_host[host]
         if not hosts:
             del self._lines[namespace]
 

@@ -153,6 +153,11 @@ class Waiting:
         self._failing: dict[str, set[ImageKey]] = {}
         """By host, the look-ups that a success on it may hasten."""
         self._by_reference: dict[str, set[ImageKey]] = {}
+        self._close_handlers: list[Callable[[ImageKey], None]] = []
+
+    def on_close(self, handler: Callable[[ImageKey], None]) -> None:
+        """Calls ``handler`` with each look-up that is gone because nobody waits for it any more."""
+        self._close_handlers.append(handler)
 
     def __len__(self) -> int:
         """Pods that are parked."""
@@ -361,6 +366,8 @@ class Waiting:
         same.discard(lookup.key)
         if not same:
             del self._by_reference[lookup.key.reference]
+        for handler in self._close_handlers:
+            handler(lookup.key)
 
     def _wake_all(self, lookup: Lookup) -> None:
         for pod in list(lookup.waiters):

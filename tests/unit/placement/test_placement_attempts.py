@@ -14,6 +14,7 @@ from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
 from polyarch.placement.secrets import PER_POD, PullSource, document_of
+from polyarch.placement.turns import Turns
 
 MARKER = "m4rk3r"
 
@@ -570,3 +571,34 @@ async def test_who_has_left_the_line_takes_nobody_s_turn(world):
     await world.run(9.1 + 10.1)
     assert not any(map(world.api.is_gated, world.api.pods))
     assert len(world.waiting) == 0
+
+
+async def test_look_ups_that_nobody_waits_for_stand_in_no_line(world):
+    """PL-851, PL-854: pods that are made and deleted while the host of their images hangs."""
+    Slow(world, 60.0, "slow-")
+    flood(world, "greedy", 200)
+    await world.run(1)
+    for key in [key for key in world.api.pods if key.namespace == "greedy"]:
+        world.api.delete(key)
+    await world.run(1)
+    assert len(list(world.waiting.lookups())) == 32, "those that are asked for right now"
+    assert world.attempts.in_line == 0
+
+
+async def test_a_thousand_look_ups_that_become_due_together_are_lined_up_before_one_is_begun(world, monkeypatch):
+    """PL-801: as after a take-over; to ask who is next costs a look at every namespace."""
+    asked = Counter[str]()
+    ask = Turns.next
+
+    def counted(turns: Turns, **conditions: Any) -> Any:
+        asked["next"] += 1
+        return ask(turns, **conditions)
+
+    monkeypatch.setattr(Turns, "next", counted)
+    Slow(world, 60.0, "slow-")
+    await world.run(1)
+    for number in range(100):
+        flood(world, f"team-{number}", 10)
+    await world.run(1)
+    assert world.attempts.in_line == 1000 - 32
+    assert asked["next"] <= 150

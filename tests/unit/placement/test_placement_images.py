@@ -7,8 +7,9 @@ import pytest
 from placement_cases import APP, SIDE, answers, controlled, failure, index, look, neutral, pod, settings, unknown
 
 from polyarch.oci.inspection import Inspection
+from polyarch.placement import images
 from polyarch.placement.decision import Progress, Reason, Verdict
-from polyarch.placement.images import ImageUse, images_of, usable_now
+from polyarch.placement.images import ImageUse, findings, images_of, usable_now
 from polyarch.placement.rules import decide
 
 VOLUME = "quay.io/team/data:3"
@@ -222,3 +223,22 @@ class TestOutage:
         always = look(pod(APP, policy="Always"))
         assert decide(always, stale).reason is Reason.IMAGES_NOT_RESOLVED_YET
         assert decide(always, stale, Progress.ENDED).architectures == ("amd64",)
+
+
+@pytest.mark.parametrize(("length", "remembered"), [(images.LONGEST, True), (images.LONGEST + 1, False)])
+def test_pl_854_a_text_that_no_reference_has_is_not_remembered(length: int, remembered: bool) -> None:
+    """PL-854: four thousand texts of a megabyte would be all that a webhook may use, and more."""
+    text = ("no image " * length)[:length]
+    (first,), (second,) = uses(pod(text)), uses(pod(text))
+    assert first == second
+    assert (first.problem is second.problem) is remembered
+
+
+@pytest.mark.parametrize(("count", "remembered"), [(images.MOST_ENTRIES, True), (images.MOST_ENTRIES + 1, False)])
+def test_pl_854_the_platforms_of_a_very_long_index_are_not_remembered(count: int, remembered: bool) -> None:
+    """PL-854: the memory for readings is bounded by bytes, and must not be kept from letting go of one."""
+    stated = answers(index(APP, *(f"x{number}" for number in range(count))))
+    (first,), (second,) = (findings(uses(pod(APP)), stated, final=False, stale_for=0.0) for _ in range(2))
+    assert len(first.platforms) == count
+    assert first.platforms == second.platforms
+    assert (first.platforms is second.platforms) is remembered

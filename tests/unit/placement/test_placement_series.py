@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, arch, index
 
+from polyarch.model.meta import ObjectMeta
 from polyarch.model.pod import Pod
 from polyarch.placement import names, series
 from polyarch.placement.admission import Admission
@@ -112,7 +113,7 @@ def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None
     before, changed = known.look(facts(replica())), facts(replica(), **changes)
     after = known.look(changed)
     assert after is not before
-    assert after.case.facts is changed
+    assert msgspec.structs.replace(after.case.facts, pod=changed.pod) == changed
     assert known.look(facts(replica(2), **changes)) is after
     assert len(known) == 1
 
@@ -154,3 +155,40 @@ def test_pl_854_what_is_remembered_is_bounded() -> None:
     assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
     known.look(facts(replica(nodeSelector={"k": "x" * series.LONGEST})))
     assert len(known) == 2
+
+
+def test_pl_854_all_series_together_are_bounded() -> None:
+    """PL-854: who sends dry runs of large pods, each with another label, fills no more than a part of the limit."""
+    known = Series()
+    for number in range(64):
+        known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": str(number)})))
+    assert len(known) == series.BYTES // (10_000 * len("{},"))
+    assert known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))) is known.look(
+        facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))
+    ), "the youngest are there"
+
+
+def test_a_series_that_was_looked_at_again_takes_the_room_of_one() -> None:
+    """PL-854: its facts change a hundred times, and the others stay."""
+    known = Series()
+    first = known.look(facts(replica()))
+    for number in range(100):
+        known.look(facts(replica(volumes=[{}] * 10_000), settings=Settings(hold_limit=float(number))))
+    assert known.look(facts(replica())) is first
+
+
+def test_pl_854_of_a_pod_only_its_likeness_is_remembered() -> None:
+    """PL-854, PL-801: a pod may be small in what rules read and large elsewhere; and no rule can see more of it."""
+    document = replica()
+    document["metadata"] |= {"name": "web-1", "finalizers": [f"f{number}" for number in range(10_000)]}
+    remembered = Series().look(facts(document)).case
+    for seen in (remembered.pod, remembered.view.pod):
+        assert seen.metadata == ObjectMeta(labels={"app": "web"})
+        assert seen.spec == facts(document).pod.spec
+
+
+def test_pl_854_answers_that_are_very_long_are_not_remembered() -> None:
+    """PL-854: whose registry it is may state a thousand platforms; the readings' own memory is bounded by bytes."""
+    look, stated = Series().look(facts(replica())), tuple(f"x{number}" for number in range(series.ENTRIES + 1))
+    assert admit(look, stated) is not admit(look, stated)
+    assert admit(look, stated[1:]) is admit(look, stated[1:])

@@ -162,6 +162,18 @@ async def test_a_standby_that_is_refused_leaves_insisting_to_the_leader(worlds):
     assert world.told.events == []
 
 
+async def test_a_standby_that_is_refused_for_long_does_not_leave_the_affinity_out(worlds):
+    """PL-305, PL-530: that is giving up, which is the leader's."""
+    world = worlds(leading=False)
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    key = await world.create("app:1")
+    await world.run(300)
+    world.api.refuse = None
+    await world.run(120)
+    assert world.api.architectures(key) == ["amd64"]
+
+
 async def test_of_leader_and_standby_only_one_patch_wins(worlds):
     """PL-530."""
     api = FakeApi()

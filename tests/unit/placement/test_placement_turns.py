@@ -88,3 +88,27 @@ def test_what_stands_in_line_already_keeps_its_place():
     turns = lines(a=2)
     turns.add(image("a0"), ["a"])
     assert serve(turns) == ["a: a0:1", "a: a1:1"]
+
+
+def test_who_is_dropped_leaves_all_lines():
+    turns = lines(a=2, b=1)
+    turns.add(image("a0"), ["b"])
+    turns.drop(image("a0"))
+    turns.drop(image("nobody"))
+    assert len(turns) == 2
+    assert serve(turns) == ["a: a1:1", "b: b0:1"]
+
+
+def test_that_all_hosts_are_full_is_seen_without_asking_each_namespace():
+    """A thousand namespaces wait for one slow host, and whenever an attempt ends it is asked who is next."""
+    turns = lines(**{f"n{number}": 2 for number in range(1000)})
+    asked: list[str] = []
+
+    def next_of() -> object:
+        return turns.next(may=lambda name: not asked.append(name), has_room=lambda _: False, waits=lambda *_: True)
+
+    assert next_of() is None
+    assert asked == []
+    serve(turns)
+    turns.drop(image("n999"))
+    assert next_of() is None
