@@ -18,7 +18,8 @@ from polyarch.cli.files import find_files, read_file
 from polyarch.cli.platforms_file import load_platforms_file
 from polyarch.cli.render import Row, print_table
 from polyarch.cli.resolve import reference_of
-from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.fix import fix
+from polyarch.manifests.fix_result import FixRequest, FixResult
 from polyarch.manifests.lint.options import FixOptions, LintOptions
 from polyarch.manifests.scan import scan, worth_reading
 from polyarch.manifests.sets import Answers
@@ -111,7 +112,7 @@ def changed_outside(result: FixResult) -> int:
     for edits in result.rounds:
         for edit in reversed(sorted(edits, key=lambda each: (each.start, each.end))):  # noqa: C413 - equal ones too
             text = text[: edit.start] + edit.replacement + text[edit.end :]
-    if result.added or text == result.text:
+    if text == result.text:
         return 0
     different = sum(one != other for one, other in zip(text, result.text, strict=False))
     return different + abs(len(text) - len(result.text))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.manifests.lint.sources import is_source
@@ -29,19 +29,23 @@ class Given(NamedTuple):
     roots: tuple[Path, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
     """Directories that could not be listed, and why."""
+    streams: tuple[str, ...] = ()
+    """What can be read once: standard input, and a pipe that is named, such as a shell's ``<(command)``."""
 
 
 def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources: bool = False) -> Given:
     """Every file once, sorted within each argument; ``-`` is standard input.
 
-    ``UsageError`` for a named path that does not exist; a pattern that matches nothing means nothing.
+    ``UsageError`` for a named path that does not exist, and for a pattern that matches nothing.
     """
     found: dict[str, str] = {}  # with the file that the path leads to: one with several names is read by the first
     roots: list[Path] = []
     unreadable: list[tuple[str, str]] = []
+    streams: list[str] = []
     for argument in arguments:
         if argument == "-":
             found[STDIN] = STDIN
+            streams.append(STDIN)
             continue
         for path in _expanded(argument):
             if path.is_dir():
@@ -50,18 +54,28 @@ def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources:
             else:
                 roots.append(path.parent.resolve() / path.name)
                 found[str(path)] = os.path.realpath(path)
+                if path.exists() and not path.is_file():
+                    streams.append(str(path))
     kept = {path: real for path, real in found.items() if not (ignore and is_ignored(Path(path).as_posix(), ignore))}
     first = {real: path for path, real in reversed(kept.items())}
     files = tuple(path for path, real in kept.items() if first[real] == path)
-    return Given(files, tuple(roots), tuple(unreadable))
+    return Given(files, tuple(roots), tuple(unreadable), tuple(dict.fromkeys(streams)))
 
 
 def read_file(path: str) -> bytes:
     """Raises OSError; standard input is read to its end."""
     if path == STDIN:
-        return sys.stdin.buffer.read()
+        stream = standard_input()
+        if stream is None:
+            raise OSError("standard input is closed")
+        return stream.read()
     with FileIO(path) as file:  # a tenth of what Path and a buffer cost, for thousands of files
         return file.readall()
+
+
+def standard_input() -> BinaryIO | None:
+    """None where the process was started without one."""
+    return None if sys.stdin is None else sys.stdin.buffer
 
 
 def write_file(path: str, data: bytes, *, before: bytes | None = None, roots: Sequence[Path] = ()) -> None:
@@ -126,13 +140,37 @@ def _keep_manners(handle: int, target: Path) -> None:
 
 
 def _expanded(argument: str) -> list[Path]:
+    """What an argument names: one path, or all that match a pattern."""
     path = Path(argument)
-    if path.exists():
-        return [path]
-    if glob.has_magic(argument):
+    try:
+        if path.exists():
+            return [path]
+        if not glob.has_magic(argument):
+            raise UsageError(f"{argument}: there is no such file or directory")
         anchor = Path(path.anchor)
-        return sorted(anchor.glob(str(path.relative_to(anchor))))
-    raise UsageError(f"{argument}: there is no such file or directory")
+        pattern = path.relative_to(anchor)
+        found = sorted(each for each in anchor.glob(str(pattern)) if _is_meant(each, pattern))
+    except OSError as error:
+        raise UsageError(f"{argument}: {error.strerror}; name files or directories that can be read") from None
+    except ValueError as error:  # a pattern that pathlib does not know, such as a**
+        raise UsageError(f"{argument}: {error}") from None
+    if not found:
+        raise UsageError(f"{argument}: no file matches this pattern")
+    return found
+
+
+def _is_meant(path: Path, pattern: Path) -> bool:
+    """Whether a match would be looked at in a directory, too; what a pattern spells out is meant in any case."""
+    if is_special(path):
+        return False
+    directories = path.parts if path.is_dir() else path.parts[:-1]
+    return not any(is_skipped_directory(name) and name not in pattern.parts for name in directories)
+
+
+def is_special(path: Path | str) -> bool:
+    """Pipes, sockets and devices: to open one may last for ever."""
+    there = Path(path)
+    return there.exists() and not (there.is_file() or there.is_dir())
 
 
 def _walk(top: Path, ignore: Sequence[str], unreadable: list[tuple[str, str]], *, sources: bool) -> dict[str, str]:
@@ -155,8 +193,19 @@ def _walk(top: Path, ignore: Sequence[str], unreadable: list[tuple[str, str]], *
         for name in sorted(files):
             if is_manifest(name) or name == KUSTOMIZATION or (sources and is_source((here / name).as_posix())):
                 path = here / name
-                if not path.is_symlink():
-                    found[str(path)] = f"{real}{os.sep}{name}"
-                elif (target := path.resolve()).is_relative_to(root):
-                    found[str(path)] = str(target)
+                target = _target(path, f"{real}{os.sep}{name}", root)
+                if target is not None:
+                    found[str(path)] = target
     return found
+
+
+def _target(path: Path, real: str, root: Path) -> str | None:
+    """The file that an entry of a directory is; None for what is none, and for a link that leads out of ``root``."""
+    try:
+        mode = os.lstat(real).st_mode
+    except OSError:
+        return real  # whoever reads it learns why
+    if not stat.S_ISLNK(mode):
+        return real if stat.S_ISREG(mode) else None
+    target = os.path.realpath(path)  # a circle of links stops resolve()
+    return target if Path(target).is_relative_to(root) and not is_special(target) else None

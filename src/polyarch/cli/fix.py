@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.lint_options import DEFAULT_IMAGES, DEFAULT_RULES, ImageOptions, RuleOptions
+from polyarch.cli.misspelt import refuse_misspelt
 from polyarch.cli.registry_options import flag, several
 
 EPILOGUE = """Examples:
@@ -58,6 +59,7 @@ def fix_files(
     """Repair manifests so that pods admit what their images support; returns the exit code."""
     if not paths:
         raise UsageError("nothing to repair is named; give files or directories, . for this one, - for standard input")
+    refuse_misspelt(paths, fix)
     if sum((write, diff, emit is not None)) > 1:
         raise UsageError("--write, --diff and --emit exclude each other: leave all but one out")
     if "-" in paths and len(paths) > 1:

@@ -9,7 +9,7 @@ import msgspec
 
 from polyarch.cli.diffs import unified_diff
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.files import STDIN, write_file
+from polyarch.cli.files import STDIN, is_special, write_file
 from polyarch.cli.lint_options import ImageOptions, RuleOptions
 from polyarch.cli.lint_settings import Settings, parse_platforms, parse_weights, read_baseline, settle, split
 from polyarch.cli.linting import Run, is_judged, resolved
@@ -17,10 +17,11 @@ from polyarch.manifests.baseline import Baseline
 from polyarch.manifests.configuration import check_pattern
 from polyarch.manifests.emit import Component
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.fix import FixRequest, FixResult, Refusal, fix
+from polyarch.manifests.fix import fix
+from polyarch.manifests.fix_result import FixRequest, FixResult, Refusal
 from polyarch.manifests.lint.engine import ObjectRule, Problem
 from polyarch.manifests.lint.options import FixOptions
-from polyarch.manifests.output.text import counted, place_of, plain
+from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
 from polyarch.manifests.report import Incomplete, Report
 from polyarch.manifests.text import SourceText, UnreadableText
 
@@ -60,6 +61,10 @@ class _Account:
 
 def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
     """Repair what the paths mean; returns the exit code (MF-050)."""
+    if asked.way == "write":
+        for path in asked.paths:
+            if path != "-" and is_special(path):
+                raise UsageError(f"{path}: is no regular file and cannot be written; leave out --write")
     settings, request, baseline = _settled(asked, rules, options)
     run = Run.over(asked.paths, settings, options)
     looked = resolved(run)
@@ -70,8 +75,12 @@ def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
     for path in run.files:
         try:
             data = run.read(path)
+            if path != STDIN and asked.way != "yaml" and not is_judged(path, data):
+                continue
             result = _fixed(run, path, data, request, baseline)
             delivery.take(result, data)
+            if asked.way != "write":
+                result = result.with_places_before()
         except (OSError, UnreadableText, CouldNotComplete) as error:
             account.incomplete.append(Incomplete(path, "", _reason(error)))
             continue
@@ -89,7 +98,10 @@ def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
         incomplete=account.incomplete,
         fail_on=settings.fail_on,
     )
-    _tell(account, report, asked.way)
+    if not report.summary.objects and report.summary.complete:
+        print("polyarch: no Kubernetes object was found in what is named", file=sys.stderr)
+    else:
+        _tell(account, report, asked.way)
     shown = asked.way == "diff" and bool(account.changed)
     return report.exit_code or int(shown or bool(account.not_emitted))
 
@@ -209,10 +221,11 @@ def _tell(account: _Account, report: Report, way: Way) -> None:
         if report.fails(finding) and id(finding) not in noted
     ]
     lines += [f"not emitted: {reason}" for reason in account.not_emitted]
-    lines += [f"{gap.file or gap.image}: not completed: {gap.message}" for gap in report.incomplete]
+    lines += map(incomplete_line, report.incomplete)
     repaired, files = counted(account.applied, "finding"), counted(len(account.changed), "file")
     shown = way == "diff" and bool(account.changed)
-    done = f"{repaired} can be repaired in {files}" if shown else f"{repaired} repaired in {files}"
+    by = " by the component" if way == "kustomize" else ""
+    done = f"{repaired} can be repaired in {files}" if shown else f"{repaired} repaired in {files}{by}"
     left = f", {len(report.findings)} left" if report.findings else ""
     lines.append(f"polyarch: {done}{left}{'; --write does it' if shown else ''}")
     print("".join(f"{plain(line)}\n" for line in lines), end="", file=sys.stderr)

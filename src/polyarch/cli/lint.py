@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.lint_options import DEFAULT_IMAGES, DEFAULT_RULES, Format, ImageOptions, RuleOptions
+from polyarch.cli.misspelt import refuse_misspelt
 from polyarch.cli.registry_options import flag
 
 EPILOGUE = """Examples:
@@ -62,6 +63,7 @@ def lint_files(
         return print_rule(explain) if explain is not None else print_rules()
     if not paths:
         raise UsageError("nothing to check is named; give files or directories, . for this one, - for standard input")
+    refuse_misspelt(paths, lint)
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1 process is needed")
     from polyarch.cli.lint_output import pairs, write_reports

@@ -48,9 +48,9 @@ def _example(rule: str) -> list[str]:
         return []
     shown = examples.load(rule)
     better = f"Repaired:\n\n{shown.fixed}" if shown.fixed else f"Good:\n\n{shown.good}"
-    known = [f"{image}: {answer}" for image, answer in shown.answers.items()]
+    known = shown.platforms_file()
     return [
         f"Example, {shown.file}:\n\n{shown.bad}",
-        *(["Where the images are:\n\n" + "\n".join(known)] if known else []),
+        *([f"With this file for --platforms-file:\n\n{known}"] if known else []),
         better,
     ]

@@ -6,13 +6,13 @@ with images nobody knows yet is put off until all of them have been asked for at
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from polyarch.cli.files import STDIN, find_files, read_file
+from polyarch.cli.files import find_files, read_file
 from polyarch.cli.lint_options import ImageOptions
 from polyarch.cli.lint_settings import Settings
 from polyarch.cli.processes import over_files
@@ -70,8 +70,8 @@ class Run:
     roots: tuple[Path, ...]
     files: tuple[str, ...]
     unreadable: tuple[tuple[str, str], ...]
-    stdin: bytes | None = None
-    """Can be read only once."""
+    streams: Mapping[str, bytes] = field(default_factory=dict)
+    """The content of what can be read only once."""
 
     @classmethod
     def over(cls, paths: Sequence[str], settings: Settings, options: ImageOptions) -> "Run":
@@ -80,8 +80,17 @@ class Run:
         given = find_files(paths, ignore=settings.ignore_paths, sources=sources)
         indexes = any(selected(settings.options, rule) for rule in INDEX_RULES)
         images = Images(options, file=settings.platforms_file, indexes=indexes)
-        stdin = read_file(STDIN) if STDIN in given.files else None
-        return cls(settings, images, _kustomizations(given.files), given.roots, given.files, given.unreadable, stdin)
+        streams, unreadable = _read_once(given.streams)
+        files = tuple(path for path in given.files if path not in unreadable)
+        return cls(
+            settings,
+            images,
+            _kustomizations(files, streams),
+            given.roots,
+            files,
+            (*given.unreadable, *unreadable.items()),
+            streams,
+        )
 
     @property
     def options(self) -> LintOptions:
@@ -94,7 +103,8 @@ class Run:
 
     def read(self, path: str) -> bytes:
         """Raises OSError."""
-        return self.stdin if path == STDIN and self.stdin is not None else read_file(path)
+        content = self.streams.get(path)
+        return read_file(path) if content is None else content
 
     def look(self, path: str) -> Examined:
         """Which images a file names, and which of them nobody knows yet."""
@@ -247,10 +257,21 @@ def _answered(run: Run, examined: Sequence[Examined]) -> tuple[list[ImageAnswer]
     return images, answers, incomplete
 
 
-def _kustomizations(files: Iterable[str]) -> Kustomizations:
+def _read_once(paths: Iterable[str]) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The contents, and of what cannot be read why."""
+    contents, problems = {}, {}
+    for path in paths:
+        try:
+            contents[path] = read_file(path)
+        except OSError as error:
+            problems[path] = error.strerror or str(error)
+    return contents, problems
+
+
+def _kustomizations(files: Iterable[str], streams: Mapping[str, bytes]) -> Kustomizations:
     found = {}
     for path in files:
-        if Path(path).name not in FILE_NAMES:
+        if Path(path).name not in FILE_NAMES or path in streams:
             continue
         try:
             source = SourceText.of(path, read_file(path))

@@ -39,8 +39,7 @@ def _section(rule: Rule) -> str:
         shown = examples.load(rule.id)
         parts.append(_block(f"Found in `{shown.file}`:", shown.bad))
         if shown.answers:
-            known = "\n".join(f"{image}: {answer}" for image, answer in shown.answers.items())
-            parts.append(_block("where the images are:", known))
+            parts.append(_block("With this file for `--platforms-file`:", shown.platforms_file()))
         parts.append(_block("Repaired:", shown.fixed) if shown.fixed else _block("Not found in:", shown.good))
     return "\n\n".join(parts) + "\n"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from polyarch.manifests.edits import Edit, splice
 from polyarch.manifests.nodes import SyntaxProblem, compose
 from polyarch.manifests.style import BlockStyle, block_lines, is_json
 from polyarch.manifests.text import SourceText
@@ -23,25 +24,25 @@ class CannotAdd(msgspec.Struct, frozen=True):
     problem: str
 
 
-def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> str | CannotAdd:
-    """The text with ``added`` objects (JSON values, no empty ones) behind the documents of these numbers."""
+def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> tuple[Edit, ...] | CannotAdd:
+    """What writes ``added`` objects (JSON values, no empty ones) behind the documents of these numbers."""
     documents = compose(source)
-    text = source.text
-    for number in sorted(added, reverse=True):
+    edits: list[Edit] = []
+    for number in sorted(added):
         document = next(each for each in documents if each.index == number)
         if is_json(document):
             return CannotAdd("a JSON file holds one document only")
         end = document.chunk_end
-        before = text[:end] if text[:end].endswith("\n") else text[:end] + source.newline
+        between = "" if source.text.endswith("\n", 0, end) else source.newline
         lines = [line for value in added[number] for line in ("---", *block_lines(value, BlockStyle()))]
-        text = before + "".join(line + source.newline for line in lines) + text[end:]
+        edits.append(Edit(end, end, between + "".join(line + source.newline for line in lines)))
     expected: list[Any] = []
     for document in documents:
         expected += [document.value, *added.get(document.index, ())]
     try:
-        found = [document.value for document in compose(source.replaced(text))]
+        found = [document.value for document in compose(source.replaced(splice(source.text, edits)))]
     except SyntaxProblem as problem:
         return CannotAdd(f"the changed text does not parse: {problem}")
     if len(found) != len(expected) or not all(same(one, other) for one, other in zip(found, expected, strict=True)):
         return CannotAdd("the new documents read otherwise than they should")
-    return text
+    return tuple(edits)

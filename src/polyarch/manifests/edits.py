@@ -35,3 +35,16 @@ def splice(text: str, edits: Iterable[Edit]) -> str:
         parts += [text[at : edit.start], edit.replacement]
         at = edit.end
     return "".join([*parts, text[at:]])
+
+
+def offset_before(offset: int, edits: Iterable[Edit]) -> int:
+    """Where a place of the text after the edits was in the text before; of a replacement, where it begins."""
+    grown = 0
+    for edit in ordered(edits):
+        start = edit.start + grown
+        if offset < start:
+            break
+        if offset < start + len(edit.replacement):
+            return edit.start
+        grown += len(edit.replacement) - (edit.end - edit.start)
+    return offset - grown

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from polyarch.kube import jsonpatch
-from polyarch.manifests.fix import FixResult
+from polyarch.manifests.fix_result import FixResult
 from polyarch.manifests.nodes import get, text_of
 from polyarch.manifests.objects import KubeObject
 from polyarch.manifests.scan import scan

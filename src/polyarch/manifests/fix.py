@@ -8,18 +8,19 @@ Pure: a text in, a text out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
-from polyarch.manifests.addition import add_documents
+from polyarch.manifests.addition import CannotAdd, add_documents
 from polyarch.manifests.catalogue import RULES
 from polyarch.manifests.comments import commented_affinity
 from polyarch.manifests.editor import CannotEdit, Edit, render, splice
 from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, fingerprint
+from polyarch.manifests.fix_result import FixRequest, FixResult, Refusal
 from polyarch.manifests.kustomizations import NO_KUSTOMIZATIONS, Kustomizations
-from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule, Problem, lint, selected
-from polyarch.manifests.lint.options import LintOptions, Selection
+from polyarch.manifests.lint.engine import Problem, lint, selected
+from polyarch.manifests.lint.options import Selection
 from polyarch.manifests.lint.sources import is_source, lint_source
 from polyarch.manifests.nodes import Document
 from polyarch.manifests.podspecs import PodSpec
@@ -32,50 +33,6 @@ from polyarch.manifests.tree import Add, Misfit, Remove, TreeOperation, rebase
 
 ROUNDS = 20
 _ORDER = {rule: place for place, rule in enumerate(RULES)}
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """A finding that stays, and why."""
-
-    finding: Finding
-    note: str
-
-
-class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``polyarch fix`` was asked for; what repairs may do is in ``options.fixes``."""
-
-    options: LintOptions = LintOptions()
-    only: tuple[str, ...] = ()
-    """Rules to repair, by id or pattern; empty: all."""
-    uncomment: bool = False
-    """Make a commented affinity count instead of writing another beside it."""
-    object_rules: tuple[ObjectRule, ...] = OBJECT_RULES
-    """Others than usual where more is known than the files say: the bundle that a subscription installs (MF-083)."""
-
-
-@dataclass(frozen=True, eq=False)
-class FixResult:
-    """A file after its repairs."""
-
-    source: SourceText
-    """As it was."""
-    text: str
-    applied: tuple[Finding, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-    remaining: tuple[Finding, ...] = ()
-    """What the rules say of the new text, with what is suppressed."""
-    operations: dict[int, tuple[TreeOperation, ...]] = field(default_factory=dict)
-    """What was done to each document, one after the other; by the document's number."""
-    added: dict[int, tuple[object, ...]] = field(default_factory=dict)
-    """Objects written as documents of their own behind a document."""
-    rounds: tuple[tuple[Edit, ...], ...] = ()
-    """The edits of each round, of the text that the round before made."""
-    unproven: Finding | None = None
-    """MA904: the file was left as it was."""
-
-    @property
-    def changed(self) -> bool:
-        return self.text != self.source.text
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,10 +235,11 @@ class _Fixing:
         self.added = {number: objects for number, objects in self.added.items() if objects}
         if not self.added:
             return text
-        added = add_documents(self.source.replaced(text), self.added)
-        if isinstance(added, str):
-            return added
-        raise _Unproven(added.problem)
+        edits = add_documents(self.source.replaced(text), self.added)
+        if isinstance(edits, CannotAdd):
+            raise _Unproven(edits.problem)
+        self.rounds.append(edits)
+        return splice(text, edits)
 
     def _pod_key(self, found: Scan, finding: Finding) -> tuple[int, str]:
         pod_spec = _pod_spec(found, finding)
@@ -320,6 +278,7 @@ def _fix_source(
 ) -> FixResult:
     """A build file: its repairs are edits of lines, and there is no tree to prove them by."""
     applied: list[Finding] = []
+    rounds: list[tuple[Edit, ...]] = []
     now = source
     for _ in range(ROUNDS):
         problems = mark(lint_source(now, answers, request.options))
@@ -331,12 +290,14 @@ def _fix_source(
         if not wanted:
             break
         applied.append(wanted[0].finding)
+        rounds.append(tuple(wanted[0].edits))
         now = source.replaced(splice(now.text, wanted[0].edits))
     return FixResult(
         source=source,
         text=now.text,
         applied=tuple(applied),
         remaining=tuple(problem.finding for problem in mark(lint_source(now, answers, request.options))),
+        rounds=tuple(rounds),
     )
 
 

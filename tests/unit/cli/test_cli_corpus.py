@@ -8,7 +8,7 @@ from commands import FIXED, WEB
 
 from polyarch.cli import corpus
 from polyarch.manifests.editor import Edit
-from polyarch.manifests.fix import FixResult
+from polyarch.manifests.fix_result import FixResult
 from polyarch.manifests.text import SourceText
 
 

@@ -86,6 +86,56 @@ def test_findings_that_remain_fail_the_run(run: Command) -> None:
     assert "values: [amd64, arm64]" in path.read_text()
 
 
+PINNED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: pinned}
+spec:
+  nodeSelector: {kubernetes.io/os: linux, kubernetes.io/arch: amd64}
+  containers:
+  - {name: a, image: "quay.io/acme/web:2"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "line"), [((), 29), (("--emit", "yaml"), 29), (("--emit", "kustomize"), 29), (("--write",), 28)]
+)
+def test_notes_have_the_places_of_the_text_that_is_looked_at(run: Command, way: tuple[str, ...], line: int) -> None:
+    """MF-042: of the file as it is, unless it is written."""
+    values = "values:\n                - amd64\n                - s390x\n"
+    text = WEB.replace("values: [amd64, s390x]\n", values) + "---\n" + PINNED
+    run.write("web.yaml", text)
+    assert text.splitlines()[28].endswith("kubernetes.io/arch: amd64}")
+    assert f"web.yaml:{line}:63: MA109 not repaired: --widen" in run("web.yaml", *way).err
+
+
+@pytest.mark.parametrize("option", ["--writ", "--dif", "--asume=linux/amd64"])
+def test_a_misspelt_option_is_no_path(run: Command, option: str) -> None:
+    path = run.write("web.yaml")
+    result = run(option, "web.yaml")
+    assert (result.code, path.read_text()) == (2, WEB)
+    assert f"{option.partition('=')[0]}: there is no such option; did you mean" in result.err
+
+
+def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command) -> None:
+    """MF-010."""
+    assert run("*.yml").code == 2
+
+
+def test_what_names_no_image_is_passed_over_as_lint_does(run: Command) -> None:
+    """MF-015, MF-040."""
+    (run.folder / "picture.yaml").write_bytes(b"\x89PNG\xff")
+    result = run("picture.yaml")
+    assert (result.code, result.err) == (0, "polyarch: no Kubernetes object was found in what is named\n")
+
+
+def test_a_pipe_is_not_written(run: Command) -> None:
+    os.mkfifo(run.folder / "pipe")
+    result = run("pipe", "--write")
+    assert result.code == 2
+    assert "pipe: is no regular file and cannot be written" in result.err
+
+
 def test_only_some_rules(run: Command) -> None:
     """MF-050: --only."""
     path = run.write("web.yaml")

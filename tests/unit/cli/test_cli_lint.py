@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,46 @@ def test_nothing_to_check(run: Command) -> None:
     result = run("empty")
     assert (result.code, "no Kubernetes object" in result.err) == (0, True)
     assert run("empty", "--fail-if-no-objects").code == 1
-    assert run("*.json").code == 0
+
+
+@pytest.mark.parametrize("pattern", ["*.json", "gone/**/*.yaml", "vendor*/*.yaml"])
+def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command, pattern: str) -> None:
+    """MF-010: a mistyped pattern in CI would pass for ever."""
+    run.write("web.yaml")
+    run.write("vendor/x.yaml")
+    result = run("web.yaml", pattern)
+    assert (result.code, result.out) == (2, "")
+    assert f"{pattern}: no file matches this pattern" in result.err
+
+
+@pytest.mark.parametrize("pattern", ["a**.yaml", "a" * 300, "b/" + "c" * 300 + "*"])
+def test_a_path_that_cannot_be_one_is_a_usage_error(run: Command, pattern: str) -> None:
+    assert run(pattern).code == 2
+
+
+def test_a_pattern_passes_over_what_a_directory_passes_over(run: Command) -> None:
+    """MF-010: .git, node_modules, vendor and hidden directories, unless the pattern itself names them."""
+    for name in ("a/x.yaml", "a/vendor/x.yaml", ".git/x.yaml", "node_modules/m/x.yaml"):
+        run.write(name)
+    assert files(document(run, "**/x.yaml")) == files(document(run, "*", "--ignore-path", "platforms.yaml"))
+    assert files(document(run, "**/x.yaml")) == ["a/x.yaml"]
+    assert files(document(run, "node_modules/**/*.yaml")) == ["node_modules/m/x.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("--formt", "--format"), ("--offlin", "--offline"), ("--requier=arm64", "--require")]
+)
+def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> None:
+    run.write("web.yaml")
+    result = run(word, "web.yaml")
+    assert (result.code, result.out) == (2, "")
+    assert f"{word.partition('=')[0]}: there is no such option; did you mean {meant}?" in result.err
+    assert "there is no such option; polyarch lint --help lists them" in run("-z").err
+
+
+def test_a_file_may_begin_with_a_hyphen(run: Command) -> None:
+    run.write("--x.yaml")
+    assert run("--x.yaml").out.startswith("--x.yaml:")
 
 
 def test_images_of_a_kustomization_are_resolved(run: Command) -> None:
@@ -261,6 +301,20 @@ def test_an_image_that_nobody_could_be_asked_about(run: Command, unresolved: str
     assert [each["rule"] for each in json.loads(result.out)["findings"]] == rules
 
 
+def test_an_image_without_an_answer_offline_says_where_to_put_one(run: Command) -> None:
+    run.write("web.yaml", WEB.replace("quay.io/acme/web:2", "nginx:1"))
+    out = run("web.yaml").out
+    assert "add it to the file of --platforms-file, or leave out --offline" in out
+    assert "nginx:1 are not known: nginx:1 is not in the platforms file" in out
+
+
+def test_an_image_is_named_once_in_what_happened_to_it(run: Command) -> None:
+    run.write("web.yaml", WEB.replace("quay.io/acme/web:2", "127.0.0.1:1/acme/web:2"))
+    out = run("web.yaml", "--timeout", "2", known=False).out
+    assert "the platforms of 127.0.0.1:1/acme/web:2 are not known: 127.0.0.1:1: " in out
+    assert "\n127.0.0.1:1/acme/web:2: not completed: 127.0.0.1:1: " in out
+
+
 def test_unknown_images_may_be_passed_over(run: Command) -> None:
     """MF-040: ignore silences them."""
     run.write("web.yaml", AWAY)
@@ -350,6 +404,50 @@ def test_links_lead_nowhere_outside(run: Command) -> None:
     (inside / "loop").symlink_to(inside)
     (inside / "away").symlink_to(outside.parent)
     assert document(run, "tree")["summary"]["files"] == 1
+
+
+def test_links_that_lead_in_a_circle_or_nowhere_are_files_that_cannot_be_read(run: Command) -> None:
+    """MF-091: no file crashes a run. MF-040."""
+    run.write("a/web.yaml")
+    (run.folder / "a/circle.yaml").symlink_to("circle.yaml")
+    (run.folder / "a/nowhere.yaml").symlink_to("gone.yaml")
+    result = run("a")
+    assert result.code == 3
+    assert "a/circle.yaml: not completed: Too many levels of symbolic links" in result.out
+    assert "a/nowhere.yaml: not completed: No such file" in result.out
+    assert "a/web.yaml:15:33: error MA102" in result.out
+
+
+def test_what_is_no_file_is_passed_over_in_a_directory(run: Command) -> None:
+    """MF-091: to open a named pipe that nobody writes to would last for ever."""
+    run.write("a/web.yaml")
+    os.mkfifo(run.folder / "a/pipe.yaml")
+    (run.folder / "a/link.yaml").symlink_to("pipe.yaml")
+    assert run("a").out == run("a/*.yaml").out == run("a/web.yaml").out
+
+
+def test_a_named_pipe_is_read_once(run: Command) -> None:
+    """As a shell's ``<(helm template CHART)``: an image that nobody knew yet had it read again, and found empty."""
+    pipe = run.folder / "pipe"
+    os.mkfifo(pipe)
+    text = WEB.replace("quay.io/acme/web:2", "127.0.0.1:1/acme/web:2")
+
+    def feed() -> None:
+        pipe.write_text(text)
+
+    writer = threading.Thread(target=feed, daemon=True)
+    writer.start()
+    result = run("pipe", "--timeout", "2", known=False)
+    writer.join(timeout=10)
+    assert result.code == 3
+    assert "pipe:21:16: warning MA001" in result.out
+
+
+def test_standard_input_that_is_closed_is_said(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyarch.cli.files.standard_input", lambda: None)
+    result = run("-")
+    assert result.code == 3
+    assert "<stdin>: not completed: standard input is closed" in result.out
 
 
 def test_what_a_file_says_is_never_executed(run: Command) -> None:

@@ -13,7 +13,8 @@ from linting import answers, deployment, required
 from reporting import IMAGES, WEB
 
 from polyarch.manifests.emit import Component
-from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.fix import fix
+from polyarch.manifests.fix_result import FixRequest, FixResult
 from polyarch.manifests.lint.options import FixOptions, LintOptions
 from polyarch.manifests.text import SourceText
 

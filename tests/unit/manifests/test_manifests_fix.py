@@ -9,7 +9,8 @@ from linting import answers, deployment, required, terms_of
 from reporting import IMAGES, WEB
 
 from polyarch.manifests import fix as fixing
-from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.fix import fix
+from polyarch.manifests.fix_result import FixRequest, FixResult
 from polyarch.manifests.lint.options import FixOptions, LintOptions
 from polyarch.manifests.text import SourceText
 from polyarch.platforms import NodePlatform
@@ -236,6 +237,18 @@ def test_a_repair_may_add_a_document(before: str, after: str) -> None:
     assert "# keep" in result.text
     assert result.text.startswith(before)
     assert not fixed(result.text).changed
+
+
+def test_what_remains_is_where_it_was_before_the_repair_on_request() -> None:
+    """MF-042: a finding behind new documents, removed values and inserted lines has its old place."""
+    behind = deployment("nodeSelector: {kubernetes.io/os: linux, kubernetes.io/arch: s390x}")
+    text = "\n---\n".join([OBSOLETE, WEB, behind])
+    result = fixed(text)
+    (after,) = [each.finding for each in result.refused if each.finding.rule == "MA104"]
+    (before,) = [each.finding for each in result.with_places_before().refused if each.finding.rule == "MA104"]
+    assert result.text[after.span.start : after.span.end] == "s390x"
+    assert text[before.span.start : before.span.end] == "s390x"
+    assert before.span.line == text[: text.rindex("s390x")].count("\n") + 1 != after.span.line
 
 
 def test_a_document_is_not_added_to_json() -> None:

@@ -88,3 +88,10 @@ def test_findings_are_in_the_order_of_the_text() -> None:
     places = [(each.file, each.span.line, each.span.column, each.rule) for each in both.findings]
     assert places == sorted(places)
     assert len(places) == 4
+
+
+def test_an_image_that_could_not_be_asked_about_is_named_once() -> None:
+    """MF-042: errors of the registry client begin with the image, too."""
+    gap = Incomplete("", GAP.image, f"{GAP.image}: quay.io: the connection was refused")
+    assert text.incomplete_line(gap) == "quay.io/acme/web:2: not completed: quay.io: the connection was refused"
+    assert text.incomplete_line(GAP) == "quay.io/acme/web:2: not completed: the registry is away"

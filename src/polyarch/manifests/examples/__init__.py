@@ -55,6 +55,13 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         file = AnswerFile.from_mapping(self.answers)
         return {text: answer for text in self.answers if (answer := _answer(file, text)) is not None}
 
+    def platforms_file(self) -> str:
+        """The answers as lines that ``--platforms-file`` takes."""
+        return "".join(
+            yaml.safe_dump({text: answer}, default_flow_style=None, sort_keys=False, width=1000)
+            for text, answer in self.answers.items()
+        )
+
     def lint_options(self) -> LintOptions:
         options = self.options
         return LintOptions(

@@ -29,6 +29,7 @@ _NEXT = {
     "content": "push the image again with a current tool",
     "configuration": "correct the configuration of the registry, or say what is known with --platforms-file",
 }
+_OFFLINE = "add it to the file of --platforms-file, or leave out --offline"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -124,7 +125,7 @@ def _unresolved(place: ImagePlace, options: LintOptions) -> Iterator[Draft]:
     elif answer.inspection is None:
         if options.unresolved != "ignore":
             message = f"{place.subject}: the platforms of {name} are not known, nobody was asked"
-            yield _draft(place, "MA001", message, _NEXT["configuration"], sub="offline-miss")
+            yield _draft(place, "MA001", message, _OFFLINE, sub="offline-miss")
     elif answer.inspection.status is Status.UNKNOWN:
         message = f"{place.subject}: the image {name} does not say its architecture"
         yield _draft(place, "MA001", message, "push the image again with a current tool", sub="empty-architecture")
@@ -135,11 +136,18 @@ def _unresolved(place: ImagePlace, options: LintOptions) -> Iterator[Draft]:
 def _failed(place: ImagePlace, error: InspectionError, options: LintOptions) -> Iterator[Draft]:
     if options.unresolved == "ignore" and error.error_class in _TOLERABLE:
         return
-    message = f"{place.subject}: the platforms of {place.answer.text} are not known: {error.message}"
-    yield _draft(place, "MA001", message, _NEXT[error.error_class], sub=error.code)
+    message = f"{place.subject}: the platforms of {place.answer.text} are not known: {_without_name(place, error)}"
+    hint = _OFFLINE if error.code == "offline-miss" else _NEXT[error.error_class]
+    yield _draft(place, "MA001", message, hint, sub=error.code)
     if error.code == "unsupported-media-type":
-        message = f"{place.subject}: nodes do not read the format of {place.answer.text}: {error.message}"
+        message = f"{place.subject}: nodes do not read the format of {place.answer.text}: {_without_name(place, error)}"
         yield _draft(place, "MA010", message, _NEXT["content"])
+
+
+def _without_name(place: ImagePlace, error: InspectionError) -> str:
+    """What happened: the error of an answer begins with the image, which the sentence has already."""
+    name = place.answer.reference.canonical if place.answer.reference is not None else place.answer.text
+    return error.message.removeprefix(f"{name}: ")
 
 
 def _required(place: ImagePlace, inspection: Inspection, required: tuple[NodePlatform, ...]) -> Iterator[Draft]:

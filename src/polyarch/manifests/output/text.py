@@ -5,7 +5,7 @@ terminal would obey are replaced.
 """
 
 from polyarch.manifests.finding import Finding, Severity
-from polyarch.manifests.report import Report, Summary
+from polyarch.manifests.report import Incomplete, Report, Summary
 
 _COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 
@@ -21,7 +21,7 @@ def render(report: Report, *, colour: bool = False) -> str:
                 plain(f"{place_of(finding)}: suppressed {finding.rule} {finding.message}"),
                 plain(f"  reason: {finding.suppressed}"),
             ]
-    lines += [plain(f"{gap.file or gap.image}: not completed: {gap.message}") for gap in report.incomplete]
+    lines += [plain(line) for line in map(incomplete_line, report.incomplete)]
     lines.append(summary_line(report.summary))
     return "".join(f"{line}\n" for line in lines)
 
@@ -46,6 +46,11 @@ def summary_line(summary: Summary) -> str:
     if summary.unresolved:
         line += f"; {counted(summary.unresolved, 'image')} unresolved"
     return line
+
+
+def incomplete_line(gap: Incomplete) -> str:
+    """``file or image: not completed: why``, without the image a second time."""
+    return f"{gap.file or gap.image}: not completed: {gap.message.removeprefix(f'{gap.image}: ')}"
 
 
 def counted(number: int, word: str) -> str:
