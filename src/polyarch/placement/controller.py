@@ -167,17 +167,19 @@ class PodController:
         )
         known = await self._inquiry.about(case, memory)
         answers, wants, now = known.answers, known.wants, self._clock.monotonic()
+        lookups = [self._waiting.find(want.key) for want in wants]
         if wants:
-            memory.waits(now, begun=[lookup.started_at for want in wants if (lookup := self._waiting.find(want.key))])
+            memory.waits(now, begun=[lookup.started_at for lookup in lookups if lookup is not None])
+        put_off = memory.put_off(now, pending=any(lookup is None or not lookup.failure for lookup in lookups))
         unconfirmed = self._until_confirmed(wants, now)
         elapsed = memory.elapsed(now) if unconfirmed is None else 0.0
-        decision = _decide(case, answers, elapsed, leading=leading)
+        decision = _decide(case, answers, elapsed, leading=leading, may_give_up=put_off is None)
         if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
             if bundles := await self._inquiry.about_bundles(case, answers):
                 memory.parked = True
                 self._waiting.park(key, bundles)
                 return Done()
-            decision = _decide(case, answers, elapsed, leading=leading)
+            decision = _decide(case, answers, elapsed, leading=leading, may_give_up=put_off is None)
         decided = Decided(key, case, decision, memory, known.problems)
         if decision.outcome is Outcome.PLACED:
             return await self._place(decided, leading=leading)
@@ -185,8 +187,12 @@ class PodController:
         self._waiting.park(key, (want._replace(held=decision.outcome is Outcome.HELD) for want in wants))
         if not leading:
             return Done()
+        if not wants:
+            memory.waits_for_nothing(now)
         kept = await self._releases.keep(decided)
-        return kept if unconfirmed is None else _sooner(kept, unconfirmed)
+        for seconds in (unconfirmed, put_off):
+            kept = kept if seconds is None else _sooner(kept, seconds)
+        return kept
 
     async def _place(self, decided: Decided, *, leading: bool) -> Result:
         if not leading and (decided.case.rule is not None or decided.decision.unresolved):
@@ -259,13 +265,14 @@ class PodController:
         return After(retry.delay(memory.faults, uniform=self._uniform()))
 
 
-def _decide(case: Case, answers: dict[str, Inspection], elapsed: float, *, leading: bool) -> Decision:
-    decision = decide(case, answers, Progress.WAITING)
-    if leading and decision.unresolved:
-        progress = retry.progress(decision, case.settings, elapsed)
-        if progress is not Progress.WAITING:
-            decision = decide(case, answers, progress)
-    return decision
+def _decide(
+    case: Case, answers: dict[str, Inspection], elapsed: float, *, leading: bool, may_give_up: bool
+) -> Decision:
+    if not leading:
+        return decide(case, answers, Progress.WAITING)
+    decision = retry.decide_at(case, answers, elapsed)
+    gives_up = decision.outcome is Outcome.PLACED and bool(decision.unresolved)
+    return retry.decide_at(case, answers, 0.0) if gives_up and not may_give_up else decision
 
 
 def _sooner(result: Result, seconds: float) -> After:

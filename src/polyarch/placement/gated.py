@@ -33,6 +33,7 @@ class GatedPod:
         "moved_on_at",
         "moved_on_waits",
         "parked",
+        "pending_since",
         "refusal",
         "refusal_told_at",
         "refusals",
@@ -57,6 +58,8 @@ class GatedPod:
         """The windows of PL-330 run from here."""
         self.waiting_since: float | None = None
         """When it first had to wait for an image, be it only in line."""
+        self.pending_since: float | None = None
+        """Since when it waits for an image of which no attempt has ended."""
         self.written_from = ""
         """The resourceVersion that our last PATCH was made from: not to be written from again (PL-304)."""
         self.moved_on_at: float | None = None
@@ -93,6 +96,24 @@ class GatedPod:
             times = [time for time in begun if time is not None]
             if times or self.in_line_until(now) <= 0:
                 self.first_attempt = max(min(times, default=now), self.waiting_since)
+
+    def waits_for_nothing(self, now: float) -> None:
+        """What is not known of the pod's images cannot be asked for, so the windows run."""
+        self.first_attempt = now if self.first_attempt is None else self.first_attempt
+
+    def put_off(self, now: float, *, pending: bool) -> float | None:
+        """Seconds for which the pod is not given up because an image is ``pending`` that was not when the windows
+        began: one whose check has become too old meanwhile, or that is asked for with other credentials. It gets its
+        attempt. None if there is none, or if it stands in line for too long.
+        """
+        if not pending:
+            self.pending_since = None
+            return None
+        self.pending_since = now if self.pending_since is None else self.pending_since
+        if self.first_attempt is None or self.pending_since <= self.first_attempt:
+            return None
+        left = self.pending_since + IN_LINE - now
+        return left if left > 0 else None
 
     def in_line_until(self, now: float) -> float:
         """Seconds for which the pod may go on standing in line."""
