@@ -4,8 +4,10 @@ Sub-commands are registered by import path and loaded only when called, so ``pol
 without aiohttp. ``UsageError`` and ``CouldNotComplete`` are the two errors a command raises to end with 2 and 3.
 """
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 
 from cyclopts import App, CycloptsError
 
@@ -39,22 +41,48 @@ app.command(
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code (0 clean, 1 findings, 2 usage, 3 could not complete)."""
     try:
-        code = app(
-            list(sys.argv[1:] if arguments is None else arguments),
-            exit_on_error=False,
-            print_error=True,
-            result_action="return_value",
-        )
-    except CycloptsError:
-        return 2
+        with _standard_output():
+            code = app(
+                list(sys.argv[1:] if arguments is None else arguments),
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
+    except CycloptsError as error:
+        return _complain(str(error), 2)
     except CommandError as error:
-        from rich.console import Console  # a tenth of the start of a command that says nothing on it
-
-        console = Console(stderr=True, highlight=False)
-        console.print(f"polyarch: {error}", style="red", markup=False, soft_wrap=True)
-        return error.exit_code
+        return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:  # the environment's fault, such as a full disk behind a redirection
+        return _complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 3)
     return code if isinstance(code, int) else 0
+
+
+def _complain(problem: str, code: int) -> int:
+    """One line on stderr, however long: logs are searched by lines."""
+    from rich.console import Console  # a tenth of the start of a command that says nothing on it
+
+    console = Console(stderr=True, highlight=False)
+    console.print(f"polyarch: {problem}", style="red", markup=False, soft_wrap=True)
+    return code
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Where a process was started without one, nothing is printed. What cannot be written is known before the end, and
+    not tried again when the process ends: that would print a traceback, and change the exit code.
+    """
+    if sys.stdout is None:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123 - a device
+            yield
+        return
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError), open(os.devnull, "wb") as instead:  # noqa: PTH123 - a device
+            os.dup2(instead.fileno(), sys.stdout.fileno())
+        raise

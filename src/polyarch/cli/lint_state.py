@@ -78,5 +78,12 @@ def _update_lock(linted: Linted, settings: Settings) -> None:
         write_file(settings.lock_path, text)
     added, changed, removed = (len(each) for each in (difference.added, difference.changed, difference.removed))
     print(f"polyarch: {settings.lock_path}: {added} added, {changed} changed, {removed} removed", file=sys.stderr)
+    if without := lockfile.without_digest(linted.answers):
+        counted = (
+            "1 image is not locked, because its answer has"
+            if len(without) == 1
+            else (f"{len(without)} images are not locked, because their answers have")
+        )
+        print(f"polyarch: {counted} no digest: {', '.join(without)}", file=sys.stderr)
     for name, platforms in difference.lost.items():
         print(f"polyarch: {name} has no {', '.join(platforms)} any more", file=sys.stderr)

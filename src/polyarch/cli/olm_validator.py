@@ -15,6 +15,16 @@ from polyarch.manifests.bundle import hook
 from polyarch.manifests.bundle.loader import BundleNotValid
 
 USAGE = "usage: polyarch-olm-validator DIR"
+HELP = f"""{USAGE}
+
+Judges the operator bundle in DIR for operator-sdk, which runs it:
+operator-sdk bundle validate DIR --alpha-select-external "$(command -v polyarch-olm-validator)"
+
+Environment:
+  POLYARCH_OLM_MODE        native (default) or compat
+  POLYARCH_PLATFORMS_FILE  a file of answers, as --platforms-file of polyarch bundle validate
+  POLYARCH_OFFLINE         true: ask no registry
+"""
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
@@ -22,6 +32,9 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
     """Judge one bundle and print the result; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
+        return 0
     try:
         sys.stdout.write(_result(given, environment))
     except CommandError as error:

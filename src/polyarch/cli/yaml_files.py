@@ -24,4 +24,4 @@ def load_yaml(option: str, path: str, *, expected: str, loader: Any = SAFE_LOADE
         place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path
         raise UsageError(f"{place}: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not YAML ({error})") from None
+        raise UsageError(f"{path}: not YAML ({' '.join(str(error).split())})") from None

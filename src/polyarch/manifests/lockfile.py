@@ -86,6 +86,19 @@ def update(old: Mapping[str, Locked], answers: Iterable[Answer]) -> dict[str, Lo
     return found
 
 
+def without_digest(answers: Iterable[Answer]) -> tuple[str, ...]:
+    """The images by tag whose platforms are known and whose digest is not, as in a platforms file written by hand."""
+    return tuple(
+        answer.text
+        for answer in answers
+        if answer.reference is not None
+        and answer.reference.digest is None
+        and answer.inspection is not None
+        and answer.inspection.status is Status.RESOLVED
+        and not answer.inspection.digest
+    )
+
+
 def difference(old: Mapping[str, Locked], new: Mapping[str, Locked]) -> Difference:
     """What became of each entry."""
     changed = tuple(name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])

@@ -69,7 +69,8 @@ class Failure(Exception):  # noqa: N818 - the name says what it is
 
     def about(self, image: str, attempts: tuple[str, ...] = ()) -> InspectionError:
         """The error of an answer: with the image's name, and a line per source if there were several (RG-064)."""
-        return msgspec.structs.replace(self.error, message=f"{image}: {self.error.message}", attempts=attempts)
+        what = self.error.message.removeprefix(f"{image}: ")  # a layout is both: the image and its host
+        return msgspec.structs.replace(self.error, message=f"{image}: {what}", attempts=attempts)
 
 
 class Said(NamedTuple):

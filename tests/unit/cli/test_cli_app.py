@@ -19,6 +19,46 @@ def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["inspect", "--requir", "amd64", "nginx"], "Unknown option: --requir. Did you mean --require?"),
+        (["lint", "-o", "xml", "."], 'Invalid value "xml" for -o. Choose from: "text", "json", "sarif", "junit", '),
+        (["bundle", "validate"], 'Command "bundle validate" parameter DIRECTORY requires an argument.'),
+    ],
+)
+def test_a_usage_error_is_one_line_however_it_was_found(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No frame, no wrapping: logs of CI are searched by lines."""
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"polyarch: {problem}")
+
+
+POLYARCH = [sys.executable, "-c", "import sys; from polyarch.cli import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize("words", [["lint", "--rules"], ["lint", "web.yaml", "--offline"], ["--help"]])
+def test_output_that_cannot_be_written_is_3_and_no_traceback(words: list[str], tmp_path: Path) -> None:
+    """1 would say that something was found."""
+    (tmp_path / "web.yaml").write_text("kind: Pod\nspec: {containers: [{name: a, image: b}]}\n")
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        ran = subprocess.run(
+            [*POLYARCH, *words], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (ran.returncode, ran.stderr) == (3, "polyarch: No space left on device\n")
+
+
+def test_a_command_works_without_standard_output(tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text("kind: Pod\nspec: {containers: [{name: a, image: '{}'}]}\n")
+    words = [*POLYARCH, "lint", "--offline", "web.yaml"]
+    ran = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
     "command", ["inspect", "explain", "lint", "fix", "bundle", "index", "up", "down", "status", "sandbox", "run"]
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:

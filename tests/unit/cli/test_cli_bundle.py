@@ -317,6 +317,15 @@ def test_MF_079_what_keeps_it_from_running(
     assert problem in captured.err
 
 
+def test_MF_079_the_hook_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    """MF-079."""
+    assert olm_validator.main(["--help"], {}) == 0
+    shown = capsys.readouterr().out
+    assert "polyarch-olm-validator DIR" in shown
+    for variable in ("POLYARCH_OLM_MODE", "POLYARCH_PLATFORMS_FILE", "POLYARCH_OFFLINE"):
+        assert variable in shown
+
+
 def test_MF_079_the_hook_needs_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MF-079."""
     assert olm_validator.main([], {}) == 2

@@ -286,6 +286,22 @@ def test_a_lock_file_is_written_on_demand_and_notices_what_is_lost(run: Command)
     assert "quay.io/acme/web:2 has no linux/arm64 any more" in result.err
 
 
+def test_images_that_cannot_be_locked_are_counted(run: Command) -> None:
+    """MF-034: an answer without a digest would leave an empty lock file, and nothing be noticed later."""
+    run.write("web.yaml", FIXED)
+    result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")
+    assert "polyarch: 1 image is not locked, because its answer has no digest" in result.err
+
+
+def test_a_platforms_file_that_is_no_text_is_said_in_one_line(run: Command) -> None:
+    run.write("web.yaml")
+    (run.folder / "platforms.yaml").write_bytes(b"\x06\x00\x01")
+    result = run("web.yaml")
+    assert result.code == 2
+    assert result.err.startswith("polyarch: platforms.yaml: not YAML (")
+    assert len(result.err.splitlines()) == 1
+
+
 # Results --------------------------------------------------------------------------------------------------------------
 
 

@@ -150,6 +150,7 @@ async def test_a_folder_that_is_no_layout_says_what_is_missing(folder, ask, file
 async def test_a_folder_that_does_not_exist_is_an_answer(make_inspector, tmp_path):
     error = (await make_inspector(layouts=True).inspect(f"oci:{tmp_path}/nothing")).error
     assert (error.code, "oci-layout" in error.message) == ("layout", True)
+    assert error.message.count(f"oci:{tmp_path}/nothing") == 1, "it is the image and the place that was asked"
 
 
 @pytest.mark.parametrize(
