@@ -177,14 +177,15 @@ class PodController:
         if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
             if bundles := await self._inquiry.about_bundles(case, answers):
                 memory.parked = True
-                self._waiting.park(key, bundles)
+                self._waiting.park(key, (*bundles, *known.answered))
                 return Done()
             decision = _decide(case, answers, elapsed, leading=leading, may_give_up=put_off is None)
         decided = Decided(key, case, decision, memory, known.problems)
         if decision.outcome is Outcome.PLACED:
             return await self._place(decided, leading=leading)
         memory.parked = True
-        self._waiting.park(key, (want._replace(held=decision.outcome is Outcome.HELD) for want in wants))
+        held = decision.outcome is Outcome.HELD
+        self._waiting.park(key, (want._replace(held=held) for want in (*wants, *known.answered)))
         if not leading:
             return Done()
         if not wants:

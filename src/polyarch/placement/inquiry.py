@@ -22,6 +22,9 @@ class Known(NamedTuple):
     """By the text of the reference; failures among them."""
     wants: tuple[Want, ...] = ()
     """What has to be waited for."""
+    answered: tuple[Want, ...] = ()
+    """What was waited for and is known: by its look-up, which goes when the last pod leaves it, and perhaps by nobody
+    else, so the pod stays there until it needs nothing more."""
     problems: tuple[str, ...] = ()
     """What is wrong with the pod's pull secrets, for who is told of a failure (PL-422)."""
 
@@ -51,6 +54,7 @@ class Inquiry:
             answers = self._at_hand(case, source, memory)
         now = self._clock.monotonic()
         wants: list[Want] = []
+        answered: list[Want] = []
         for use in missing:
             if use.reference is None or credentials is None or use.text in answers:
                 continue
@@ -62,17 +66,21 @@ class Inquiry:
             if lookup is not None and lookup.answer is not None and (known or lookup.failure):
                 answers[use.text] = lookup.answer
             asked_once = use.never and lookup is not None and bool(lookup.failure)
-            if not known and not asked_once:
+            if known:
+                answered.append(want)
+            elif not asked_once:
                 wants.append(want)
-        return Known(answers, tuple(wants), credentials.problems if credentials is not None else ())
+        problems = credentials.problems if credentials is not None else ()
+        return Known(answers, tuple(wants), tuple(answered), problems)
 
     async def about_bundles(self, case: Case, answers: dict[str, Inspection]) -> list[Want]:
         """Before a pod is called impossible: which of its indexes might be operator bundles, and so constrain nothing.
 
-        Replaces the answers of those that were looked at; returns those that were not, to be waited for (RG-046).
+        Replaces the answers of those that were looked at; returns what to wait for if some were not (RG-046).
         """
         own, anybody = PullSource.of(case.pod, case.facts.namespace), PullSource(case.facts.namespace, ())
         wants: list[Want] = []
+        pending = False
         for use in case.images:
             answer = answers.get(use.text)
             if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
@@ -83,11 +91,11 @@ class Inquiry:
                 image = ImageKey(use.reference.canonical, credentials.fingerprint, "always")
                 lookup = self._waiting.find(image)
                 known = lookup.answer if lookup is not None else None
-                if known is None:
-                    wants.append(Want(image, use.reference, credentials, None, self._tag_ttl))
+                pending = pending or known is None
+                wants.append(Want(image, use.reference, credentials, None, self._tag_ttl))
             if known is not None and not failure_of(known):
                 answers[use.text] = known
-        return wants
+        return wants if pending else []
 
     def _at_hand(self, case: Case, source: PullSource, memory: GatedPod) -> dict[str, Inspection]:
         return at_hand(

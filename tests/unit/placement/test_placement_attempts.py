@@ -196,6 +196,19 @@ async def test_two_images_that_exclude_each_other_need_no_third(world):
     assert world.told.reasons == ["NoSupportedArchitecturesFound"]
 
 
+async def test_answers_that_nobody_else_remembers_are_kept_until_the_others_are_there(world):
+    """PL-331: as with credentials of a plugin that allows no caching; the images do not take turns for ever."""
+    Slow(world, 3.0, "slow-")
+    for image in ("fast.example/app:1", "slow-0.example/app:1"):
+        world.registry.needs_credentials.add(world.registry.set(image, "linux/arm64"))
+        world.reader.put("team", image[:4], host=image.partition("/")[0])
+    key = await world.create("fast.example/app:1", "slow-0.example/app:1", secrets=["fast", "slow"])
+    await world.run(4)
+    assert world.api.architectures(key) == ["arm64"]
+    assert len(world.registry.asked) == 2
+    assert len(list(world.waiting.lookups())) == 0
+
+
 async def test_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(world):
     """RG-046."""
     world.registry.set("bundle:1", "linux/amd64", "linux/s390x")
@@ -205,6 +218,18 @@ async def test_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(
     key = await world.create("app:1", "bundle:1")
     await world.run(1)
     assert world.api.architectures(key) == ["arm64"]
+
+
+async def test_what_was_found_of_bundles_is_kept_until_the_others_are_looked_at(world):
+    """RG-046, PL-331: where nobody else remembers it, as above."""
+    Slow(world, 3.0, "slow-")
+    for image, platform in (("fast.example/app:1", "linux/arm64"), ("slow-0.example/app:1", "linux/amd64")):
+        world.registry.needs_credentials.add(world.registry.set(image, platform))
+        world.reader.put("team", image[:4], host=image.partition("/")[0])
+    key = await world.create("fast.example/app:1", "slow-0.example/app:1", secrets=["fast", "slow"])
+    await world.run(8)
+    assert not world.api.is_gated(key)
+    assert len(world.registry.asked) == 4
 
 
 async def test_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
