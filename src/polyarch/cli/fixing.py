@@ -56,6 +56,8 @@ class _Account:
     refused: list[Refusal] = field(default_factory=list)
     remaining: list[Finding] = field(default_factory=list)
     incomplete: list[Incomplete] = field(default_factory=list)
+    patched: int = 0
+    """Objects that the component changes."""
     not_emitted: list[str] = field(default_factory=list)
 
 
@@ -91,6 +93,7 @@ def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
         if result.unproven is not None:
             account.incomplete.append(Incomplete(path, "", result.unproven.message))
     account.not_emitted = delivery.end()
+    account.patched = len(delivery.component.patches)
     report = Report.of(
         account.remaining,
         files=looked.files,
@@ -224,8 +227,10 @@ def _tell(account: _Account, report: Report, way: Way) -> None:
     lines += map(incomplete_line, report.incomplete)
     repaired, files = counted(account.applied, "finding"), counted(len(account.changed), "file")
     shown = way == "diff" and bool(account.changed)
-    by = " by the component" if way == "kustomize" else ""
-    done = f"{repaired} can be repaired in {files}" if shown else f"{repaired} repaired in {files}{by}"
+    if way == "kustomize":
+        done = f"the component changes {counted(account.patched, 'object')}"
+    else:
+        done = f"{repaired} can be repaired in {files}" if shown else f"{repaired} repaired in {files}"
     left = f", {len(report.findings)} left" if report.findings else ""
     lines.append(f"polyarch: {done}{left}{'; --write does it' if shown else ''}")
     print("".join(f"{plain(line)}\n" for line in lines), end="", file=sys.stderr)
