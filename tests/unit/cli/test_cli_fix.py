@@ -222,8 +222,8 @@ def test_a_component_is_printed(run: Command) -> None:
     refused = run("list.yaml", "--emit", "kustomize")
     assert refused.code == 1
     assert "not emitted: list.yaml: item 0" in refused.err
-    assert result.err.splitlines()[-1] == "polyarch: the component changes 1 object"
-    assert refused.err.splitlines()[-1] == "polyarch: the component changes 0 objects"
+    assert "polyarch: the component changes 1 object," in result.err
+    assert "polyarch: the component changes 0 objects," in refused.err
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
