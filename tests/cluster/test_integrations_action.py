@@ -153,8 +153,10 @@ def test_several_paths_and_patterns_are_polyarchs_to_read(step: Step, workspace:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_path_of_a_pull_request_is_no_option(step: Step) -> None:
+def test_a_path_of_a_pull_request_is_no_option(step: Step, workspace: Path) -> None:
     """A changed file with such a name must not decide what is looked for."""
+    assert step(LINT, paths="--exclude=MA* deploy").returncode == 2
+    (workspace / "--exclude=MA*").write_text("kind: ConfigMap\n")
     result = step(LINT, paths="--exclude=MA* deploy")
     assert result.returncode == 1, result.stderr
     assert "MA104" in result.stdout

@@ -18,13 +18,16 @@ def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
     """``UsageError`` for the first of the paths that can only be an option of ``app``."""
     for path in paths:
         if path.startswith("-") and path != "-" and not os.path.lexists(path):
-            word = path.partition("=")[0]
-            raise UsageError(f"{word}: there is no such option; {_instead(word, app)}")
+            raise UsageError(_problem(path, app))
 
 
-def _instead(word: str, app: "App") -> str:
+def _problem(path: str, app: "App") -> str:
     from difflib import get_close_matches
 
+    word = path.partition("=")[0]
     names = [name for argument in app.assemble_argument_collection() for name in argument.names]
+    if word in names:
+        return f"{path}: there is no such file, and behind -- there are no options"
     close = get_close_matches(word, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
+    instead = f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
+    return f"{word}: there is no such option; {instead}"

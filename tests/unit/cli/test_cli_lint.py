@@ -121,6 +121,13 @@ def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> No
     assert "there is no such option; polyarch lint --help lists them" in run("-z").err
 
 
+def test_behind_two_hyphens_an_option_is_a_path(run: Command) -> None:
+    run.write("web.yaml")
+    result = run("--offline", "--platforms-file", "platforms.yaml", "--", "--exclude=MA*", "web.yaml", known=False)
+    assert (result.code, result.out) == (2, "")
+    assert "--exclude=MA*: there is no such file, and behind -- there are no options" in result.err
+
+
 def test_a_file_may_begin_with_a_hyphen(run: Command) -> None:
     run.write("--x.yaml")
     assert run("--x.yaml").out.startswith("--x.yaml:")
