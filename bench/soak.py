@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from fault_proxy import FaultProxy
 from fault_roles import Fleet
 
 from bench import load, soakreport
-from bench.soakfaults import Faults
+from bench.soakfaults import NAMES, Faults
 from bench.soakreport import Sample
 from bench.soakworld import GRACE, WINDOW, Born, History, Values, World
 from polyarch.kube import config
@@ -68,9 +69,10 @@ class Soak:
     """The whole run. ``problems`` is what was wrong."""
 
     def __init__(self, sandbox: Sandbox, client: Client, api: FaultProxy, hosts: dict[str, FaultProxy], fleet: Fleet,
-                 dice: random.Random) -> None:  # fmt: skip
+                 dice: random.Random, wanted: Sequence[str]) -> None:  # fmt: skip
         self.sandbox, self.client, self.api, self.hosts, self.fleet = sandbox, client, api, hosts, fleet
         self.dice = dice
+        self.wanted = wanted
         self.world = World()
         self.live: dict[str, Born] = {}
         self.counts: Counter[str] = Counter()
@@ -254,7 +256,7 @@ class Soak:
     async def disturb(self, every: float) -> None:
         """One fault each interval, in turn; afterwards all roles stand again."""
         faults = Faults(self.sandbox, self.api, self.hosts, self.fleet)
-        for fault in itertools.cycle(faults.all()):
+        for fault in itertools.cycle(faults.named(self.wanted)):
             await asyncio.sleep(every - (time.monotonic() - self.began) % every)
             if not self.churning:
                 return
@@ -325,7 +327,7 @@ class Soak:
             await asyncio.gather(*background, return_exceptions=True)
 
 
-async def soak(minutes: float, per_second: float, every: float, picture: Path, seed: int) -> int:
+async def soak(minutes: float, per_second: float, every: float, picture: Path, seed: int, faults: Sequence[str]) -> int:
     """Exit code."""
     folder = Path(tempfile.mkdtemp(prefix="polyarch-soak-"))
     settings = Settings(name=f"soak-{os.getpid()}", nodes={"amd64": 1}, polyarch=False, seed_images=False)
@@ -354,7 +356,7 @@ async def soak(minutes: float, per_second: float, every: float, picture: Path, s
             await client.apply(MUTATING_WEBHOOKS, webhook)
             await roles._until_asked(client, asked=True)
             await load.make_namespace(client, SPACE)
-            run = Soak(sandbox, client, api, hosts, fleet, random.Random(seed))
+            run = Soak(sandbox, client, api, hosts, fleet, random.Random(seed), faults)
             await run.run(minutes, per_second, every)
             run.problems += [f"logged: {line[:600]}" for line in fleet.bugs()]
     finally:
@@ -373,12 +375,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--per-second", type=float, default=3.0, help="pods created (default 3)")
     parser.add_argument("--fault-every", type=float, default=60.0, help="seconds (default 60)")
+    listed = f"of {','.join(NAMES)}; default all, and without the kills the roles live to the end"
+    parser.add_argument("--faults", type=lambda text: text.split(","), default=NAMES, help=listed)
     parser.add_argument("--picture", type=Path, default=Path("docs/pictures/soak.svg"))
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if unknown := set(arguments.faults) - set(NAMES):
+        parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     return asyncio.run(
-        soak(arguments.minutes, arguments.per_second, arguments.fault_every, arguments.picture, arguments.seed)
+        soak(
+            arguments.minutes,
+            arguments.per_second,
+            arguments.fault_every,
+            arguments.picture,
+            arguments.seed,
+            arguments.faults,
+        )
     )
 
 

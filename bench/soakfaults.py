@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fault_proxy import CUT, Answer, Cut, FaultProxy, Lines, Seen, status
 from fault_roles import Fleet
@@ -12,6 +13,12 @@ from fault_roles import Fleet
 from polyarch.sandbox import components, controlplane, processes
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.health import until_healthy
+
+NAMES: Final = (
+    *("registry_down", "leader_killed", "webhook_killed", "watches_torn"),
+    *("storm_of_429", "api_server_restarted", "registry_broken"),
+)
+"""In the order in which they happen."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,9 @@ class Faults:
     hosts: Mapping[str, FaultProxy]
     fleet: Fleet
 
-    def all(self) -> list[Callable[[], Awaitable[None]]]:
-        return [
-            *(self.registry_down, self.leader_killed, self.webhook_killed, self.watches_torn),
-            *(self.storm_of_429, self.api_server_restarted, self.registry_broken),
-        ]
+    def named(self, names: Iterable[str]) -> list[Callable[[], Awaitable[None]]]:
+        """Those of :data:`NAMES` that are wanted."""
+        return [getattr(self, name) for name in NAMES if name in names]
 
     async def registry_down(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
