@@ -33,6 +33,8 @@ MOVED_ON_WAITS: Final = 7
 still has not waited, and a stray is seen again only by the next look, a minute later (``pods.EVERY``)."""
 CONFLICT_WAIT: Final = 5.0
 """The same after HTTP 409, which says less: then the PATCH is simply sent again."""
+_NOT_SAID: Final = (Written.MOVED_ON, Written.UNANSWERED)
+"""How a PATCH ends that says on the pod why it waits, if it is to be said again."""
 
 
 class Posts(Protocol):
@@ -163,21 +165,26 @@ class Releases:
         memory, decision, now = decided.memory, decided.decision, self._clock.monotonic()
         self._tell_of_gate(decided)
         memory.held_since = (memory.held_since or now) if decision.outcome is Outcome.HELD else None
+        noted = Written.DONE
         if decision.outcome is Outcome.FAILING and not memory.told_failing:
-            memory.told_failing = True
-            await self._note(decided)
-        elif decision.outcome is Outcome.HELD:
-            if memory.held_told_at is None:
+            noted = await self._note(decided)
+            memory.told_failing = noted not in _NOT_SAID
+        elif decision.outcome is Outcome.HELD and memory.held_told_at is None:
+            noted = await self._note(decided)
+            if noted not in _NOT_SAID:
                 memory.held_told_at = now
                 self._metrics.decided(decision.reason.value, "controller", "enforce")
-                await self._note(decided)
-            elif memory.may_tell_held(now):
-                self._tell(decided, (events.held(decision),))
+        elif decision.outcome is Outcome.HELD and memory.may_tell_held(now):
+            self._tell(decided, (events.held(decision),))
+        if noted is Written.MOVED_ON:
+            return self.wait_for_event(memory)
         waits = [
             memory.in_line_until(now)
             if memory.first_attempt is None
             else retry.next_change(decision, decided.case.settings, memory.elapsed(now))
         ]
+        if noted is Written.UNANSWERED:
+            waits.append(retry.delay(memory.not_answered(now), uniform=self._uniform()))
         if memory.gate_told < 2:
             waits.append(memory.seen_at + events.GATE_ADDED_AFTER - now)
         if memory.held_told_at is not None and decision.outcome is Outcome.HELD:
@@ -185,16 +192,17 @@ class Releases:
         due = [wait for wait in waits if wait is not None]
         return After(max(min(due), 0.0)) if due else Done()
 
-    async def _note(self, decided: Decided) -> None:
+    async def _note(self, decided: Decided) -> Written:
         """Labels a pod that goes on waiting. A refusal is of no consequence; the gate is what matters."""
         operations = controller_patch(decided.case, decided.decision)
         if not operations:
-            return  # another process said so before
+            return Written.DONE  # another process said so before
         write = await self._write(decided.key, decided.case.pod, operations, decided.memory)
         if write.result is Written.DONE:
             self._tell(decided, events.events_for(decided.case, decided.decision))
         elif write.result is not Written.MOVED_ON:
             log.warning("a waiting pod could not be labelled", pod=str(decided.key), error=str(write.error))
+        return write.result
 
     # -- writing and telling -------------------------------------------------------------------------------------------
 

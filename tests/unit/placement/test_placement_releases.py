@@ -34,6 +34,38 @@ async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(wo
         assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
 
 
+@pytest.mark.parametrize(("action", "until", "count"), [("release", 1.9, "1"), ("hold", 4.9, "5")])
+async def test_a_pod_that_moved_on_when_it_was_to_be_labelled_is_labelled_after_its_event(worlds, action, until, count):
+    """PL-304, PL-332, PL-334: the scheduler writes that it is gated, and our cache has not heard of it yet."""
+    world = worlds(policy={"onUnresolved": {"action": action, "retryWindow": "5s"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(until)
+    world.api.change(key, annotations={"somebody": "else"})
+    told = len(world.told.events)
+    await world.run(0.2)
+    assert world.api.labels(key).get(names.IMAGE_INSPECT_ERROR_COUNT_LABEL) != count
+    assert len(world.told.events) == told, "nothing is told that was not written"
+    world.api.tell(key)
+    await world.run()
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == count
+    assert len(world.told.events) > told
+
+
+async def test_a_held_pod_is_labelled_when_the_api_server_answers_again(worlds):
+    """PL-334: existing tooling waits for the label, and no event of the pod brings it back."""
+    world = worlds(policy={"onUnresolved": {"action": "hold", "retryWindow": "5s"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(4)
+    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
+    await world.run(60)
+    world.api.refuse = None
+    await world.run(20)
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+    assert world.told.reasons.count("PolyarchPodHeld") == 1
+
+
 async def test_a_process_that_stood_still_has_not_waited_for_the_event(world):
     """PL-304, PL-306: after 40 s of SIGSTOP the event is still to be read, and nobody has made a mistake."""
     world.registry.know("app:1", "linux/amd64")
