@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure import Figure
+from bench.measure import Figure, resident_mib
 from polyarch.cli.collecting import collecting_rarely
 from polyarch.cli.files import read_file
 from polyarch.cli.lint_options import ImageOptions, RuleOptions
@@ -66,26 +66,36 @@ def _chart_file(number: int) -> str:
 
 @dataclass(frozen=True)
 class _Cost:
-    """Of one process: seconds of wall and CPU time, and the most memory it had, in MiB."""
+    """Of one process: seconds of wall and CPU time."""
 
     wall: float
     cpu: float
-    memory: float
+
+
+def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _run(command: list[str], folder: Path) -> _Cost:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     begin = time.perf_counter()
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = _start(command, folder)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1):
         raise RuntimeError(f"{command[:4]} ended with {process.returncode}")
-    return _Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return _Cost(wall, usage.ru_utime + usage.ru_stime)
+
+
+def _most_memory(command: list[str], folder: Path) -> float:
+    """MiB; looked at while it runs, as what is told of an ended child counts the process that it was forked from."""
+    process, most = _start(command, folder), 0.0
+    while process.poll() is None:
+        most = max(most, resident_mib(process.pid))
+        time.sleep(0.02)
+    return most
 
 
 def _least(command: list[str], folder: Path, *, rounds: int = 3) -> _Cost:
@@ -116,7 +126,9 @@ def authors(say: Say) -> list[Figure]:
         start = _least([*polyarch, "lint", "--help"], folder, rounds=10)
         manifests = _least([*lint, "--jobs", "1"], folder, rounds=5)
         say("1 000 manifests are linted")
-        tree = _least([*polyarch, "lint", "tree", *offline, "--jobs", "1"], folder, rounds=2)
+        over_tree = [*polyarch, "lint", "tree", *offline, "--jobs", "1"]
+        tree = _least(over_tree, folder, rounds=2)
+        memory = _most_memory(over_tree, folder)
         say(f"{TREE} files of charts are linted")
         definition = str(folder / "crd.yaml")
         images = ImageOptions(platforms_file=str(folder / "platforms.yaml"), offline=True)
@@ -127,7 +139,7 @@ def authors(say: Say) -> list[Figure]:
             Figure("1 000 manifests linted, wall, one process", manifests.wall, "s"),
             Figure("polyarch lint --help", start.cpu, "s CPU", "MF-090", 0.2, compared=True),
             Figure("files of charts linted, one process", TREE / tree.wall, "files/s", "MF-090", 500, at_most=False),
-            Figure(f"{TREE} files linted, memory", tree.memory, "MiB", "MF-090", 150, compared=True),
+            Figure(f"{TREE} files linted, memory", memory, "MiB", "MF-090", 150, compared=True),
             Figure(f"a file of {DOCUMENTS} documents, {(folder / 'many.yaml').stat().st_size / 1024:.0f} KiB",
                    _milliseconds(lambda: run.examine(run.files[0])), "ms CPU", "MF-090", 60, compared=True),
             Figure("a 5 MB resource definition",
