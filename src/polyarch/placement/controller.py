@@ -190,7 +190,7 @@ class PodController:
             return Done()
         if not wants:
             memory.waits_for_nothing(now)
-        kept = await self._releases.keep(decided)
+        kept = await self._releases.keep(decided, now=now)
         for seconds in (unconfirmed, put_off):
             kept = kept if seconds is None else _sooner(kept, seconds)
         return kept

@@ -160,9 +160,12 @@ class Releases:
 
     # -- the gate stays ------------------------------------------------------------------------------------------------
 
-    async def keep(self, decided: Decided) -> Result:
-        """Says on the pod that it waits, where that is due, and when to look again (PL-332, PL-334)."""
-        memory, decision, now = decided.memory, decided.decision, self._clock.monotonic()
+    async def keep(self, decided: Decided, *, now: float) -> Result:
+        """Says on the pod that it waits, where that is due, and when to look again (PL-332, PL-334).
+
+        ``now`` is the time for which it was decided: what ends after that has not been seen by this pass.
+        """
+        memory, decision = decided.memory, decided.decision
         self._tell_of_gate(decided)
         memory.held_since = (memory.held_since or now) if decision.outcome is Outcome.HELD else None
         noted = Written.DONE
@@ -190,7 +193,7 @@ class Releases:
         if memory.held_told_at is not None and decision.outcome is Outcome.HELD:
             waits.append(memory.held_told_at + TELL_HELD_EVERY - now)
         due = [wait for wait in waits if wait is not None]
-        return After(max(min(due), 0.0)) if due else Done()
+        return After(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else Done()
 
     async def _note(self, decided: Decided) -> Written:
         """Labels a pod that goes on waiting. A refusal is of no consequence; the gate is what matters."""

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
 from polyarch.placement import names
 from polyarch.placement.gated import IN_LINE
+from polyarch.placement.releases import Decided, Releases
 
 NO_REFERENCE = "two words"
 MINUTE = 60.0
@@ -77,3 +79,25 @@ async def test_an_api_server_away_for_longer_than_a_tag_is_good_for_is_sent_noth
     await world.run(IN_LINE + MINUTE)
     assert len(world.api.patches) > 30
     assert all("arm64" in str(patch) for _, patch in world.api.patches)
+
+
+async def test_an_end_that_comes_in_the_midst_of_a_pass_is_not_missed(world, monkeypatch):
+    """PL-332: the pod is looked at two seconds after it was seen, and is failing two seconds after its first attempt;
+    if the latter comes while that look decides that the pod waits, there still is an end to wait for."""
+    keep, peek = Releases.keep, world.registry.peek
+
+    async def a_moment_later(releases: Releases, decided: Decided, **times: Any) -> Result:
+        world.clock.advance(0.01)
+        return await keep(releases, decided, **times)
+
+    def a_moment_before(*arguments: Any, **options: Any) -> Any:
+        world.registry.peek = peek
+        world.clock.advance(0.005)
+        return peek(*arguments, **options)
+
+    world.registry.set("app:1", error="network")
+    world.registry.peek = a_moment_before
+    key = await world.create("app:1")
+    monkeypatch.setattr(Releases, "keep", a_moment_later)
+    await world.run(3)
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
