@@ -83,7 +83,7 @@ def test_help_starts_without_a_network_stack() -> None:
         (["lint", "--help"], {"aiohttp", "asyncio", "numpy", "yaml", "rich.table", "rich.panel", "subprocess"}),
         (["lint", ".", "--offline"], {"aiohttp", "asyncio", "multiprocessing", "rich.console"}),
     ],
-    ids=" ".join,
+    ids=["help", "lint"],
 )
 def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwanted: set[str], tmp_path: Path) -> None:
     """Each of these is between a twentieth and a third of the start."""
