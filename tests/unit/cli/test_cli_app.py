@@ -1,6 +1,7 @@
 """The command tree: what a wrong word gets, and what a start costs."""
 
 import gc
+import os
 import re
 import subprocess
 import sys
@@ -127,12 +128,15 @@ def test_a_process_that_serves_collects_as_often_as_python_does(
     assert seen == [gc.get_threshold()]
 
 
-def test_help_wraps_to_the_terminal_and_names_stand_apart(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert main(["lint", "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def _help(command: str, columns: int) -> list[str]:
+    """Its lines, in a process of its own: how wide the terminal is is looked at once in a process."""
+    environment = os.environ | {"COLUMNS": str(columns)}
+    asked = [sys.executable, "-m", "polyarch", command, "--help"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+
+
+def test_help_wraps_to_the_terminal_and_names_stand_apart() -> None:
+    lines = _help("lint", columns=60)
     start = lines.index("  --format, -o          How to print. [choices: text, json,")
     assert lines[start + 1] == " " * 24 + "sarif, junit, github, markdown, csv]"
     assert lines[0] == "Usage: polyarch lint [OPTIONS] PATH..."
@@ -140,10 +144,8 @@ def test_help_wraps_to_the_terminal_and_names_stand_apart(
     assert max(map(len, lines)) <= 60
 
 
-def test_a_long_name_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["run", "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_long_name_has_a_line_of_its_own() -> None:
+    lines = _help("run", columns=80)
     start = lines.index("  --image-credential-provider-config")
     assert lines[start + 1] == " " * 28 + "As the kubelet's flag of that name."
 
