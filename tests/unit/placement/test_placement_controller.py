@@ -20,6 +20,16 @@ async def test_a_known_image_is_placed_with_one_patch(world):
     assert world.api.labels(key)[names.SCHEDULING_GATE_LABEL] == names.REMOVED
 
 
+async def test_pl_802_a_pod_with_a_known_image_is_patched_without_any_time_passing(world):
+    """PL-802: nothing lies between seeing it and sending the PATCH, for the thousandth of a burst neither."""
+    world.registry.know("app:1", "linux/amd64")
+    begin = world.clock.monotonic()
+    keys = [await world.create("app:1", name=f"web-{number}") for number in range(1000)]
+    assert world.clock.monotonic() == begin
+    assert not any(world.api.is_gated(key) for key in keys)
+    assert [world.patched(key) for key in keys] == [1] * 1000
+
+
 async def test_the_patch_tests_uid_and_version_first_and_the_gate_by_name(world):
     """PL-303."""
     world.registry.know("app:1", "linux/amd64")

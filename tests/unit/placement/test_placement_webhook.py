@@ -19,7 +19,7 @@ from placement_world import (
     value,
 )
 
-from polyarch.kube.clock import ManualClock
+from polyarch.kube.clock import ManualClock, SystemClock
 from polyarch.kube.jsonpatch import Operation, apply_patch
 from polyarch.kube.reviews import (
     AdmissionRequest,
@@ -164,6 +164,42 @@ async def test_a_pod_whose_images_are_known_is_placed_at_admission(process):
     assert answer.decision["arch"] == ["amd64", "arm64"]
     assert process.registry.asked == []
     assert process.reader.gets.total() == 0
+
+
+async def test_pl_802_a_warm_admission_waits_for_nothing(process):
+    """PL-802: it is answered within the turn of the loop in which it is read."""
+    process.registry.know("app:1", "linux/amd64")
+    body = json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "operation": "CREATE",
+                "namespace": "team",
+                "object": pod("app:1"),
+            },
+        }
+    ).encode()
+    reviewer: Reviewer[Any] = Reviewer(process.webhook.route(), SystemClock())
+    answering = reviewer.answer(body, timeout=5.0, arrived_at=SystemClock().monotonic())
+    task = asyncio.get_running_loop().create_task(answering)
+    await asyncio.sleep(0)
+    assert task.done()
+    assert b'"patch"' in task.result()
+
+
+async def test_pl_802_a_cold_admission_is_answered_when_its_budget_is_used_up(processes):
+    """PL-802, PL-113."""
+    process = processes(policy={"inline": {"budget": "200ms"}})
+    process.registry.seconds = 3.0
+    task = process.review(pod("app:1"))
+    await process.clock.run(0.19)
+    assert not task.done()
+    await process.clock.run(0.01)
+    assert task.done()
+    assert task.result().is_gated
 
 
 async def test_a_pod_whose_images_are_not_known_gets_the_gate_and_nothing_else(processes):
