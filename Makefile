@@ -32,7 +32,7 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 	@echo "== format and lint"; $(RUN)/ruff format --check src tests bench tools && $(RUN)/ruff check src tests bench tools
 	@echo "== types"; $(RUN)/mypy
 	@echo "== imports"; $(RUN)/lint-imports --no-cache
-	@echo "== generated files"; $(RUN)/python -m polyarch.cli.generate --check
+	@echo "== generated files"; $(RUN)/python -m polyarch.cli.maintenance.generate --check
 	@echo "== unit and property tests"; $(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
 unit: $(READY) ## unit and property tests only
@@ -50,10 +50,10 @@ soak: $(READY) ## churn with a fault every minute, MINUTES=30: memory flat, noth
 	@$(RUN)/python -m bench.soak --minutes $(or $(MINUTES),30)
 
 corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table
-	@$(RUN)/python -m polyarch.cli.corpus $(DIR)
+	@$(RUN)/python -m polyarch.cli.maintenance.corpus $(DIR)
 
 generate: $(READY) ## write the CRDs again from the types
-	@$(RUN)/python -m polyarch.cli.generate
+	@$(RUN)/python -m polyarch.cli.maintenance.generate
 
 lock: $(READY) ## resolve requirements.lock again
 	@$(RUN)/python -m pip install --quiet uv

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bench.measure import Figure, resident_mib
 from polyarch.cli.collecting import collecting_rarely
-from polyarch.cli.files import read_file
-from polyarch.cli.lint_options import ImageOptions, RuleOptions
-from polyarch.cli.lint_settings import settle
-from polyarch.cli.linting import Run, is_judged
+from polyarch.cli.input.files import read_file
+from polyarch.cli.lint.examination import Run, is_judged
+from polyarch.cli.lint.settings import settle
+from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 
 Say = Callable[[str], None]
 FILES = 1000

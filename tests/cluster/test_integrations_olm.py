@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from polyarch.cli.bundle import judge_compat
-from polyarch.cli.lint_options import ImageOptions
+from polyarch.cli.bundle.validate import judge_compat
+from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle import compat
 
 UNIT = Path(__file__).parents[1] / "unit" / "manifests"

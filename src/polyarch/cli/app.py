@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError
 
 from polyarch import __version__
 from polyarch.cli.errors import CommandError
-from polyarch.cli.help_page import HelpPage
+from polyarch.cli.options.help_page import HelpPage
 
 app = App(
     name="polyarch",
@@ -22,17 +22,17 @@ app = App(
     help_format="plaintext",
     help_formatter=HelpPage(),
 )
-app.command("polyarch.cli.inspect:inspect", name="inspect", help="Print the platforms that images can run on.")
-app.command("polyarch.cli.explain:explain", name="explain", help="Say why a pod is where it is, or would be.")
-app.command("polyarch.cli.lint:lint", name="lint", help="Find manifests that admit nodes their images cannot run on.")
-app.command("polyarch.cli.fix:fix", name="fix", help="Repair what lint finds, and touch nothing else.")
-app.command("polyarch.cli.bundle:app", name="bundle", help="Judge an operator bundle as the cluster would.")
-app.command("polyarch.cli.index:app", name="index", help="Join images into one index; print what an index names.")
-app.command("polyarch.cli.sandbox:up", name="up", help="Bring up a real control plane, a registry and fake nodes here.")
-app.command("polyarch.cli.sandbox:down", name="down", help="Stop the sandbox; its state is kept.")
-app.command("polyarch.cli.sandbox:status", name="status", help="Show what runs in the sandbox.")
-app.command("polyarch.cli.sandbox:app", name="sandbox", help="The sandbox's parts: binaries, images.")
-app.command("polyarch.cli.run:app", name="run", help="Run one process of the operator.")
+app.command("polyarch.cli.images.inspect:inspect", name="inspect", help="Print the platforms that images can run on.")
+app.command("polyarch.cli.explain.explain:explain", name="explain", help="Say why a pod is where it is, or would be.")
+app.command("polyarch.cli.lint.lint:lint", name="lint", help="Find pods that may run where their images cannot.")
+app.command("polyarch.cli.lint.fix:fix", name="fix", help="Repair what lint finds, and touch nothing else.")
+app.command("polyarch.cli.bundle.validate:app", name="bundle", help="Judge an operator bundle as the cluster would.")
+app.command("polyarch.cli.images.index:app", name="index", help="Create and inspect image indexes.")
+app.command("polyarch.cli.cluster.sandbox:up", name="up", help="Start a real control plane with fake nodes here.")
+app.command("polyarch.cli.cluster.sandbox:down", name="down", help="Stop the sandbox; its state is kept.")
+app.command("polyarch.cli.cluster.sandbox:status", name="status", help="Show what runs in the sandbox.")
+app.command("polyarch.cli.cluster.sandbox:app", name="sandbox", help="The sandbox's parts: binaries, images.")
+app.command("polyarch.cli.cluster.run:app", name="run", help="Run one process of the operator.")
 app.command(
     "polyarch.cli.completion:install", name="--install-completion", help="Install completion of commands in your shell."
 )

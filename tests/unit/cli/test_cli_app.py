@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from polyarch.cli import main
-from polyarch.cli.logs import errors_only
+from polyarch.cli.output.logs import errors_only
 
 
 def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

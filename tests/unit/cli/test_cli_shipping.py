@@ -11,8 +11,8 @@ import pytest
 import yaml
 from commands import FIXED, WEB, Command
 
-from polyarch.cli.fix import fix
-from polyarch.cli.lint import lint
+from polyarch.cli.lint.fix import fix
+from polyarch.cli.lint.lint import lint
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import yaml
 
-from polyarch.cli import generate
 from polyarch.cli.errors import UsageError
+from polyarch.cli.maintenance import generate
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
 from polyarch.placement.crds import crds
 from polyarch.placement.settings import Settings, SettingsTable

@@ -1,0 +1,1 @@
+"""``polyarch bundle validate``, and the same judgement as a validator of operator-sdk's."""

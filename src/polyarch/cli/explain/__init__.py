@@ -1,0 +1,1 @@
+"""``polyarch explain``: pods from files or the cluster, and what placement makes of them."""

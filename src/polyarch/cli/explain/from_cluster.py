@@ -1,0 +1,140 @@
+"""A pod of the cluster with everything its decision rests on, read as whoever asks may read it (PL-730).
+
+Reading is all that is done. What the user has no right to read (secrets, namespaces, nodes) is left out and said.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from polyarch.cli.errors import CouldNotComplete
+from polyarch.cli.explain.from_files import Configuration, GivenPod
+from polyarch.kube import config
+from polyarch.kube.client import Client
+from polyarch.kube.errors import ApiError, Forbidden, NotFound
+from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.model.pod import Pod
+from polyarch.model.secret import Secret
+from polyarch.oci.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.keyring import Document
+from polyarch.placement import names, retry
+from polyarch.placement.api import (
+    CPPCS,
+    POLICIES,
+    PPCS,
+    ClusterPodPlacementConfig,
+    PlacementPolicy,
+    PodPlacementConfig,
+)
+from polyarch.placement.decision import Decision, Progress
+from polyarch.placement.facts import architectures_of
+from polyarch.placement.gated import carries_gate
+from polyarch.placement.rules import Case, decide
+from polyarch.placement.secrets import PullSource, document_of
+
+T = TypeVar("T")
+
+
+class SeenPod(msgspec.Struct, frozen=True):
+    """The pod, the configuration that counts for it, and the credentials to ask for its images with."""
+
+    given: GivenPod
+    configuration: Configuration
+    credentials: CredentialStore
+    age: float
+    """Seconds since its creation, by the clocks of API server and this machine."""
+
+    @property
+    def is_gated(self) -> bool:
+        return carries_gate(self.given.pod)
+
+    def now(self, case: Case, answers: Mapping[str, Inspection]) -> Decision:
+        """What the controller would decide at this age; its own window began at most moments later."""
+        decision = decide(case, answers, Progress.WAITING)
+        progress = retry.progress(decision, case.settings, self.age)
+        return decide(case, answers, progress)
+
+
+async def read_pod(
+    name: str,
+    *,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    credentials: CredentialStore,
+) -> SeenPod:
+    """Raises ``KubernetesError`` if the pod or placement's configuration cannot be read."""
+    configuration = config.load(kubeconfig, context)
+    name = name.removeprefix("pods/").removeprefix("pod/")
+    place = namespace or configuration.namespace
+    async with Client(configuration, role="cli") as client:
+        try:
+            document: dict[str, Any] = await client.get(PODS, name, namespace=place)
+        except NotFound:
+            raise CouldNotComplete(
+                f"there is no pod {name!r} in namespace {place!r}; name another namespace with -n"
+            ) from None
+        pod = msgspec.convert(document, Pod)
+        notes: list[str] = []
+        facts = await _configuration(client, place, notes)
+        documents = await _pull_secrets(client, pod, place, notes)
+    facts = msgspec.structs.replace(facts, notes=(*facts.notes, *notes))
+    # The scheduler has written nodeName since; the question is what would become of the pod that it was.
+    unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    given = GivenPod(document, unbound, place, f"pod {place}/{name}")
+    return SeenPod(given, facts, ChainedCredentials([KeyringCredentials(documents), credentials]), _age(pod))
+
+
+async def _configuration(client: Client, namespace: str, notes: list[str]) -> Configuration:
+    cppc = await _get(client, CPPCS, names.SINGLETON, ClusterPodPlacementConfig)
+    policy = await _get(client, POLICIES, names.SINGLETON, PlacementPolicy)
+    ppcs: list[PodPlacementConfig] = []
+    with contextlib.suppress(NotFound):
+        ppcs = (await client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
+    labels: dict[str, Mapping[str, str]] = {}
+    try:
+        labels[namespace] = (await client.get(NAMESPACES, namespace, type=PartialObjectMetadata)).metadata.labels or {}
+    except ApiError as error:
+        notes.append(f"labels of the namespace are not known: {error}")
+    nodes: frozenset[str] = frozenset()
+    if policy is not None and policy.spec.node_aware is not None:
+        try:
+            nodes = architectures_of((await client.list(NODES, type=PartialObjectMetadata)).items)
+        except Forbidden as error:
+            notes.append(f"nodes are not known: {error}")
+    return Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes)
+
+
+async def _get(client: Client, resource: Resource, name: str, type: type[T]) -> T | None:
+    try:
+        return await client.get(resource, name, type=type)
+    except NotFound:
+        return None
+
+
+async def _pull_secrets(client: Client, pod: Pod, namespace: str, notes: list[str]) -> list[Document]:
+    documents = []
+    for name in PullSource.of(pod, namespace).names:
+        try:
+            secret = await client.get(SECRETS, name, namespace=namespace, type=Secret)
+        except ApiError as error:
+            notes.append(f"pull secret {namespace}/{name} is not used: {error}")
+            continue
+        document, problem = document_of(secret, f"{namespace}/{name}")
+        if document is not None:
+            documents.append(document)
+        else:
+            notes.append(problem)
+    return documents
+
+
+def _age(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    if created is None:
+        return 0.0
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds())

@@ -1,0 +1,178 @@
+"""Pods and placement's configuration from files, so that both can be tried before anything is applied (PL-731).
+
+Workloads count by their template: the pod that their controller would create. What is not given is assumed as the
+defaults have it, and every assumption is said.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.input.objects import Document
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.model.namespace import Namespace
+from polyarch.model.pod import Pod
+from polyarch.placement import names
+from polyarch.placement.api import (
+    CPPCS,
+    POLICIES,
+    PPCS,
+    ClusterPodPlacementConfig,
+    PlacementPolicy,
+    PodPlacementConfig,
+)
+from polyarch.placement.facts import architectures_of
+from polyarch.placement.objects import DEFAULT_NAMESPACE
+from polyarch.placement.rules import Facts
+from polyarch.placement.scoring import ScoringTable
+from polyarch.placement.settings import SettingsTable
+
+_TEMPLATES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "Deployment": (("spec", "template"), "ReplicaSet"),
+    "ReplicaSet": (("spec", "template"), "ReplicaSet"),
+    "ReplicationController": (("spec", "template"), "ReplicationController"),
+    "StatefulSet": (("spec", "template"), "StatefulSet"),
+    "DaemonSet": (("spec", "template"), "DaemonSet"),
+    "Job": (("spec", "template"), "Job"),
+    "CronJob": (("spec", "jobTemplate", "spec", "template"), "Job"),
+}
+"""Where a kind keeps its pod template, and what owns the pods made of it."""
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+class GivenPod(msgspec.Struct, frozen=True):
+    """A pod to explain: the document as an API server would get it, and where it comes from."""
+
+    document: dict[str, Any]
+    pod: Pod
+    namespace: str
+    source: str
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """Placement's configuration, from files or from a cluster."""
+
+    table: SettingsTable
+    scoring: ScoringTable
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels of the namespaces that are known."""
+    nodes: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    """What was assumed, and what is given but not used."""
+
+    @classmethod
+    def of(
+        cls,
+        cppc: ClusterPodPlacementConfig | None,
+        policy: PlacementPolicy | None,
+        ppcs: Iterable[PodPlacementConfig],
+        *,
+        namespaces: Mapping[str, Mapping[str, str]],
+        nodes: frozenset[str] = frozenset(),
+        operator_namespace: str = DEFAULT_NAMESPACE,
+        notes: Iterable[str] = (),
+    ) -> "Configuration":
+        assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig: one with all defaults is assumed"]
+        cppc = cppc or ClusterPodPlacementConfig()
+        table = SettingsTable.of(policy, cppc, operator_namespace=operator_namespace)
+        unused = [f"not used: {problem}" for problem in table.problems]
+        scoring = ScoringTable.of(cppc, ppcs)
+        unused += [f"PodPlacementConfig {key}: {problem}" for key, problem in scoring.problems.items()]
+        return cls(table, scoring, namespaces, nodes, (*notes, *assumed, *unused))
+
+    def facts(self, pod: Pod, namespace: str, *, stored: bool) -> Facts:
+        """As the roles would have them for this pod."""
+        labels = self.namespaces.get(namespace, {_NAME_LABEL: namespace})
+        return Facts(
+            pod=pod,
+            namespace=namespace,
+            settings=self.table.of_namespace(labels),
+            sources=self.scoring.of_namespace(namespace),
+            stored=stored,
+            nodes=self.nodes,
+        )
+
+
+def configuration_from(documents: Iterable[Document]) -> Configuration:
+    """From the documents of ``--objects``; :class:`UsageError` for an object of another kind."""
+    cppc: ClusterPodPlacementConfig | None = None
+    policy: PlacementPolicy | None = None
+    ppcs: list[PodPlacementConfig] = []
+    namespaces: dict[str, Mapping[str, str]] = {}
+    nodes: list[PartialObjectMetadata] = []
+    for document in documents:
+        match document.kind:
+            case CPPCS.kind:
+                cppc = _singleton(document, document.into(ClusterPodPlacementConfig), cppc)
+            case POLICIES.kind:
+                policy = _singleton(document, document.into(PlacementPolicy), policy)
+            case PPCS.kind:
+                ppcs.append(document.into(PodPlacementConfig))
+            case "Namespace":
+                metadata = document.into(Namespace).metadata
+                namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
+            case "Node":
+                nodes.append(document.into(PartialObjectMetadata))
+            case kind:
+                expected = ", ".join((CPPCS.kind, PPCS.kind, POLICIES.kind, "Namespace", "Node"))
+                raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
+    return Configuration.of(cppc, policy, ppcs, namespaces=namespaces, nodes=architectures_of(nodes))
+
+
+def _singleton(document: Document, found: Any, known: Any) -> Any:
+    if found.metadata.name != names.SINGLETON:
+        raise document.error(
+            f"the {document.kind} that counts is named {names.SINGLETON!r}, not {found.metadata.name!r}"
+        )
+    if known is not None:
+        raise document.error(f"there is a {document.kind} {names.SINGLETON!r} already")
+    return found
+
+
+def pods_from(documents: Iterable[Document], *, namespace: str) -> list[GivenPod]:
+    """Pods and workloads' templates; other objects are passed over, as manifests hold many kinds.
+
+    ``namespace`` counts where an object names none. :class:`UsageError` if there is no pod at all.
+    """
+    documents = list(documents)
+    pods = [pod for document in documents for pod in _pods_of(document, namespace)]
+    if not pods:
+        files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
+        kinds = ", ".join(("Pod", *_TEMPLATES))
+        raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
+    return pods
+
+
+def _pods_of(document: Document, namespace: str) -> list[GivenPod]:
+    content = document.content
+    given = content.get("metadata")
+    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
+    place = str(metadata.get("namespace") or namespace)
+    if document.kind == "Pod":
+        pod = document.into(Pod)
+        return [GivenPod(content, pod, place, f"{document.where}")]
+    if document.kind not in _TEMPLATES:
+        return []
+    path, owner = _TEMPLATES[document.kind]
+    template: Any = content
+    for member in path:
+        template = template.get(member) if isinstance(template, dict) else None
+    if not isinstance(template, dict):
+        raise document.error(f"a {document.kind} has its pods' template at {'.'.join(path)}; there is none")
+    name = str(metadata.get("name") or document.kind.lower())
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **(template.get("metadata") or {}),
+            "generateName": f"{name}-",
+            "namespace": place,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner, "name": name, "uid": "", "controller": True}],
+        },
+        "spec": template.get("spec") or {},
+    }
+    pod = document.part(path, made).into(Pod)
+    return [GivenPod(made, pod, place, f"{document.kind} {name}, {document.where}")]

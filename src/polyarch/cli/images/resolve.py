@@ -1,0 +1,189 @@
+"""The platforms of the images that manifests name: from a platforms file first, from registries for the rest (RG-130).
+
+Each distinct image is asked for once in a run (MF-090). The network stack is imported only when somebody has to be
+asked.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.input.platforms_file import load_platforms_file
+from polyarch.cli.options.manifests import ImageOptions
+from polyarch.cli.options.registries import cache_directory
+from polyarch.manifests.lint.wanted import wanted_indexes
+from polyarch.manifests.sets import Answers
+from polyarch.oci.answers import AnswerFile
+from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.oci.reference import InvalidReference, Reference, parse
+
+if TYPE_CHECKING:
+    from polyarch.oci.opening import Wiring
+
+MAX_REQUESTS = 64
+SETTLED_AT_ONCE = 8
+
+
+class Known(Mapping[str, Inspection]):
+    """What is known of images by the texts that name them; a platforms file is looked into when a text comes up."""
+
+    def __init__(self, file: AnswerFile | None) -> None:
+        self._file = file
+        self._found: dict[str, Inspection | None] = {}
+        self._digests: dict[tuple[str, str], Inspection] = {}
+
+    def __getitem__(self, text: str) -> Inspection:
+        if text not in self._found:
+            self._found[text] = self._look_up(text)
+        found = self._found[text]
+        if found is None:
+            raise KeyError(text)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (text for text, found in self._found.items() if found is not None)
+
+    def __len__(self) -> int:
+        return sum(found is not None for found in self._found.values())
+
+    def add(self, answers: Mapping[str, Inspection]) -> None:
+        """What was learned; an image is known by its digest, too, which a repair may write."""
+        self._found.update(answers)
+        self.remember(answers.values())
+
+    def remember(self, answers: Iterable[Inspection]) -> None:
+        """Answers that no text of a file asked for, by their digests."""
+        for answer in answers:
+            if answer.status is Status.RESOLVED and answer.digest:
+                self._digests[answer.reference.name, answer.digest] = answer
+
+    def _look_up(self, text: str) -> Inspection | None:
+        reference = reference_of(text)
+        if reference is None:
+            return None
+        found = self._file.get(reference) if self._file is not None else None
+        if found is None and reference.digest is not None:
+            found = self._digests.get((reference.name, reference.digest))
+        return found
+
+
+class Images:
+    """The answers of a run, and how to get those that are missing."""
+
+    def __init__(self, options: ImageOptions, *, file: AnswerFile | None, indexes: bool) -> None:
+        self.options = options
+        self._known = Known(file)
+        self._indexes: dict[str, Inspection] = {}
+        self._wants_indexes = indexes
+        self._file = file
+        self.answers = Answers(self._known, self._indexes)
+
+    def missing(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Those that name an image of which nothing is known yet; offline nothing is missing, for nobody is asked."""
+        if self.options.offline:
+            self._offline(texts)
+            return ()
+        return tuple(text for text in texts if text not in self._known and reference_of(text) is not None)
+
+    def resolve(self, texts: Iterable[str]) -> None:
+        """Ask for images that are missing, and for the indexes that the digests among ``texts`` are children of."""
+        texts = tuple(dict.fromkeys(texts))
+        lacking = {text: reference for text in texts if (reference := _wanted(self._known, text)) is not None}
+        tags = wanted_indexes(texts) if self._wants_indexes else {}
+        asked = {**lacking, **{tag: parse(tag) for tag in tags.values()}}
+        if not asked:
+            return
+        found = self._ask(asked)
+        self._known.add({text: found[text] for text in lacking})
+        shown = {text: found[tag] for text, tag in tags.items() if found[tag].status is Status.RESOLVED}
+        self._indexes.update(shown)
+        self._known.remember(shown.values())
+        self.answers = Answers(self._known, self._indexes)
+
+    def _offline(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            reference = reference_of(text)
+            if text not in self._known and reference is not None:
+                self._known.add({text: _offline_miss(reference)})
+        if self._wants_indexes and self._file is not None:
+            for text, tag in wanted_indexes(texts).items():
+                answer = self._file.get(parse(tag))
+                if answer is not None and text not in self._indexes:
+                    self._indexes[text] = answer
+
+    def _ask(self, asked: Mapping[str, Reference]) -> dict[str, Inspection]:
+        import asyncio  # it, too, is a tenth of a start
+
+        from polyarch.oci.addresses import InvalidSetting
+
+        try:
+            return asyncio.run(_inspected(asked, self._wiring(), self.options))
+        except InvalidSetting as error:
+            raise UsageError(str(error)) from None
+
+    def _wiring(self) -> "Wiring":
+        from polyarch.oci.opening import Wiring
+        from polyarch.oci.settings import InspectorSettings
+
+        access = self.options.access
+        return Wiring(
+            settings=InspectorSettings(
+                timeout=access.timeout, max_wait=access.max_wait, requests=MAX_REQUESTS, requests_per_host=8
+            ),
+            configuration=access.configuration(),
+            trust=access.trust(),
+            cache_directory=None if self.options.no_cache else cache_directory(self.options.cache_dir),
+            answers=self._file,
+        )
+
+
+def resolve_all(texts: Iterable[str], options: ImageOptions) -> Answers:
+    """An answer for each text that names an image, and for the indexes that digests may belong to."""
+    options.access.check()
+    file = load_platforms_file(options.platforms_file) if options.platforms_file is not None else None
+    images = Images(options, file=file, indexes=True)
+    missing = images.missing(tuple(texts))
+    if missing:
+        images.resolve(missing)
+    return images.answers
+
+
+@lru_cache(maxsize=20_000)
+def reference_of(text: str) -> Reference | None:
+    """What a text names; None for one that names no image or has a variable in it (MF-005)."""
+    if "$(" in text or "${" in text:
+        return None
+    try:
+        return parse(text)
+    except InvalidReference:
+        return None
+
+
+def _wanted(known: Known, text: str) -> Reference | None:
+    return None if text in known else reference_of(text)
+
+
+def _offline_miss(reference: Reference) -> Inspection:
+    message = f"{reference.familiar} is not in the platforms file, and --offline keeps from asking its registry"
+    return Inspection(reference, Status.ERROR, error=InspectionError.of("offline-miss", message))
+
+
+async def _inspected(asked: Mapping[str, Reference], wiring: "Wiring", options: ImageOptions) -> dict[str, Inspection]:
+    from polyarch.cli.output.progress import progress
+    from polyarch.oci.deep import look_deeper
+    from polyarch.oci.opening import open_inspector
+    from polyarch.oci.together import together
+
+    references = list({reference.canonical: reference for reference in asked.values()}.values())
+    shown = progress("inspecting images", len(references))
+    async with open_inspector(wiring, credentials=options.access.credentials(), notice=shown.remark) as inspector:
+        with shown:
+            found = await inspector.inspect_many(references, fresh=options.fresh, on_answer=lambda _: shown.advance())
+            depth = options.deep
+            if depth is not None:
+                found = await together(
+                    lambda answer: look_deeper(inspector.connection, answer, depth), found, at_once=SETTLED_AT_ONCE
+                )
+    by_name = {reference.canonical: answer for reference, answer in zip(references, found, strict=True)}
+    return {text: by_name[reference.canonical] for text, reference in asked.items()}

@@ -1,0 +1,282 @@
+"""A run of the rules over files: read, scan, resolve what nobody knows yet, lint, in as many processes as wanted.
+
+A file is examined alone and its tree is dropped, so that memory does not grow with the number of files (MF-090). A file
+with images nobody knows yet is put off until all of them have been asked for at once.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from polyarch.cli.images.resolve import Images
+from polyarch.cli.input.files import find_files, read_file
+from polyarch.cli.lint.processes import over_files
+from polyarch.cli.lint.settings import Settings
+from polyarch.cli.options.manifests import ImageOptions
+from polyarch.manifests.bundle.labels import promised_architectures
+from polyarch.manifests.finding import Finding
+from polyarch.manifests.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, image_entries
+from polyarch.manifests.lint.catalogues import lint_catalogue
+from polyarch.manifests.lint.engine import Problem, lint, selected
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.sources import base_images, is_source, lint_source
+from polyarch.manifests.lint.wanted import wanted
+from polyarch.manifests.nodes import SyntaxProblem, compose
+from polyarch.manifests.report import (
+    ExaminedFile,
+    ImageAnswer,
+    Incomplete,
+    image_answers,
+    incomplete_images,
+)
+from polyarch.manifests.scan import scan, worth_reading
+from polyarch.manifests.sets import Answer
+from polyarch.manifests.suppression import suppressed
+from polyarch.manifests.text import SourceText, UnreadableText
+
+_CATALOGUE_SIGN = b"olm."
+_CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")
+
+SOURCE_RULES = ("MA301", "MA302", "MA303")
+INDEX_RULES = ("MA004", "MA207", "MA301")
+
+
+class Examined(msgspec.Struct, frozen=True, gc=False):
+    """What one file gave. With ``missing`` it has to be examined again when these images are known."""
+
+    file: ExaminedFile
+    findings: tuple[Finding, ...] = ()
+    images: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    labelled: tuple[str, ...] = ()
+    """Architectures that a bundle in it promises (MA302)."""
+    in_catalogue: bool = False
+    """Has a part of an OLM catalogue, which is judged as a whole (MA210)."""
+    problem: str = ""
+    """Why it could not be read."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is the same for every file of a run."""
+
+    settings: Settings
+    images: Images
+    kustomizations: Kustomizations
+    roots: tuple[Path, ...]
+    files: tuple[str, ...]
+    unreadable: tuple[tuple[str, str], ...]
+    streams: Mapping[str, bytes] = field(default_factory=dict)
+    """The content of what can be read only once."""
+
+    @classmethod
+    def over(cls, paths: Sequence[str], settings: Settings, options: ImageOptions) -> "Run":
+        """Find the files; raises ``UsageError`` for a path that does not exist."""
+        sources = any(selected(settings.options, rule) for rule in SOURCE_RULES)
+        given = find_files(paths, ignore=settings.ignore_paths, sources=sources)
+        indexes = any(selected(settings.options, rule) for rule in INDEX_RULES)
+        images = Images(options, file=settings.platforms_file, indexes=indexes)
+        streams, unreadable = _read_once(given.streams)
+        files = tuple(path for path in given.files if path not in unreadable)
+        return cls(
+            settings,
+            images,
+            _kustomizations(files, streams),
+            given.roots,
+            files,
+            (*given.unreadable, *unreadable.items()),
+            streams,
+        )
+
+    @property
+    def options(self) -> LintOptions:
+        return self.settings.options
+
+    def labelled(self, architectures: Iterable[str]) -> "Run":
+        """The same run with the promises of bundles known."""
+        options = msgspec.structs.replace(self.options, labelled=tuple(sorted(set(architectures))))
+        return replace(self, settings=replace(self.settings, options=options))
+
+    def read(self, path: str) -> bytes:
+        """Raises OSError."""
+        content = self.streams.get(path)
+        return read_file(path) if content is None else content
+
+    def look(self, path: str) -> Examined:
+        """Which images a file names, and which of them nobody knows yet."""
+        return self._examine(path, judge=False)
+
+    def examine(self, path: str) -> Examined:
+        """Everything there is to say about a file; only what :meth:`look` says while images are missing."""
+        return self._examine(path, judge=True)
+
+    def _examine(self, path: str, *, judge: bool) -> Examined:
+        try:
+            data = self.read(path)
+            if not is_judged(path, data):
+                return Examined(ExaminedFile(path))
+            source = SourceText.of(path, data)
+        except OSError as error:
+            return Examined(ExaminedFile(path), problem=error.strerror or str(error))
+        except UnreadableText as error:
+            return Examined(ExaminedFile(path), problem=f"{error.problem}; save it as UTF-8")
+        if is_source(path):
+            return self._source(source, judge)
+        in_catalogue = _CATALOGUE_SIGN in data and bool(_CATALOGUE.search(data))
+        return msgspec.structs.replace(self._manifest(source, judge), in_catalogue=in_catalogue)
+
+    def _manifest(self, source: SourceText, judge: bool) -> Examined:
+        found = scan(source, kustomizations=self.kustomizations)
+        texts = wanted(found, self.options)
+        objects = tuple(each.reference for each in found.objects)
+        examined = Examined(
+            ExaminedFile(source.path, objects, len(found.pod_specs)),
+            images=texts,
+            missing=self.images.missing(texts),
+            labelled=promised_architectures(found),
+        )
+        if examined.missing or not judge:
+            return examined
+        problems = lint(found, self.images.answers, self.options)
+        marked = suppressed(found, problems, selected=lambda rule: selected(self.options, rule))
+        return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in marked))
+
+    def _source(self, source: SourceText, judge: bool) -> Examined:
+        texts = base_images(source)
+        missing = self.images.missing(texts)
+        examined = Examined(ExaminedFile(source.path), images=texts, missing=missing)
+        if missing or not judge:
+            return examined
+        problems = lint_source(source, self.images.answers, self.options)
+        return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in problems))
+
+    def catalogue(self, paths: Iterable[str]) -> list[Finding]:
+        """What is found in the files of one catalogue together."""
+        scans = [scan(SourceText.of(path, self.read(path))) for path in paths]
+        problems = lint_catalogue(scans, self.options)
+        marked: list[Problem] = []
+        for each in scans:
+            own = [problem for problem in problems if problem.finding.file == each.source.path]
+            marked += suppressed(each, own, selected=lambda _: False)
+        return [problem.finding for problem in marked]
+
+
+@dataclass(frozen=True)
+class Linted:
+    """What all files gave, before a baseline and formats."""
+
+    findings: list[Finding]
+    files: list[ExaminedFile]
+    images: list[ImageAnswer]
+    incomplete: list[Incomplete]
+    answers: list[Answer]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A run of which every image has been asked for."""
+
+    run: Run
+    files: list[ExaminedFile]
+    images: list[ImageAnswer]
+    incomplete: list[Incomplete]
+
+
+def is_judged(path: str, data: bytes) -> bool:
+    """Whether a file is of interest to any rule."""
+    return is_source(path) or worth_reading(data)
+
+
+def lint_files(run: Run, *, jobs: int | None = None) -> Linted:
+    """Examine all files of a run; the result does not depend on ``jobs``."""
+    sources = [path for path in run.files if is_source(path)]
+    manifests = [path for path in run.files if not is_source(path)] if sources else list(run.files)
+    examined = _examined(run, manifests, jobs)
+    if sources:
+        examined += _examined(run.labelled(name for each in examined for name in each.labelled), sources, jobs)
+    images, answers, incomplete = _answered(run, examined)
+    findings = [finding for each in examined for finding in each.findings]
+    for paths in _catalogues(examined):
+        findings += run.catalogue(paths)
+    return Linted(
+        findings=findings,
+        files=[each.file for each in examined],
+        images=images,
+        incomplete=incomplete,
+        answers=answers,
+    )
+
+
+def resolved(run: Run) -> Resolved:
+    """Ask for every image that the files of a run name."""
+    looked = [run.look(path) for path in run.files]
+    run.images.resolve(text for each in looked if each.missing for text in each.images)
+    images, _, incomplete = _answered(run, looked)
+    return Resolved(
+        run=run.labelled(name for each in looked for name in each.labelled),
+        files=[each.file for each in looked],
+        images=images,
+        incomplete=incomplete,
+    )
+
+
+def _examined(run: Run, files: Sequence[str], jobs: int | None) -> list[Examined]:
+    examined = over_files(run.examine, files, jobs=jobs)
+    pending = [each for each in examined if each.missing]
+    if not pending:
+        return examined
+    run.images.resolve(text for each in pending for text in each.images)
+    again = over_files(run.examine, [each.file.file for each in pending], jobs=jobs)
+    renewed = {each.file.file: each for each in again}
+    return [renewed.get(each.file.file, each) for each in examined]
+
+
+def _catalogues(examined: Iterable[Examined]) -> list[list[str]]:
+    """The files of each catalogue: those of one directory."""
+    found: dict[str, list[str]] = {}
+    for each in examined:
+        if each.in_catalogue:
+            found.setdefault(posixpath.dirname(each.file.file), []).append(each.file.file)
+    return list(found.values())
+
+
+def _answered(run: Run, examined: Sequence[Examined]) -> tuple[list[ImageAnswer], list[Answer], list[Incomplete]]:
+    """The images of a run, and what could not be completed."""
+    texts = sorted({text for each in examined for text in each.images})
+    run.images.missing(texts)  # in this process too, where others did the work
+    answers = [run.images.answers.of(text) for text in texts]
+    images = image_answers(answers)
+    incomplete = [Incomplete(each.file.file, "", each.problem) for each in examined if each.problem]
+    incomplete += [Incomplete(path, "", problem) for path, problem in run.unreadable]
+    if run.options.unresolved == "auto":
+        incomplete += incomplete_images(images)
+    return images, answers, incomplete
+
+
+def _read_once(paths: Iterable[str]) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The contents, and of what cannot be read why."""
+    contents, problems = {}, {}
+    for path in paths:
+        try:
+            contents[path] = read_file(path)
+        except OSError as error:
+            problems[path] = error.strerror or str(error)
+    return contents, problems
+
+
+def _kustomizations(files: Iterable[str], streams: Mapping[str, bytes]) -> Kustomizations:
+    found = {}
+    for path in files:
+        if Path(path).name not in FILE_NAMES or path in streams:
+            continue
+        try:
+            source = SourceText.of(path, read_file(path))
+            entries = image_entries(compose(source)) if "images" in source.text else ()
+        except (OSError, UnreadableText, SyntaxProblem):
+            continue  # the run itself reads the file, and says so
+        found[posixpath.dirname(path)] = entries
+    return Kustomizations(found) if found else NO_KUSTOMIZATIONS

@@ -1,0 +1,196 @@
+"""What a run of the rules is told, from the command line and ``.polyarch.yaml`` together (MF-030, MF-031).
+
+Options win over the file. Everything that names a rule, a platform or a file is checked before the first file is read.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.input.files import read_file
+from polyarch.cli.input.platforms_file import load_platforms_file
+from polyarch.cli.options.manifests import ImageOptions, RuleOptions
+from polyarch.manifests import lockfile
+from polyarch.manifests.baseline import Baseline, InvalidBaseline
+from polyarch.manifests.configuration import (
+    FILE_NAME,
+    Configuration,
+    InvalidConfiguration,
+    check_pattern,
+    node_platform,
+)
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.options import FixOptions, LintOptions, Locked, Selection
+from polyarch.manifests.lockfile import InvalidLock
+from polyarch.manifests.report import FailOn
+from polyarch.manifests.text import SourceText, UnreadableText
+from polyarch.oci.answers import AnswerFile
+from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything decided before a file is looked at."""
+
+    options: LintOptions
+    fail_on: FailOn
+    ignore_paths: tuple[str, ...]
+    platforms_file: AnswerFile | None
+    lock_path: str | None = None
+    locked: Mapping[str, Locked] = field(default_factory=dict)
+    """What is in the lock file; ``options.lock`` is the same unless the file is about to be written again."""
+
+
+def settle(
+    rules: RuleOptions,
+    images: ImageOptions,
+    *,
+    lock: str | None = None,
+    update_lock: bool = False,
+    fail_on: FailOn = "warning",
+    fixes: FixOptions = FixOptions(),  # noqa: B008 - frozen
+) -> Settings:
+    """Raises ``UsageError`` for what cannot be used. ``fail_on`` is the command's own default."""
+    configuration, folder = configured(rules.config)
+    images.access.check()
+    if images.no_cache and images.cache_dir is not None:
+        raise UsageError("--no-cache and --cache-dir exclude each other: leave one of them out")
+    if images.deep is not None and images.offline:
+        raise UsageError("--deep looks into images, which --offline keeps it from: leave one of them out")
+    platforms_file = images.platforms_file or _beside(folder, configuration.platforms_file)
+    lock_path = lock or _beside(folder, configuration.lock)
+    if update_lock and lock_path is None:
+        raise UsageError("--update-lock: no lock file is named; give --lock FILE")
+    locked = read_lock(lock_path, may_be_missing=update_lock) if lock_path is not None else {}
+    options = LintOptions(
+        platforms=parse_platforms("--platforms", rules.platforms) or configuration.platforms,
+        require=parse_platforms("--require", rules.require) or configuration.require,
+        prefer=configuration.prefer,
+        taints=configuration.taints,
+        lock=locked if lock_path is not None and not update_lock else None,
+        selection=Selection(
+            include=_patterns("--include", rules.include) or configuration.include,
+            exclude=_patterns("--exclude", rules.exclude) or configuration.exclude,
+        ),
+        severities={**configuration.severity, **_severities(rules.severity)},
+        strict=rules.strict,
+        unresolved=rules.unresolved,
+        fixes=fixes,
+    )
+    return Settings(
+        options=options,
+        fail_on=rules.fail_on or configuration.fail_on or fail_on,
+        ignore_paths=tuple(rules.ignore_path or ()) or configuration.ignore_paths,
+        platforms_file=load_platforms_file(platforms_file) if platforms_file is not None else None,
+        lock_path=lock_path,
+        locked=locked,
+    )
+
+
+def configured(named: str | None) -> tuple[Configuration, Path]:
+    """The configuration and the folder that its paths are relative to."""
+    path = named if named is not None else nearest_configuration()
+    if path is None:
+        return Configuration(), Path()
+    try:
+        source = SourceText.of(path, read_file(path))
+        return Configuration.read(source), Path(path).parent
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}; name a configuration file") from None
+    except (InvalidConfiguration, UnreadableText) as error:
+        raise UsageError(str(error)) from None
+
+
+def nearest_configuration() -> str | None:
+    """``.polyarch.yaml`` in the working directory or above it, not beyond the repository's root or home (MF-031).
+
+    Outside of both only the working directory counts: what stands in ``/tmp`` may be anybody's.
+    """
+    home, here = Path.home().resolve(), Path.cwd()
+    folders: list[Path] = []
+    for folder in (here, *here.parents):
+        folders.append(folder)
+        if (folder / ".git").exists() or folder == home:
+            break
+    else:
+        folders = [here]
+    found = next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()), None)
+    return os.path.relpath(found) if found is not None else None
+
+
+def read_lock(path: str, *, may_be_missing: bool = False) -> dict[str, Locked]:
+    """The entries of a lock file; ``UsageError`` if it cannot be used."""
+    if may_be_missing and not Path(path).exists():
+        return {}
+    try:
+        return lockfile.read(SourceText.of(path, read_file(path)))
+    except OSError as error:
+        hint = f"write it with polyarch lint --lock {path} --update-lock PATH"
+        raise UsageError(f"--lock {path}: {error.strerror}; {hint}") from None
+    except (InvalidLock, UnreadableText) as error:
+        raise UsageError(str(error)) from None
+
+
+def read_baseline(path: str) -> Baseline:
+    """``UsageError`` if it cannot be used."""
+    try:
+        return Baseline.read(path, read_file(path))
+    except OSError as error:
+        raise UsageError(f"--baseline {path}: {error.strerror}; write it with --write-baseline {path}") from None
+    except InvalidBaseline as error:
+        raise UsageError(str(error)) from None
+
+
+def split(texts: Sequence[str] | None) -> list[str]:
+    """The values of an option that takes several by commas."""
+    return [part.strip() for text in texts or () for part in text.split(",") if part.strip()]
+
+
+def parse_platforms(option: str, texts: Sequence[str] | None) -> tuple[NodePlatform, ...]:
+    """The platforms that an option names, each once."""
+    found: dict[NodePlatform, None] = {}
+    for text in split(texts):
+        try:
+            found[node_platform(text)] = None
+        except InvalidPlatform as error:
+            raise UsageError(f"{option}: {error}") from None
+    return tuple(found)
+
+
+def parse_weights(option: str, texts: Sequence[str] | None) -> dict[str, int]:
+    """``ARCH=WEIGHT`` as the configuration's ``prefer`` says it."""
+    found = {}
+    for text in split(texts):
+        name, _, weight = text.partition("=")
+        if name not in KNOWN_ARCHITECTURES or not weight.isdecimal() or not 1 <= int(weight) <= 100:
+            raise UsageError(f"{option} {text}: write ARCH=WEIGHT, such as arm64=50, with a weight from 1 to 100")
+        found[name] = int(weight)
+    return found
+
+
+def _patterns(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
+    found = split(texts)
+    for text in found:
+        problem = check_pattern(text)
+        if problem:
+            raise UsageError(f"{option}: {problem}")
+    return tuple(found)
+
+
+def _severities(texts: Sequence[str] | None) -> dict[str, Severity]:
+    found = {}
+    for text in split(texts):
+        pattern, equals, level = text.partition("=")
+        if not equals or level not in tuple(Severity):
+            raise UsageError(f"--severity {text}: write RULE=LEVEL, LEVEL one of {', '.join(Severity)}")
+        problem = check_pattern(pattern)
+        if problem:
+            raise UsageError(f"--severity: {problem}")
+        found[pattern] = Severity(level)
+    return found
+
+
+def _beside(folder: Path, path: str | None) -> str | None:
+    return str(folder / path) if path is not None else None

@@ -1,0 +1,1 @@
+"""What the project's own ``make`` runs: generated files, and a check over many real files. Not for users."""

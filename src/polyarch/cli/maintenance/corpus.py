@@ -1,0 +1,223 @@
+"""``python -m polyarch.cli.maintenance.corpus DIR``: lint, fix and fix again over real files (MF-091).
+
+No registry is asked: each image gets a set of platforms by the hash of its name, the same in every run, so that every
+rule has something to say. Nothing is written. The edits are replayed here in another way than the editor's, which
+counts the characters that changed outside of them: there must be none.
+"""
+
+import hashlib
+import re
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from polyarch.cli.errors import CommandError, UsageError
+from polyarch.cli.images.resolve import reference_of
+from polyarch.cli.input.files import find_files, read_file
+from polyarch.cli.input.platforms_file import load_platforms_file
+from polyarch.cli.output.render import Row, print_table
+from polyarch.manifests.fix import fix
+from polyarch.manifests.fix_result import FixRequest, FixResult
+from polyarch.manifests.lint.options import FixOptions, LintOptions
+from polyarch.manifests.scan import scan, worth_reading
+from polyarch.manifests.sets import Answers
+from polyarch.manifests.text import SourceText, UnreadableText
+from polyarch.oci.answers import AnswerFile
+from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.platforms import Platform
+
+SETS: tuple[tuple[str, ...], ...] = (
+    ("linux/amd64",),
+    ("linux/amd64", "linux/arm64"),
+    ("linux/amd64", "linux/arm64"),
+    ("linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"),
+    ("linux/amd64", "linux/arm64", "linux/arm/v7", "windows/amd64"),
+)
+EVERYTHING = FixOptions(widen=True, replace=True, remove_labels=True, prefer=True)
+WAYS: Mapping[str, FixRequest] = {
+    "without flags": FixRequest(),
+    "with every flag": FixRequest(options=LintOptions(fixes=EVERYTHING, prefer={"arm64": 50}), uncomment=True),
+}
+_NAMED = re.compile(r"\S*[/@]\S*|[A-Z]\w+ [\w.-]+ \(.*?\)")
+
+
+class Invented(Mapping[str, Inspection]):
+    """An answer for every image: that of a platforms file, or one of :data:`SETS`."""
+
+    def __init__(self, file: AnswerFile | None) -> None:
+        self._file = file
+
+    def __getitem__(self, text: str) -> Inspection:
+        reference = reference_of(text)
+        if reference is None:
+            raise KeyError(text)
+        found = self._file.get(reference) if self._file is not None else None
+        if found is not None:
+            return found
+        digest = hashlib.sha256(reference.name.encode()).digest()
+        platforms = SETS[digest[0] % len(SETS)]
+        entries = tuple(Entry(Platform.parse(each), f"sha256:{digest.hex()}") for each in platforms)
+        shown = reference.digest or f"sha256:{hashlib.sha256(reference.canonical.encode()).hexdigest()}"
+        return Inspection(reference, Status.RESOLVED, "index", digest=shown, entries=entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@dataclass
+class Tally:
+    """What one way of fixing did to all files."""
+
+    findings: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    files_changed: int = 0
+    again: list[str] = field(default_factory=list)
+    """Files that a second run would change."""
+    unproven: list[str] = field(default_factory=list)
+    outside: int = 0
+    crashes: list[str] = field(default_factory=list)
+
+    def take(self, result: FixResult, second: FixResult) -> None:
+        path = result.source.path
+        self.findings.update(_rule(finding.rule, finding.sub) for finding in (*result.applied, *result.remaining))
+        self.accepted.update(_rule(finding.rule, finding.sub) for finding in result.applied)
+        self.refused.update(_rule(each.finding.rule, each.finding.sub) for each in result.refused)
+        self.reasons.update(_reason(each.note) for each in result.refused)
+        self.files_changed += result.changed
+        self.unproven += [path] if result.unproven is not None else []
+        self.again += [path] if second.changed else []
+        self.outside += changed_outside(result)
+
+
+@dataclass
+class Corpus:
+    """A folder, looked at."""
+
+    files: int = 0
+    unreadable: int = 0
+    pod_specs: int = 0
+    tallies: dict[str, Tally] = field(default_factory=lambda: {way: Tally() for way in WAYS})
+
+
+def changed_outside(result: FixResult) -> int:
+    """Characters of the result that neither stood in the file nor are an edit's: 0, or the editor is wrong."""
+    text = result.source.text
+    for edits in result.rounds:
+        for edit in reversed(sorted(edits, key=lambda each: (each.start, each.end))):  # noqa: C413 - equal ones too
+            text = text[: edit.start] + edit.replacement + text[edit.end :]
+    if text == result.text:
+        return 0
+    different = sum(one != other for one, other in zip(text, result.text, strict=False))
+    return different + abs(len(text) - len(result.text))
+
+
+def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpus:
+    """Lint, fix and fix again every file; nothing is written."""
+    file = load_platforms_file(platforms_file) if platforms_file is not None else None
+    answers = Answers(Invented(file))
+    corpus = Corpus()
+    for path in find_files(paths).files:
+        corpus.files += 1
+        data = read_file(path)
+        try:
+            source = SourceText.of(path, data)
+        except UnreadableText:
+            corpus.unreadable += 1
+            continue
+        for way, tally in corpus.tallies.items():
+            try:
+                if not worth_reading(data):
+                    continue
+                if way == next(iter(WAYS)):
+                    corpus.pod_specs += len(scan(source).pod_specs)
+                result = fix(source, answers, WAYS[way])
+                tally.take(result, fix(source.replaced(result.text), answers, WAYS[way]))
+            except Exception:  # noqa: BLE001 - what this run is for is to find every file that crashes one
+                tally.crashes.append(f"{path}\n{traceback.format_exc(limit=-3)}")
+    return corpus
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``corpus [--platforms-file F] PATH…``; returns 1 if something is not as MF-091 demands."""
+    paths = list(arguments)
+    platforms_file = None
+    if "--platforms-file" in paths:
+        at = paths.index("--platforms-file")
+        platforms_file = paths[at + 1] if at + 1 < len(paths) else None
+        del paths[at : at + 2]
+    if not paths:
+        raise UsageError("no folder is named; run python -m polyarch.cli.maintenance.corpus DIR")
+    corpus = examine(paths, platforms_file=platforms_file)
+    _print(corpus)
+    bad = any(tally.outside or tally.again or tally.unproven or tally.crashes for tally in corpus.tallies.values())
+    return int(bad)
+
+
+def _print(corpus: Corpus) -> None:
+    tallies = list(corpus.tallies.values())
+    rows = [
+        _row("files", *[corpus.files] * len(tallies)),
+        _row("files that are no UTF-8 text", *[corpus.unreadable] * len(tallies)),
+        _row("pod specifications", *[corpus.pod_specs] * len(tallies)),
+        _row("findings", *(sum(tally.findings.values()) for tally in tallies)),
+        _row("edits accepted", *(sum(tally.accepted.values()) for tally in tallies)),
+        _row("edits refused, with a reason", *(sum(tally.refused.values()) for tally in tallies)),
+        _row("files changed", *(tally.files_changed for tally in tallies)),
+        _row("files that a second run changes", *(len(tally.again) for tally in tallies)),
+        _row("edits not proven", *(len(tally.unproven) for tally in tallies)),
+        _row("characters changed outside edits", *(tally.outside for tally in tallies)),
+        _row("crashes", *(len(tally.crashes) for tally in tallies)),
+    ]
+    print_table(["", *corpus.tallies], rows)
+    print()
+    rules = sorted({rule for tally in tallies for rule in tally.findings})
+    print_table(
+        ["RULE", *(f"{name} {way}" for way in corpus.tallies for name in ("found", "repaired", "refused"))],
+        [
+            _row(
+                rule,
+                *(count[rule] for tally in tallies for count in (tally.findings, tally.accepted, tally.refused)),
+            )
+            for rule in rules
+        ],
+    )
+    print()
+    reasons = sorted({reason for tally in tallies for reason in tally.reasons})
+    rows = [_row(reason, *(tally.reasons[reason] for tally in tallies)) for reason in reasons]
+    print_table(["REFUSED BECAUSE", *corpus.tallies], rows)
+    for way, tally in corpus.tallies.items():
+        for name, places in (
+            ("a second run changes", tally.again),
+            ("not proven", tally.unproven),
+            ("crash", tally.crashes),
+        ):
+            for place in places:
+                print(f"{way}: {name}: {place}", file=sys.stderr)
+
+
+def _row(name: str, *numbers: int) -> Row:
+    return Row([name, *map(str, numbers)])
+
+
+def _reason(note: str) -> str:
+    """The note without the names in it."""
+    return _NAMED.sub("…", note)
+
+
+def _rule(rule: str, sub: str) -> str:
+    return f"{rule}/{sub}" if sub else rule
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CommandError as error:
+        print(f"polyarch: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,1 @@
+"""How commands print: tables, documents, progress, logs."""

@@ -1,0 +1,192 @@
+"""The command line's own part: options, the user's kubeconfig, progress in a pipe (SB-002, SB-003, SB-010)."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+import yaml
+
+from polyarch.cli import main
+from polyarch.cli.cluster import kubeconfig as sandbox_kubeconfig
+from polyarch.cli.cluster.progress import LineProgress
+from polyarch.cli.errors import UsageError
+from polyarch.sandbox import document
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.document import Document, Process, RegistryAddress
+from polyarch.sandbox.versions import PROGRAMS
+
+OURS = {
+    "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "polyarch-default", "user": {"token": "t"}}],
+    "contexts": [{"name": "polyarch-default", "context": {"cluster": "polyarch-default"}}],
+    "current-context": "polyarch-default",
+}
+THEIRS = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "work", "cluster": {"server": "https://work"}}],
+    "users": [{"name": "me", "user": {"token": "secret"}}],
+    "contexts": [{"name": "work", "context": {"cluster": "work", "user": "me"}}],
+    "current-context": "work",
+    "extensions": [{"name": "unknown"}],
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield tmp_path
+    structlog.reset_defaults()
+
+
+def test_sb_003_merging_adds_ours_keeps_theirs_and_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(THEIRS))
+    before = path.read_bytes()
+    sandbox_kubeconfig.merge(path, OURS)
+    sandbox_kubeconfig.merge(path, OURS)
+    merged = yaml.safe_load(path.read_text())
+    assert [each["name"] for each in merged["contexts"]] == ["work", "polyarch-default"]
+    assert merged["current-context"] == "polyarch-default"
+    assert merged["extensions"] == [{"name": "unknown"}]
+    assert path.stat().st_mode & 0o077 == 0
+    sandbox_kubeconfig.remove(path, "polyarch-default")
+    assert yaml.safe_load(path.read_text()) == THEIRS | {"current-context": ""}
+    path.write_bytes(before)
+    sandbox_kubeconfig.merge(path, OURS)
+    assert (tmp_path / "config.before-polyarch").read_bytes() == before
+
+
+def test_sb_003_merging_makes_a_file_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / ".kube" / "config"
+    sandbox_kubeconfig.merge(path, OURS)
+    assert yaml.safe_load(path.read_text())["users"] == OURS["users"]
+
+
+def test_sb_003_merging_replaces_the_target_of_a_link_and_not_the_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text(yaml.safe_dump(THEIRS))
+    (tmp_path / "config").symlink_to(tmp_path / "real")
+    sandbox_kubeconfig.merge(tmp_path / "config", OURS)
+    assert (tmp_path / "config").is_symlink()
+    assert "polyarch-default" in (tmp_path / "real").read_text()
+
+
+@pytest.mark.parametrize("content", ["a: [", "- a list", "clusters: x"])
+def test_sb_003_a_kubeconfig_that_is_none_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(UsageError, match="--merge-kubeconfig"):
+        sandbox_kubeconfig.merge(path, OURS)
+    assert path.read_text() == content
+
+
+def test_sb_003_the_users_file_is_where_kubectl_looks() -> None:
+    assert sandbox_kubeconfig.user_file({"KUBECONFIG": ":/a:/b"}) == Path("/a")
+    assert sandbox_kubeconfig.user_file({"HOME": "/home/me"}) == Path("/home/me/.kube/config")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "amd64=many"], "ARCHITECTURE=NUMBER"),
+        (["--numa", "2"], "ZONESxCPUS"),
+        (["--name", "No"], "sandbox name"),
+        (["--taint", "x"], "ARCHITECTURE:KEY"),
+        (["--ca", "/nowhere.pem"], "no such file"),
+        (["--registries-conf", "/nowhere.conf"], "no such file"),
+        (["--demo", "--only", "control-plane"], "leave --only out"),
+        (["--only", "nodes"], ""),
+        (["--output", "xml"], ""),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_sb_010_options_that_make_no_sense_are_usage_errors(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert message in " ".join(shown.err.split())
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize("command", [["status"], ["down"], ["status", "-o", "json"]])
+@pytest.mark.usefixtures("home")
+def test_sb_010_a_sandbox_that_is_not_there_is_said_to_be(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--name", "nobody"]) == 3
+    assert "polyarch up --name nobody" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "message"), [("a: [", "not YAML"), ("nginx: linux/amd64", "list of platforms")])
+def test_sb_010_a_seed_file_that_makes_no_sense_is_named(
+    home: Path, content: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "seed.yaml").write_text(content)
+    assert main(["sandbox", "seed", str(home / "seed.yaml"), "--name", "nobody"]) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert message in shown
+    assert "seed.yaml" in shown
+
+
+@pytest.mark.usefixtures("home")
+def test_sb_003_no_sandboxes_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandbox", "list", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sandboxes"] == []
+
+
+def test_sb_002_progress_in_a_pipe_is_plain_lines() -> None:
+    stream = io.StringIO()
+    with LineProgress(stream) as progress:
+        progress.step("building etcd")
+        progress.advance(1, 100)
+        progress.advance(2, 100)
+        progress.step("done")
+    assert stream.getvalue() == "building etcd\ndone\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_sb_002_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for program in PROGRAMS:
+        (tmp_path / program.name).write_text("#!/bin/sh\n")
+        (tmp_path / program.name).chmod(0o755)
+    assert main(["sandbox", "fetch", "--assets", str(tmp_path), "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["binaries"] == {program.name: str(tmp_path / program.name) for program in PROGRAMS}
+    assert main(["sandbox", "fetch", "--assets", "/nowhere"]) == 3
+    assert "--assets names /nowhere" in capsys.readouterr().err
+
+
+def test_the_log_of_a_dead_component_is_named_in_full(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SB-003: in a pipe, too, where nobody knows how wide a line may be."""
+    monkeypatch.setenv("COLUMNS", "80")
+    log = home / ("a-long-name-" * 8) / "kube-apiserver.log"
+    dead = Process("kube-apiserver", 7, str(log), "https://127.0.0.1:6443", False, f"ended with 1; see {log}")
+    result = Document(
+        schema_version="",
+        name="default",
+        kubeconfig="",
+        context="",
+        api_server="",
+        version="",
+        registry=RegistryAddress("127.0.0.1:1", True),
+        audit_log=str(log),
+        registry_log="",
+        processes=[dead],
+        nodes=[],
+    )
+
+    async def describe(*_: object) -> Document:
+        return result
+
+    monkeypatch.setattr(document, "describe", describe)
+    monkeypatch.setattr(Sandbox, "attach", lambda name: name)
+    assert main(["status"]) == 1
+    assert f"ended with 1; see {log}\n" in capsys.readouterr().out

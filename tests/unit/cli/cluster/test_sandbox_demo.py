@@ -1,0 +1,248 @@
+"""The demo's counting and reading (SB-007, SB-010), from documents."""
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from polyarch.cli.cluster import demo as sandbox_demo
+from polyarch.placement import names
+from polyarch.sandbox import document, roles
+from polyarch.sandbox.demo import audit, observation
+from polyarch.sandbox.demo.observation import Row, SeenPod
+from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
+from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
+from polyarch.sandbox.document import Demo, Document, Milliseconds
+from polyarch.sandbox.registry import catalogue
+
+ALL = ["amd64", "arm64", "ppc64le", "s390x"]
+WEBHOOK, CONTROLLER = roles.USERS
+
+
+def event(user: str, verb: str, resource: str, name: str, **more: Any) -> bytes:
+    reference = {"resource": resource, "namespace": more.pop("namespace", "demo"), "name": name}
+    body = {"stage": "ResponseComplete", "verb": verb, "user": {"username": user}, "objectRef": reference, **more}
+    return msgspec.json.encode(body) + b"\n"
+
+
+def test_sb_007_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
+    lines = [
+        event(CONTROLLER, "patch", "pods", "a"),
+        event(CONTROLLER, "create", "events", "a.18b2"),
+        event(CONTROLLER, "create", "events", "b.18b3"),
+        event(WEBHOOK, "get", "secrets", "registry"),
+        event(WEBHOOK, "get", "secrets", "other"),
+        event(CONTROLLER, "watch", "pods", "a"),
+        event(CONTROLLER, "patch", "leases", "a"),
+        event(CONTROLLER, "patch", "pods", "a", namespace="elsewhere"),
+        event(CONTROLLER, "patch", "pods", "a", stage="ResponseStarted"),
+        event("system:kube-scheduler", "patch", "pods", "a"),
+        event(CONTROLLER, "patch", "pods", "a")[:-1],
+    ]
+    counted = audit.count(
+        audit.read(lines), users=roles.USERS, namespace="demo", pods=["a", "b", "c"], secrets={"registry": "c"}
+    )
+    assert counted == {"a": 2, "b": 1, "c": 1}
+
+
+def test_sb_010_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
+    note = {audit.DECISION: "ArchitectureAlreadyRequired ignored"}
+    lines = [
+        event("admin", "create", "pods", "a", annotations=note),
+        event("admin", "create", "pods", "b"),
+        event("admin", "create", "pods", "c", annotations=note, namespace="elsewhere"),
+        event("admin", "patch", "pods", "d", annotations=note),
+    ]
+    assert audit.decisions(audit.read(lines), namespace="demo") == {"a": "ArchitectureAlreadyRequired ignored"}
+
+
+def test_sb_007_a_container_that_ended_once_is_waited_for() -> None:
+    ended = {"state": {"terminated": {"exitCode": 1, "message": "exec /bin/app: exec format error"}}}
+    row = observation.seen(Row(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
+    assert row.problem == "Error: exec format error"
+    assert not row.settled
+    assert row.times.running is None
+
+
+def test_sb_006_polyarchs_users_are_its_service_accounts() -> None:
+    assert set(roles.USERS) == {
+        "system:serviceaccount:polyarch-system:pod-placement-web-hook",
+        "system:serviceaccount:polyarch-system:pod-placement-controller",
+    }
+
+
+def seen(**fields: Any) -> SeenPod:
+    return msgspec.convert(fields, SeenPod)
+
+
+DECISION = msgspec.json.encode(
+    {"v": 1, "by": "admission", "mode": "enforce", "reason": "ArchitecturesSet", "arch": ["amd64", "arm64"]}
+).decode()
+
+
+@pytest.mark.parametrize(
+    ("labels", "gates", "path"),
+    [
+        ({names.SCHEDULING_GATE_LABEL: "removed"}, [], "inline"),
+        ({names.SCHEDULING_GATE_LABEL: "gated"}, [{"name": names.GATE}], "gated"),
+        ({names.SCHEDULING_GATE_LABEL: "not-set"}, [], "ignored"),
+        ({}, [], ""),
+    ],
+)
+def test_sb_010_the_way_through_admission_is_read_off_the_created_pod(
+    labels: dict[str, str], gates: list[dict[str, str]], path: str
+) -> None:
+    pod = seen(metadata={"labels": labels}, spec={"schedulingGates": gates})
+    assert observation.created(Row(name="a"), pod, 7.0).path == path
+
+
+def test_sb_010_times_are_those_of_the_first_look_at_each_step() -> None:
+    gated = seen(
+        metadata={"labels": {names.SCHEDULING_GATE_LABEL: "gated"}}, spec={"schedulingGates": [{"name": names.GATE}]}
+    )
+    annotated = {"annotations": {names.DECISION_ANNOTATION: DECISION}}
+    row = observation.created(Row(name="a"), gated, 10.0)
+    row = observation.seen(row, seen(metadata=annotated), 50.0)
+    row = observation.seen(row, seen(metadata=annotated, spec={"nodeName": "amd64-1"}), 60.0)
+    running = seen(metadata=annotated, spec={"nodeName": "amd64-1"}, status={"phase": "Running"})
+    row = observation.seen(row, running, 90.0)
+    row = observation.seen(row, running, 500.0)
+    assert row.times == Milliseconds(admission=10.0, released=50.0, bound=60.0, running=90.0)
+    assert (row.reason, row.architectures, row.settled) == ("ArchitecturesSet", ("amd64", "arm64"), True)
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        pytest.param({"phase": "Pending"}, "", id="not yet"),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {"terminated": {"message": "exec /bin/app: exec format error"}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff: exec format error",
+            id="foreign binary",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {"state": {"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest"}}}
+                ]
+            },
+            "ErrImagePull: no match for platform",
+            id="platform missing",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+            "Unschedulable",
+            id="no node",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}, "", id="held"
+        ),
+    ],
+)
+def test_sb_007_what_keeps_a_pod_from_running_is_said_in_its_own_words(status: dict[str, Any], problem: str) -> None:
+    assert observation.problem_of(seen(status=status)) == problem
+
+
+def test_sb_007_the_demo_shows_every_way_and_one_pod_that_can_run_nowhere() -> None:
+    able = {workload.name: can_run(workload, ALL) for workload in WORKLOADS}
+    assert [name for name, possible in able.items() if not possible] == ["impossible"]
+    assert not can_run(Workload("x", ("quay.io/acme/billing:2.3",), architecture="arm64"), ALL)
+    assert not can_run(Workload("x", ("quay.io/acme/billing:2.3",)), ["arm64"])
+
+
+def test_sb_007_every_image_of_the_demo_is_pushed() -> None:
+    described = {each.reference.canonical for each in catalogue.read(IMAGES)}
+    for workload in WORKLOADS:
+        for image in workload.images:
+            assert platforms(image), image
+    assert "registry.example.com/overseas/reports:1.8" in described
+
+
+def test_sb_007_the_pull_secret_is_for_the_place_that_is_asked() -> None:
+    secret = pull_secret("demo", "127.0.0.1:5000")
+    assert secret["type"] == "kubernetes.io/dockerconfigjson"
+    assert secret["metadata"]["namespace"] == "demo"
+
+
+def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
+    def row(workload: Workload, problem: str) -> Row:
+        return Row(name=workload.name, path="inline", phase="Pending" if problem else "Running", problem=problem)
+
+    good = {each.name: row(each, problems.get(each.name, "")) for each in WORKLOADS}
+    return good, {each.name: row(each, "CrashLoopBackOff") for each in WORKLOADS}
+
+
+def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
+    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL)
+    assert fine.failed == ()
+    assert "8 of 8" in fine.demo.summary
+    assert "8 of the same 8 fail" in fine.demo.summary
+    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL)
+    assert broken.failed == ("web",)
+
+
+def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
+    good, without = outcome(impossible="Unschedulable")
+    described = Document(
+        schema_version=document.SCHEMA_VERSION,
+        name="default",
+        kubeconfig="/k",
+        context="polyarch-default",
+        api_server="https://127.0.0.1:1",
+        version="v1.36.2",
+        registry=document.RegistryAddress("127.0.0.1:2", True),
+        audit_log="/a",
+        registry_log="/r",
+        processes=[document.Process("etcd", 1, "/l", "https://127.0.0.1:3", True, "")],
+        nodes=[document.NodeLine("amd64-1", "amd64", True)],
+        demo=summarize(good, without, {}, ALL).demo,
+    )
+    found = msgspec.to_builtins(described)
+    assert found["schemaVersion"] == "polyarch.dev/sandbox/v1"
+    assert set(found) == {
+        *("schemaVersion", "name", "kubeconfig", "context", "apiServer", "version", "registry", "auditLog"),
+        *("registryLog", "processes", "nodes", "demo"),
+    }
+    assert {"name", "pid", "log", "url"} <= set(found["processes"][0])
+    assert {"name", "architecture"} <= set(found["nodes"][0])
+    pod = found["demo"]["pods"][0]
+    assert set(pod) == {
+        *("name", "namespace", "images", "path", "reason", "architectures", "node", "nodeArchitecture", "phase"),
+        *("milliseconds", "requests", "without"),
+    }
+    assert set(pod["milliseconds"]) == {"admission", "released", "bound", "running"}
+    assert set(pod["without"]) == {"node", "nodeArchitecture", "phase", "reason"}
+    assert set(pod["images"][0]) == {"image", "platforms"}
+    assert isinstance(found["demo"]["summary"], str)
+
+
+def test_sb_010_without_a_demo_there_is_no_such_member() -> None:
+    assert "demo" not in msgspec.to_builtins(
+        Document("s", "n", "k", "c", "a", "v", document.RegistryAddress("r", True), "a", "r", [], [])
+    )
+    assert Demo([], "") != Demo([], "x")
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"), [(160, "ITS IMAGES RUN ON", ""), (80, "REQUESTS", "ADMISSION")]
+)
+def test_sb_007_the_live_table_fits_its_terminal(width: int, shown: str, left_out: str) -> None:
+    good, without = outcome(impossible="Unschedulable")
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(sandbox_demo.tables({WITH: tuple(good.values())}, width))
+    text = console.export_text()
+    assert "Unschedulable" in text
+    assert shown in text
+    assert not left_out or left_out not in text
+    assert len(text.splitlines()) == 2 + len(WORKLOADS), "no row is wrapped"
+    console.print(sandbox_demo.tables({WITH: tuple(good.values()), WITHOUT: tuple(without.values())}, width))
+    assert "the same pods without polyarch" in console.export_text()

@@ -1,0 +1,413 @@
+"""``polyarch explain -f``: what would become of manifests, from files alone (PL-731, PL-732)."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from polyarch.cli import main
+from polyarch.cli.explain import explain as explain_command
+from polyarch.cli.explain.from_cluster import SeenPod
+from polyarch.cli.explain.from_files import GivenPod, configuration_from
+from polyarch.kube.jsonpatch import Operation, apply_patch
+from polyarch.model.pod import Pod
+from polyarch.oci.credentials import NoCredentials
+from polyarch.placement import names
+
+ANSWERS = {
+    "web:1": ["linux/amd64", "linux/arm64"],
+    "side:1": ["linux/arm64", "linux/s390x"],
+    "amd:1": {"platforms": ["linux/amd64"], "kind": "image"},
+    "z:1": {"platforms": ["linux/s390x"], "kind": "image"},
+    "gone:1": {"error": "not-found"},
+    "away:1": {"error": "network"},
+    "old:1": {"unknown": True},
+    "latest": ["linux/amd64", "linux/arm64"],
+}
+
+
+def pod(*images: str, name: str = "app", **metadata: Any) -> dict[str, Any]:
+    containers = [{"name": f"c{at}", "image": image} for at, image in enumerate(images)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": containers, "futureField": {"a": 1}},
+    }
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "polyarch.dev/v1alpha1",
+        "kind": "PlacementPolicy",
+        "metadata": {"name": "cluster"},
+        "spec": spec,
+    }
+
+
+def cppc(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "multiarch.openshift.io/v1beta1",
+        "kind": "ClusterPodPlacementConfig",
+        "metadata": {"name": "cluster"},
+        "spec": spec,
+    }
+
+
+class Explained:
+    """One run of the command."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def pods(self) -> list[dict[str, Any]]:
+        document = json.loads(self.out)
+        assert document["schemaVersion"] == "polyarch.dev/explain/v1"
+        return document["pods"]
+
+
+@pytest.fixture
+def explain(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(yaml.safe_dump(ANSWERS))
+
+    def run(*documents: Any, objects: Any = (), args: tuple[str, ...] = ("-o", "json")) -> Explained:
+        file = tmp_path / "manifests.yaml"
+        file.write_text(
+            documents[0] if isinstance(documents[0], str) else yaml.safe_dump_all(documents, sort_keys=False)
+        )
+        given = ["explain", "-f", str(file), "--platforms-file", str(answers), "--offline", *args]
+        if objects:
+            (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all(objects))
+            given += ["--objects", str(tmp_path / "objects.yaml")]
+        code = main(given)
+        captured = capsys.readouterr()
+        return Explained(code, captured.out, captured.err)
+
+    return run
+
+
+def values(entry: dict[str, Any]) -> list[str] | None:
+    after = entry["required"]["after"]
+    return after["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] if after else None
+
+
+def test_a_pod_is_placed_as_the_webhook_would(explain):
+    """PL-731, PL-732."""
+    (entry,) = explain(pod("web:1", "side:1")).pods
+    assert entry["path"] == "inline"
+    assert entry["decision"]["reason"] == "ArchitecturesSet"
+    assert values(entry) == ["arm64"]
+    assert entry["required"]["before"] is None
+    assert entry["labels"][names.SCHEDULING_GATE_LABEL] == "removed"
+    assert entry["gates"] == []
+    assert entry["events"] == []
+    assert entry["next"] is None
+    assert [image["platforms"] for image in entry["decision"]["images"]] == [
+        ["linux/amd64", "linux/arm64"],
+        ["linux/arm64", "linux/s390x"],
+    ]
+
+
+def test_the_document_has_every_member_that_the_schema_names(explain):
+    """PL-732."""
+    (entry,) = explain(pod("web:1")).pods
+    assert {
+        "namespace",
+        "name",
+        "path",
+        "decision",
+        "required",
+        "preferred",
+        "labels",
+        "annotations",
+        "gates",
+        "patch",
+        "warnings",
+        "events",
+        "next",
+    } <= entry.keys()
+    assert {
+        "reason",
+        "message",
+        "architectures",
+        "os",
+        "terms",
+        "created",
+        "preferred",
+        "stale",
+        "images",
+    } <= entry["decision"].keys()
+
+
+def test_the_patch_makes_the_pod_that_is_printed_and_keeps_unknown_fields(explain):
+    """PL-731, PL-101."""
+    document = pod("web:1")
+    (entry,) = explain(document).pods
+    operations = [
+        Operation(each["op"], each["path"], **({"value": each["value"]} if "value" in each else {}))
+        for each in entry["patch"]
+    ]
+    assert apply_patch(document, operations) == entry["pod"]
+    assert entry["pod"]["spec"]["futureField"] == {"a": 1}
+
+
+def test_cold_says_what_is_gated(explain):
+    """PL-731."""
+    result = explain(pod("web:1"), args=("-o", "json", "--cold"))
+    (entry,) = result.pods
+    assert entry["path"] == "gated"
+    assert entry["gates"] == [names.GATE]
+    assert entry["next"]["images"] == ["web:1"]
+    assert result.code == 0
+
+
+def test_the_controllers_answer_starts_from_the_gated_pod(explain):
+    """PL-731: gates, labels and events as the controller leaves them."""
+    (entry,) = explain(pod("web:1"), args=("-o", "json", "--stage", "controller")).pods
+    assert entry["gates"] == []
+    assert entry["labels"][names.SCHEDULING_GATE_LABEL] == "removed"
+    assert [event["reason"] for event in entry["events"]] == ["ArchAwarePredicateSet"]
+    assert json.loads(entry["annotations"][names.DECISION_ANNOTATION])["by"] == "controller"
+
+
+@pytest.mark.parametrize(
+    ("action", "reason", "gated"),
+    [
+        ("release", "ReleasedUnconstrained", False),
+        ("hold", "HeldByPolicy", True),
+        ("fallback", "FallbackSet", False),
+    ],
+)
+def test_what_the_controller_does_when_an_image_cannot_be_had(explain, action, reason, gated):
+    """PL-731, PL-230."""
+    objects = [policy(onUnresolved={"action": action, "fallbackArchitectures": ["ppc64le"]})]
+    result = explain(pod("gone:1"), objects=objects, args=("-o", "json", "--stage", "controller"))
+    (entry,) = result.pods
+    assert entry["decision"]["reason"] == reason
+    assert (names.GATE in entry["gates"]) == gated
+    assert result.code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Deployment", ("spec", "template")),
+        ("StatefulSet", ("spec", "template")),
+        ("Job", ("spec", "template")),
+        ("CronJob", ("spec", "jobTemplate", "spec", "template")),
+    ],
+)
+def test_workloads_count_by_their_template(explain, kind, path):
+    """PL-731."""
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}}
+    for member in reversed(path):
+        template = {member: template}
+    workload = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "shop", "namespace": "team"}, **template}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "passed over"}}
+    (entry,) = explain(service, workload).pods
+    assert (entry["namespace"], entry["name"]) == ("team", "shop-")
+    assert values(entry) == ["amd64", "arm64"]
+    assert f"{kind} shop" in entry["source"]
+
+
+def test_a_daemon_set_is_left_alone(explain):
+    """PL-731, PL-201 row 7."""
+    template = {"spec": {"containers": [{"name": "c", "image": "web:1"}]}}
+    (entry,) = explain({"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": template}}).pods
+    assert entry["path"] == "ignored"
+    assert entry["decision"]["rule"] == "DaemonSetPod"
+
+
+def test_the_objects_given_count(explain):
+    """PL-731: configuration, policy with an override by namespace label, scoring."""
+    scoring = {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 70}]}
+    override = {"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}
+    objects = [
+        cppc(plugins={"nodeAffinityScoring": scoring}),
+        policy(overrides=[override]),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "try", "labels": {"trial": "yes"}}},
+    ]
+    placed, audited = explain(pod("web:1"), pod("web:1", name="b", namespace="try"), objects=objects).pods
+    assert placed["preferred"]["after"][0]["weight"] == 70
+    assert audited["path"] == "audit"
+    assert audited["required"]["after"] is None
+
+
+def test_nodes_given_count_where_the_policy_is_node_aware(explain):
+    """PL-731, PL-218."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"kubernetes.io/arch": "amd64"}}}
+    (entry,) = explain(pod("web:1"), objects=[policy(nodeAware={"mode": "narrow"}), node]).pods
+    assert values(entry) == ["amd64"]
+
+
+def test_a_list_counts_as_its_items(explain):
+    """PL-731."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("web:1", name="a"), pod("side:1", name="b")]}
+    assert [entry["name"] for entry in explain(listed).pods] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("images", "code"),
+    [
+        (("web:1",), 0),
+        (("amd:1", "z:1"), 1),
+        (("away:1",), 3),
+        (("gone:1",), 0),
+        (("old:1",), 0),
+    ],
+    ids=["clean", "can run nowhere", "a registry is away", "does not exist: a policy's case", "does not say"],
+)
+def test_exit_codes(explain, images, code):
+    """PL-730."""
+    assert explain(pod(*images)).code == code
+
+
+def test_what_is_assumed_is_said_on_stderr_only(explain):
+    """PL-731."""
+    result = explain(pod("web:1"))
+    assert "no ClusterPodPlacementConfig" in result.err
+    assert "no ClusterPodPlacementConfig" not in result.out
+    assert "ClusterPodPlacementConfig" not in explain(pod("web:1"), objects=[cppc()]).err
+
+
+def test_text_for_people_names_images_decision_and_terms(explain):
+    """PL-730."""
+    out = explain(pod("amd:1", "z:1"), args=()).out
+    assert "default/app" in out
+    assert "NoSupportedArchitecture" in out
+    assert "amd:1  linux/amd64" in out
+    out = explain(pod("web:1"), args=()).out
+    assert "+ kubernetes.io/arch In amd64,arm64" in out
+
+
+def test_a_line_of_the_text_is_never_wrapped(explain, monkeypatch):
+    """PL-730: in a pipe every line is as long as it is, so that it can be searched."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = explain(pod(*ANSWERS), args=()).out.splitlines()
+    message = next(line for line in lines if "No node can run the pod" in line)
+    assert len(message) > 80
+    assert message.endswith("publish the images for a common platform, or choose other tags.")
+
+
+def test_the_patch_alone(explain):
+    """PL-731: of one pod the operations, of several by name."""
+    one = json.loads(explain(pod("web:1"), args=("-o", "patch")).out)
+    assert {"op", "path", "value"} <= one[0].keys()
+    two = json.loads(explain(pod("web:1", name="a"), pod("side:1", name="b"), args=("-o", "patch")).out)
+    assert two.keys() == {"default/a", "default/b"}
+
+
+def test_yaml_is_the_same_document(explain):
+    """PL-732."""
+    as_yaml = yaml.safe_load(explain(pod("web:1"), args=("-o", "yaml")).out)
+    assert as_yaml["pods"] == explain(pod("web:1")).pods
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: b: c\n", "document 1, line 1: mapping values are not allowed"),
+        ("kind: Service\n---\n- a\n", "document 2, line 3: expected a Kubernetes object (a mapping), found a list"),
+        (
+            "kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - name: a\n    image: 3\n",
+            "document 1, line 6: Pod 'x': spec.containers[0].image: Expected `str`, got `int`",
+        ),
+        (
+            "kind: Deployment\nmetadata: {name: x}\nspec:\n  template:\n    spec:\n      containers: {}\n",
+            "document 1, line 6: Pod 'x-': spec.containers: Expected",
+        ),
+        ("kind: Deployment\nmetadata: {name: x}\n", "a Deployment has its pods' template at spec.template"),
+        ("kind: Service\n", "nothing to explain"),
+    ],
+    ids=["no YAML", "no object", "wrong type", "wrong type in a template", "no template", "no pod"],
+)
+def test_errors_name_file_document_and_line(explain, text, problem):
+    """PL-731, PL-751."""
+    result = explain(text)
+    assert result.code == 2
+    assert "manifests.yaml" in result.err.replace("\n", "")
+    assert problem in " ".join(result.err.split())
+
+
+def test_objects_of_other_kinds_or_names_are_refused(explain):
+    """PL-731, PL-751."""
+    result = explain(pod("web:1"), objects=[{"kind": "ConfigMap", "metadata": {"name": "x"}}])
+    assert result.code == 2
+    assert "--objects takes ClusterPodPlacementConfig" in result.err
+    other = policy()
+    other["metadata"]["name"] = "other"
+    assert "is named 'cluster', not 'other'" in explain(pod("web:1"), objects=[other]).err
+
+
+def test_a_value_that_the_schema_would_refuse_is_told(explain):
+    """PL-750."""
+    result = explain(pod("web:1"), objects=[cppc(), policy(mode="on")])
+    assert "not used: spec.mode" in result.err
+    assert values(result.pods[0]) == ["amd64", "arm64"]
+
+
+@pytest.mark.parametrize("arguments", [["explain"], ["explain", "pod", "-f", "x.yaml"]], ids=["neither", "both"])
+def test_a_pod_or_files(arguments, capsys):
+    """PL-730."""
+    assert main(arguments) == 2
+    assert "give one of them" in capsys.readouterr().err
+
+
+def test_a_platforms_file_that_cannot_be_used_is_a_usage_error(tmp_path, capsys):
+    """RG-132."""
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod("web:1")))
+    (tmp_path / "answers.yaml").write_text("web:1: {kin: index}\n")
+    arguments = ["explain", "-f", str(tmp_path / "pod.yaml"), "--platforms-file", str(tmp_path / "answers.yaml")]
+    assert main(arguments) == 2
+    assert "answers.yaml" in capsys.readouterr().err.replace("\n", "")
+
+
+def test_a_manifest_is_read_from_standard_input(tmp_path, capsys, monkeypatch):
+    """PL-731: ``kubectl kustomize … | polyarch explain -f -``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    answers = tmp_path / "answers.yaml"
+    answers.write_text(yaml.safe_dump(ANSWERS))
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(pod("web:1"))))
+    assert main(["explain", "-f", "-", "--platforms-file", str(answers), "--offline", "-o", "json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["pods"]
+    assert values(entry) == ["amd64", "arm64"]
+
+
+def test_an_image_that_the_platforms_file_does_not_have_is_no_clean_answer(explain):
+    """PL-730, PL-751: the question is open, and the way on is named."""
+    result = explain(pod("web:1", "other:1"))
+    assert result.code == 3
+    assert "other:1 has no answer in the platforms file" in result.err
+    assert "polyarch inspect -o json other:1" in result.err
+
+
+@pytest.mark.parametrize(("annotated", "code"), [(True, 0), (False, 1)], ids=["placed", "missed"])
+def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
+    explain, tmp_path, monkeypatch, capsys, annotated, code
+):
+    """PL-730."""
+    (placed,) = explain(pod("web:1", namespace="team")).pods
+    stored = placed["pod"] if annotated else pod("web:1", namespace="team")
+
+    async def read(name: str, **_: Any) -> SeenPod:
+        given = GivenPod(stored, msgspec.convert(stored, Pod), "team", name)
+        return SeenPod(given, configuration_from([]), NoCredentials(), 60.0)
+
+    monkeypatch.setattr(explain_command, "read_pod", read)
+    arguments = ["explain", "app", "--platforms-file", str(tmp_path / "answers.yaml"), "--offline"]
+    assert main(arguments) == code
+    shown = capsys.readouterr().out
+    assert ("ArchitecturesSet amd64, arm64: as it is decided now" in shown) is annotated
+    assert ("nothing: not what is decided now" in shown) is not annotated
+    assert main([*arguments, "-o", "json"]) == code
+    (entry,) = json.loads(capsys.readouterr().out)["pods"]
+    assert (entry["patch"], entry["pod"]) == ([], stored)

@@ -1,0 +1,418 @@
+"""``polyarch fix`` as a user runs it (MF-050, MF-054, MF-066, MF-070)."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import FIXED, WEB, Command
+
+from polyarch.cli.input import files
+from polyarch.cli.lint import repair as fixing
+from polyarch.cli.lint.diffs import unified_diff
+from polyarch.cli.lint.fix import fix
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    return Command(fix, capsys, monkeypatch, tmp_path)
+
+
+def test_a_diff_is_shown_and_nothing_is_written(run: Command) -> None:
+    """MF-050: --diff is the default."""
+    path = run.write("web.yaml")
+    for arguments in ((), ("--diff",)):
+        result = run("web.yaml", *arguments)
+        assert result.code == 1
+        assert result.out == unified_diff("web.yaml", WEB, FIXED)
+        assert "--write does it" in result.err
+    assert path.read_text() == WEB
+
+
+def test_the_diff_can_be_applied(run: Command) -> None:
+    path = run.write("web.yaml", WEB.rstrip("\n"))
+    (run.folder / "a.diff").write_text(run("web.yaml").out)
+    subprocess.run(["patch", "-p1", "-i", "a.diff"], cwd=run.folder, check=True, capture_output=True, timeout=30)
+    assert path.read_text() == FIXED.rstrip("\n")
+
+
+def untouched(path: Path) -> tuple[int, int, int]:
+    """What any writing changes, and reading does not."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def test_files_are_written_on_demand(run: Command) -> None:
+    """MF-050: 0 when everything was changed; a second run finds nothing."""
+    path = run.write("a/web.yaml")
+    result = run("a", "--write")
+    assert (result.code, result.out) == (0, "")
+    assert path.read_text() == FIXED
+    assert "1 finding repaired in 1 file" in result.err
+    before = untouched(path)
+    assert run("a", "--write").code == 0
+    assert untouched(path) == before
+
+
+def test_a_file_without_findings_is_not_touched(run: Command) -> None:
+    """MF-066."""
+    path = run.write("web.yaml", FIXED)
+    before = untouched(path)
+    assert run("web.yaml", "--write").code == 0
+    assert untouched(path) == before
+
+
+def test_standard_input_becomes_standard_output(run: Command) -> None:
+    """MF-050: a post-renderer; counts as --write."""
+    result = run("-", stdin=WEB)
+    assert (result.code, result.out) == (0, FIXED)
+
+
+@pytest.mark.parametrize("text", ["", "kind: ConfigMap\ndata: {a: b}\n", "\ufeffkind: Secret\r\n", "image: {{ x }}\n"])
+def test_what_is_of_no_interest_passes_through(run: Command, text: str) -> None:
+    result = run("-", stdin=text)
+    assert (result.code, result.out) == (0, text)
+
+
+def test_findings_that_remain_fail_the_run(run: Command) -> None:
+    """MF-050: 1 if findings as bad as --fail-on remain."""
+    path = run.write("web.yaml", WEB.replace("[amd64, s390x]", "[s390x]"))
+    result = run("web.yaml", "--write")
+    assert result.code == 1
+    assert "web.yaml:13:17: MA104 not repaired: --replace" in result.err
+    assert run("web.yaml", "--write", "--fail-on", "never").code == 0
+    assert run("web.yaml", "--write", "--replace").code == 0
+    assert "values: [amd64, arm64]" in path.read_text()
+
+
+PINNED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: pinned}
+spec:
+  nodeSelector: {kubernetes.io/os: linux, kubernetes.io/arch: amd64}
+  containers:
+  - {name: a, image: "quay.io/acme/web:2"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "line"), [((), 29), (("--emit", "yaml"), 29), (("--emit", "kustomize"), 29), (("--write",), 28)]
+)
+def test_notes_have_the_places_of_the_text_that_is_looked_at(run: Command, way: tuple[str, ...], line: int) -> None:
+    """MF-042: of the file as it is, unless it is written."""
+    values = "values:\n                - amd64\n                - s390x\n"
+    text = WEB.replace("values: [amd64, s390x]\n", values) + "---\n" + PINNED
+    run.write("web.yaml", text)
+    assert text.splitlines()[28].endswith("kubernetes.io/arch: amd64}")
+    assert f"web.yaml:{line}:63: MA109 not repaired: --widen" in run("web.yaml", *way).err
+
+
+@pytest.mark.parametrize("option", ["--writ", "--dif", "--asume=linux/amd64"])
+def test_a_misspelt_option_is_no_path(run: Command, option: str) -> None:
+    path = run.write("web.yaml")
+    result = run(option, "web.yaml")
+    assert (result.code, path.read_text()) == (2, WEB)
+    assert f"{option.partition('=')[0]}: there is no such option; did you mean" in result.err
+
+
+def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command) -> None:
+    """MF-010."""
+    assert run("*.yml").code == 2
+
+
+def test_what_names_no_image_is_passed_over_as_lint_does(run: Command) -> None:
+    """MF-015, MF-040."""
+    (run.folder / "picture.yaml").write_bytes(b"\x89PNG\xff")
+    result = run("picture.yaml")
+    assert (result.code, result.err) == (0, "polyarch: no Kubernetes object was found in what is named\n")
+
+
+def test_a_pipe_is_not_written(run: Command) -> None:
+    os.mkfifo(run.folder / "pipe")
+    result = run("pipe", "--write")
+    assert result.code == 2
+    assert "pipe: is no regular file and cannot be written" in result.err
+
+
+def test_only_some_rules(run: Command) -> None:
+    """MF-050: --only."""
+    path = run.write("web.yaml")
+    assert run("web.yaml", "--write", "--only", "MA106").code == 1
+    assert path.read_text() == WEB
+    assert run("web.yaml", "--only", "MA999").code == 2
+
+
+def test_preferences_are_added(run: Command) -> None:
+    """MF-050: --prefer ARCH=WEIGHT."""
+    path = run.write("web.yaml", FIXED)
+    assert run("web.yaml", "--write", "--prefer", "amd64=70").code == 0
+    (term,) = yaml.safe_load(path.read_text())["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["weight"] == 70
+    assert run("web.yaml", "--prefer", "amd64").code == 2
+    assert run("web.yaml", "--prefer", "amd64=0").code == 2
+
+
+def test_an_unknown_image_is_not_complete(run: Command) -> None:
+    """MF-040, MF-053."""
+    path = run.write("web.yaml", WEB + "      - name: b\n        image: quay.io/acme/away:1\n")
+    before = path.read_text()
+    result = run("web.yaml", "--write")
+    assert (result.code, path.read_text()) == (3, before)
+    assert "say what to assume with --assume" in result.err
+    assert "quay.io/acme/away:1: not completed" in result.err
+    assumed = run("web.yaml", "--write", "--assume", "linux/amd64,linux/arm64", "--unresolved", "finding")
+    assert "values: [amd64]" in path.read_text(), assumed.err
+
+
+def test_a_baseline_is_left_alone(run: Command) -> None:
+    """MF-033."""
+    from polyarch.cli.lint.lint import lint
+
+    path = run.write("web.yaml")
+    run.app = lint
+    run("web.yaml", "--write-baseline", "known.json")
+    run.app = fix
+    assert run("web.yaml", "--write", "--baseline", "known.json").code == 0
+    assert path.read_text() == WEB
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--write", "--diff"],
+        ["--write", "--emit", "yaml"],
+        ["-"],
+        ["--assume", "linux/"],
+        ["--limit-to-universe"],
+        ["--emit", "helm"],
+    ],
+)
+def test_mistakes_of_the_command_line(run: Command, arguments: list[str]) -> None:
+    path = run.write("web.yaml")
+    result = run("web.yaml", *arguments)
+    assert result.code == 2
+    assert path.read_text() == WEB
+
+
+# Emission -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_stream_is_printed(run: Command) -> None:
+    """MF-070: --emit yaml."""
+    path = run.write("a.yaml", WEB.rstrip("\n"))
+    run.write("b.yaml", "kind: ConfigMap\n")
+    run.write("c.yaml", "---\nkind: Secret\n")
+    result = run("a.yaml", "b.yaml", "c.yaml", "--emit", "yaml")
+    assert result.code == 0
+    assert result.out == FIXED + "---\nkind: ConfigMap\n---\nkind: Secret\n"
+    assert path.read_text() != FIXED
+
+
+def test_a_component_is_printed(run: Command) -> None:
+    """MF-070: --emit kustomize."""
+    run.write("web.yaml")
+    result = run("web.yaml", "--emit", "kustomize")
+    assert result.code == 0
+    assert [patch["target"]["name"] for patch in yaml.safe_load(result.out)["patches"]] == ["web"]
+    run.write("list.yaml", "kind: List\nitems:\n- " + WEB.replace("\n", "\n  ").rstrip() + "\n")
+    refused = run("list.yaml", "--emit", "kustomize")
+    assert refused.code == 1
+    assert "not emitted: list.yaml: item 0" in refused.err
+    assert "polyarch: the component changes 1 object," in result.err
+    assert "polyarch: the component changes 0 objects," in refused.err
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def test_mode_and_bytes_around_are_kept(run: Command) -> None:
+    """MF-066, MF-061."""
+    path = run.folder / "web.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + WEB.replace("\n", "\r\n").encode())
+    path.chmod(0o640)
+    assert run("web.yaml", "--write").code == 0
+    assert path.read_bytes() == b"\xef\xbb\xbf" + FIXED.replace("\n", "\r\n").encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [each.name for each in run.folder.iterdir() if each.name.endswith(".tmp")] == []
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-066: 3, and the others are written."""
+    path, other = run.write("a.yaml"), run.write("b.yaml")
+    real = fixing.fix
+
+    def meanwhile(source, *arguments, **more):  # type: ignore[no-untyped-def]
+        if source.path == "a.yaml":
+            path.write_text(WEB + "# somebody was here\n")
+        return real(source, *arguments, **more)
+
+    monkeypatch.setattr(fixing, "fix", meanwhile)
+    result = run("a.yaml", "b.yaml", "--write")
+    assert result.code == 3
+    assert "a.yaml: has changed since it was read" in result.err
+    assert path.read_text() == WEB + "# somebody was here\n"
+    assert other.read_text() == FIXED
+
+
+def test_an_interrupted_write_leaves_the_file_whole(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-066: at once or not at all."""
+    path = run.write("web.yaml")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    result = run("web.yaml", "--write")
+    assert result.code == 3
+    assert "No space left on device" in result.err
+    assert path.read_text() == WEB
+    assert sorted(each.name for each in run.folder.iterdir()) == ["platforms.yaml", "web.yaml"]
+
+
+def test_a_link_is_followed_inside_the_given_paths_only(run: Command) -> None:
+    """MF-066."""
+    outside = run.write("outside/web.yaml")
+    inside = run.write("tree/real.yaml")
+    (run.folder / "tree" / "link.yaml").symlink_to("real.yaml")
+    (run.folder / "tree" / "out.yaml").symlink_to(outside)
+    assert run("tree", "--write").code == 0
+    assert inside.read_text() == FIXED
+    assert (run.folder / "tree" / "link.yaml").is_symlink()
+    assert outside.read_text() == WEB
+    named = run("tree/out.yaml", "--write")
+    assert named.code == 3
+    assert "outside of the given paths" in named.err
+    assert outside.read_text() == WEB
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(run: Command) -> None:
+    path = run.write("a/web.yaml")
+    path.parent.chmod(0o500)
+    assert run("a", "--write").code == 3
+    path.parent.chmod(0o700)
+    assert path.read_text() == WEB
+
+
+def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MF-054: MA904, 3."""
+    from polyarch.manifests import fix as pure
+
+    monkeypatch.setattr(pure, "prove_all", lambda *_: "it reads otherwise")
+    path = run.write("web.yaml")
+    result = run("web.yaml", "--write")
+    assert result.code == 3
+    assert "MA904" in result.err
+    assert path.read_text() == WEB
+
+
+# Diffs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_diff_says_where_and_leaves_out_what_is_far(run: Command) -> None:
+    before = "".join(f"line {number}\n" for number in range(40))
+    after = before.replace("line 3\n", "").replace("line 30\n", "line thirty\nand more\n")
+    headers = [line for line in unified_diff("x", before, after).splitlines() if line.startswith("@@")]
+    assert headers == ["@@ -1,7 +1,6 @@", "@@ -28,7 +27,8 @@"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "a\n"),
+        ("a\n", ""),
+        ("a", "a\n"),
+        ("a\nb", "a\nc"),
+        ("a\r\nb\r\n", "a\r\nb\x0cc\r\n"),
+        ("".join(f"{each}\n" for each in range(9)), "".join(f"{each}\n" for each in range(9) if each != 8)),
+    ],
+)
+def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(before.encode())
+    (tmp_path / "d").write_bytes(unified_diff("x", before, after).encode())
+    subprocess.run(["patch", "--binary", "-p1", "-i", "d"], cwd=tmp_path, check=True, capture_output=True, timeout=30)
+    assert (path.read_bytes() if path.exists() else b"") == after.encode()
+
+
+# With the bundle that a subscription installs -------------------------------------------------------------------------
+
+BUNDLE = """kind: ClusterServiceVersion
+metadata: {name: acme.v1}
+spec:
+  install:
+    spec:
+      deployments:
+      - name: acme
+        spec:
+          template:
+            spec:
+              nodeSelector: {kubernetes.io/os: linux}
+              affinity:
+                nodeAffinity:
+                  requiredDuringSchedulingIgnoredDuringExecution:
+                    nodeSelectorTerms:
+                    - matchExpressions:
+                      - {key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}
+              containers: [{name: manager, image: quay.io/acme/manager:1}]
+"""
+OVERRIDE = """kind: Subscription
+metadata: {name: acme}
+spec:
+  config:
+    nodeSelector:   # ours
+      zone: a
+    affinity: {}
+"""
+RESTORED = """kind: Subscription
+metadata: {name: acme}
+spec:
+  config:
+    nodeSelector:   # ours
+      zone: a
+      kubernetes.io/os: linux
+    affinity:
+      nodeAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions:
+            - {key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}
+"""
+
+
+def test_a_subscription_gets_back_what_it_takes_from_its_bundle(run: Command) -> None:
+    """MF-083: MA209 is repaired in the override; the bundle stays as it is."""
+    bundle = run.write("bundle/manifests/acme.yaml", BUNDLE)
+    override = run.write("subscription.yaml", OVERRIDE)
+    result = run("subscription.yaml", "--bundle", "bundle", "--write")
+    assert (result.code, result.out) == (0, "")
+    assert "2 findings repaired in 1 file" in result.err
+    assert yaml.safe_load(override.read_text()) == yaml.safe_load(RESTORED)
+    assert "    nodeSelector:   # ours\n      zone: a\n" in override.read_text()
+    assert bundle.read_text() == BUNDLE
+    assert run("subscription.yaml", "--bundle", "bundle", "--write").code == 0
+
+
+def test_without_the_bundle_a_subscription_is_not_repaired_and_it_is_said_what_to_name(run: Command) -> None:
+    """MF-053, MF-083: what would be lost is not guessed."""
+    zone = "{nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]}"
+    affinity = f"affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {zone}}}}}"
+    run.write("subscription.yaml", OVERRIDE.replace("affinity: {}", affinity))
+    result = run("subscription.yaml")
+    assert (result.code, result.out) == (1, "")
+    assert "MA209 not repaired: what would be lost stands in the bundle" in result.err
+    assert "polyarch fix --bundle" in result.err
+
+
+def test_what_is_named_as_a_bundle_and_is_none_is_a_usage_error(run: Command) -> None:
+    """MF-071."""
+    run.write("subscription.yaml", OVERRIDE)
+    run.write("empty/manifests/service.yaml", "kind: Service\n")
+    for directory, problem in (("empty", "--bundle empty: "), ("gone", "there is no such directory")):
+        result = run("subscription.yaml", "--bundle", directory)
+        assert (result.code, problem in result.err) == (2, True)

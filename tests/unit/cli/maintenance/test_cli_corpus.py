@@ -1,0 +1,60 @@
+"""The corpus run finds what is wrong with itself (MF-091)."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from commands import FIXED, WEB
+
+from polyarch.cli.maintenance import corpus
+from polyarch.manifests.editor import Edit
+from polyarch.manifests.fix_result import FixResult
+from polyarch.manifests.text import SourceText
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "web.yaml").write_text(WEB)
+    (tmp_path / "chart.yaml").write_text("image: {{ .Values.image }}\nkind: {{ x }}\n")
+    (tmp_path / "data.yaml").write_text("a: 1\n")
+    (tmp_path / "bytes.yaml").write_bytes(b"image: \xff\n")
+    (tmp_path / "broken.yaml").write_text("image: [\n")
+    return tmp_path
+
+
+def test_the_table_is_printed_and_nothing_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """MF-091."""
+    assert corpus.main([str(folder)]) == 0
+    lines = {line.split("  ")[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines()}
+    assert lines["files"] == ["5", "5"]
+    assert lines["files that are no UTF-8 text"] == ["1", "1"]
+    assert lines["pod specifications"] == ["1", "1"]
+    assert lines["characters changed outside edits"] == ["0", "0"]
+    assert lines["crashes"] == ["0", "0"]
+    assert (folder / "web.yaml").read_text() == WEB
+
+
+def test_a_crash_is_counted_and_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(corpus, "fix", lambda *_: 1 // 0)
+    assert corpus.main([str(folder)]) == 1
+    captured = capsys.readouterr()
+    assert "web.yaml" in captured.err
+    assert "ZeroDivisionError" in captured.err
+
+
+def test_what_changes_outside_of_edits_is_seen() -> None:
+    """The replay is another way than the editor's: a wrong splice does not pass."""
+    at = WEB.index(", s390x")
+    edits = ((Edit(at, at + len(", s390x"), ""),),)
+    source = SourceText.of("web.yaml", WEB.encode())
+    assert corpus.changed_outside(FixResult(source=source, text=FIXED, rounds=edits)) == 0
+    assert corpus.changed_outside(FixResult(source=source, text=FIXED.replace("kind", "kine"), rounds=edits)) == 1
+    assert corpus.changed_outside(FixResult(source=source, text=FIXED + "\n", rounds=edits)) == 1
+
+
+def test_answers_are_the_same_in_every_run(tmp_path: Path) -> None:
+    first, second = corpus.Invented(None), corpus.Invented(None)
+    assert msgspec.json.encode(first["nginx:1"]) == msgspec.json.encode(second["nginx:1"])
+    assert len({first[f"image-{number}:1"].platforms for number in range(40)}) > 2
