@@ -1,9 +1,10 @@
 """Showing a registry who asks: without credentials first, then each credential in turn (RG-071 to RG-075, RG-084).
 
 What a host wants is learned from its first 401 and remembered, so that a known host is shown a token or a password at
-once. A credential counts as refused when the registry or its token endpoint says 401 or 403 to it; then the next one
-has its turn, anonymous access last. Which credential opened a repository stays with the ``Access``: the configuration
-blob of an image is asked for as its manifest was.
+once. Only the source's own origin is learned from: whoever answers where a redirect leads would name a realm of his own
+to be sent the credentials. A credential counts as refused when the registry or its token endpoint says 401 or 403 to
+it; then the next one has its turn, anonymous access last. Which credential opened a repository stays with the
+``Access``: the configuration blob of an image is asked for as its manifest was.
 """
 
 from collections.abc import Mapping, Sequence
@@ -136,8 +137,8 @@ class Authorization:
         last: Reply | None = None
         if door is None and access.accepted in (None, ANONYMOUS):
             last = await self._exchange.fetch(request, visit)
-            if last.status not in (401, 403):
-                return self._accept(access, ANONYMOUS, last, visit)
+            if not _refuses(last):
+                return self._accept(request, access, ANONYMOUS, last, visit)
             tried_plainly = True
             door = self._learn(access, last)
         door = door or Door()
@@ -151,8 +152,8 @@ class Authorization:
                 if refusal.error.error_class != "auth":
                     raise
                 failure, reply = refusal, None
-            if reply is not None and reply.status not in (401, 403):
-                return self._accept(access, credential, reply, visit)
+            if reply is not None and not _refuses(reply):
+                return self._accept(request, access, credential, reply, visit)
             access.refuse(credential)
             if reply is not None:
                 last, failure = reply, None
@@ -185,7 +186,7 @@ class Authorization:
             if shown is None and not credential.is_anonymous:
                 return None, door
             reply = await self._exchange.fetch(_authorized(request, shown, access), visit)
-            if reply.status != 401:
+            if reply.status != 401 or reply.elsewhere:
                 return reply, door
             renewed = self._learn(access, reply)
             if token is not None:
@@ -262,8 +263,12 @@ class Authorization:
             self._doors.put(access.name, door)
         return door
 
-    def _accept(self, access: Access, credential: Credential, reply: Reply, visit: Visit) -> Reply:
+    def _accept(self, request: Request, access: Access, credential: Credential, reply: Reply, visit: Visit) -> Reply:
+        """The source took the credential; ``Failure`` if a place that it redirects to refuses, where none is shown."""
         access.accepted = credential
+        # A URL may be signed for GET alone: a HEAD that is refused where it leads to is answered as it is (RG-032).
+        if reply.elsewhere and reply.status in (401, 403) and (request.method, reply.status) != ("HEAD", 403):
+            raise _refused_elsewhere(request, access, reply)
         if credential.is_anonymous and 200 <= reply.status < 300:
             for refused in access.refused:
                 if not refused.is_anonymous:
@@ -297,6 +302,19 @@ def _token_request(token_request: TokenRequest, door: Door, access: Access) -> R
         tls=source.tls if at_home else NO_TLS,
         secrets=access.secrets,
     )
+
+
+def _refuses(reply: Reply) -> bool:
+    """Whether the source itself refuses what it was shown."""
+    return reply.status in (401, 403) and not reply.elsewhere
+
+
+def _refused_elsewhere(request: Request, access: Access, reply: Reply) -> Failure:
+    said = _words(read_errors(reply.body, access.secrets))
+    what = f"the redirect to {origin_host(reply.url)} ended with HTTP {reply.status}{said} for {request.what}"
+    code = "denied" if reply.status == 403 else "unauthorized"
+    action = "no credential is sent to where a registry redirects: tell whoever runs it"
+    return Failure.of(code, access.source.host, what, status=reply.status, action=action)
 
 
 def _refusal(request: Request, access: Access, last: Reply | None, door: Door) -> Failure:

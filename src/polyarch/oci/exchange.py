@@ -105,6 +105,8 @@ class Reply:
     body: bytes = field(repr=False)
     url: str = field(repr=False)
     peer: AddressClass | None
+    elsewhere: bool = False
+    """A redirect led out of the origin that was asked: what the answer wants is not the registry's word (RG-084)."""
 
 
 class Visit:
@@ -159,6 +161,7 @@ class Exchange:
         first = reply = await self._send(request, visit)
         registry = RegistryServer(first.url, first.peer)
         followed = 0
+        elsewhere = False
         while reply.status in REDIRECTS and (location := reply.headers.get("location")):
             asked = Asked(reply.url, method=request.method, redirects=followed, token=request.token)
             target = check_redirect(location, asked, registry, self._policy)
@@ -166,8 +169,9 @@ class Exchange:
                 raise Failure.of(target.code, origin_host(first.url), clean(target.message, request.secrets, limit=400))
             request = _redirected(request, target)
             followed += 1
+            elsewhere = elsewhere or not target.keep_authorization
             reply = await self._send(request, visit)
-        return replace(reply, peer=first.peer)
+        return replace(reply, peer=first.peer, elsewhere=elsewhere)
 
     async def _send(self, request: Request, visit: Visit) -> Reply:
         host = self._pacing.host(origin_host(request.url))

@@ -213,6 +213,87 @@ class TestRealms:
         assert (found.error.code, other.seen) == ("refused-redirect", [])
 
 
+class TestRedirectedAway:
+    """RG-084: a challenge is learned only from the origin of the source itself, never from a redirect's target."""
+
+    @pytest.fixture
+    async def thief(self, start_registry, answer):
+        """Who answers 401 to all and would be glad of a credential."""
+        thief = await start_registry()
+        challenges = f'Bearer realm="{thief.url}/token",service="registry", Basic realm="thief"'
+        thief.script("GET", "^token", answer(200, b'{"token": "thiefs-token"}'), forever=True)
+        thief.script("*", "", answer(401, headers={"WWW-Authenticate": challenges}), forever=True)
+        return thief
+
+    def shown(self, *registries):
+        return [
+            seen.headers["authorization"]
+            for each in registries
+            for seen in each.seen
+            if "authorization" in seen.headers
+        ]
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD"])
+    async def test_its_realm_gets_no_credential(self, registry, thief, make_inspector, ref, answer, clock, method):
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        if method == "HEAD":
+            await inspector.inspect(ref("team/app:1"))
+            clock.advance(10)
+        registry.script(method, "/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}), forever=True)
+        found = await inspector.inspect(ref("team/app:1"), fresh=True)
+        assert self.shown(registry, thief) == []
+        assert thief.requests() == [f"{method} x"]
+        assert (found.error.code, found.error.status, found.error.host) == ("unauthorized", 401, registry.host)
+        assert f"redirect to {thief.host}" in found.error.message
+
+    async def test_neither_does_a_blobs(self, registry, thief, make_inspector, ref, answer):
+        registry.push_image("team/app", "1", "linux/s390x")
+        registry.script("GET", "/blobs/", answer(307, headers={"Location": f"{thief.url}/v2/x"}), forever=True)
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1"))
+        assert (found.error.code, self.shown(registry, thief), thief.requests("", "token")) == ("unauthorized", [], [])
+
+    async def test_what_the_registry_itself_wants_is_not_forgotten_for_it(
+        self, bearer, thief, make_inspector, ref, answer
+    ):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        bearer.script("GET", "team/other/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}))
+        failed = await inspector.inspect(ref("team/other:1", bearer))
+        assert failed.error.code == "unauthorized"
+        assert (self.shown(thief), thief.requests()) == ([], ["GET x"])
+        seen = len(bearer.seen)
+        bearer.push_index("team/other", "2", "linux/amd64", "linux/arm64")
+        assert (await inspector.inspect(ref("team/other:2", bearer))).status is Status.RESOLVED
+        assert bearer.requests()[seen:] == ["GET team/other/manifests/2"]  # with the token that it has
+
+    async def test_its_refusal_is_no_refusal_of_the_credential(
+        self, bearer, start_registry, make_inspector, ref, answer
+    ):
+        """A signed URL that ran out is no reason to forget who may read the repository."""
+        store = await start_registry()
+        store.script("GET", "", answer(403), forever=True)
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        child = bearer.push_image("team/app", "single", "linux/s390x")
+        bearer.script("GET", "/blobs/", answer(307, headers={"Location": f"{store.url}/signed"}), forever=True)
+        failed = await inspector.inspect(ref(f"team/app@{child}", bearer))
+        assert (failed.error.code, failed.error.status) == ("denied", 403)
+        assert store.host in failed.error.message
+        assert inspector.peek(ref("team/app:1", bearer), Holding(ROBOT)).status is Status.RESOLVED
+
+    async def test_a_url_signed_for_get_alone_is_asked_for_by_get(self, registry, thief, make_inspector, ref, answer):
+        """RG-032: a HEAD that is refused where it leads to is followed by one GET."""
+        digest = registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector()
+        await inspector.inspect(ref("team/app:1"), credentials=Holding(ROBOT))
+        thief.clear_scripts()
+        thief.script("HEAD", "", answer(403, headers={"WWW-Authenticate": f'Bearer realm="{thief.url}/token"'}))
+        registry.script("HEAD", "/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}))
+        found = await inspector.inspect(ref("team/app:1"), credentials=Holding(ROBOT), fresh=True)
+        assert (found.status, found.digest, self.shown(registry, thief)) == (Status.RESOLVED, digest, [])
+
+
 class TestBasic:
     async def test_it_is_shown_after_the_first_401_and_then_at_once(self, basic, make_inspector, ref):
         """RG-071."""
