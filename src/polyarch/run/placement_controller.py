@@ -79,9 +79,12 @@ def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerR
     parts.registries.on_change(controller.registries_changed)
     metrics.pods_gated.set_function(lambda: float(pods.count() if is_leading() else 0))
     metrics.held_pods.set_function(lambda: float(controller.held if is_leading() else 0))
+    background: dict[str, Callable[[], Awaitable[None]]] = {"attempts": attempts.run}
     election = process.election(names.CONTROLLER_LEASE)
     if election is not None:
         election.subscribe(_calls(controller.started_leading), None)
+    else:  # it leads in any case, and webhooks gate for as long as somebody's Lease moves (PL-107)
+        background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
     strays = StrayGates(pods, list_unlabelled, enqueue=queue.add, is_leading=is_leading, clock=clock, metrics=metrics)
     return ControllerRole(
         Controller(
@@ -95,7 +98,7 @@ def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerR
         ),
         election,
         recorder,
-        {"attempts": attempts.run, "stray gates": strays.run},
+        background | {"stray gates": strays.run},
     )
 
 

@@ -104,8 +104,10 @@ class Process:
 
     def election(self, lease: str) -> LeaderElection | None:
         """None: this process leads without asking."""
-        if not self.settings.leader_elect:
-            return None
+        return self.candidate(lease) if self.settings.leader_elect else None
+
+    def candidate(self, lease: str) -> LeaderElection:
+        """Takes and renews the Lease, whoever leads: what others see of this process (PL-107)."""
         return LeaderElection(
             self.client,
             namespace=self.settings.namespace,
