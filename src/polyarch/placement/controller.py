@@ -32,7 +32,7 @@ from polyarch.placement.releases import Decided, Posts, Releases
 from polyarch.placement.rules import Case, Facts, decide, examine
 from polyarch.placement.secrets import PullSecrets
 from polyarch.placement.standby import Standby
-from polyarch.placement.waiting import Waiting, Want
+from polyarch.placement.waiting import Lookup, Waiting, Want
 from polyarch.placement.writing import WritesPods
 
 log = structlog.get_logger(__name__)
@@ -170,16 +170,17 @@ class PodController:
         lookups = [self._waiting.find(want.key) for want in wants]
         if wants:
             memory.waits(now, begun=[lookup.started_at for lookup in lookups if lookup is not None])
-        put_off = memory.put_off(now, pending=any(lookup is None or not lookup.failure for lookup in lookups))
+        put_off = memory.put_off(now, pending=any(map(_is_pending, lookups, wants)))
         unconfirmed = self._until_confirmed(wants, now)
         elapsed = memory.elapsed(now) if unconfirmed is None else 0.0
-        decision = _decide(case, answers, elapsed, leading=leading, may_give_up=put_off is None)
+        may_give_up = put_off is None and unconfirmed is None
+        decision = _decide(case, answers, elapsed, memory, leading=leading, may_give_up=may_give_up)
         if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
             if bundles := await self._inquiry.about_bundles(case, answers):
                 memory.parked = True
                 self._waiting.park(key, (*bundles, *known.answered))
                 return Done()
-            decision = _decide(case, answers, elapsed, leading=leading, may_give_up=put_off is None)
+            decision = _decide(case, answers, elapsed, memory, leading=leading, may_give_up=may_give_up)
         decided = Decided(key, case, decision, memory, known.problems)
         if decision.outcome is Outcome.PLACED:
             return await self._place(decided, leading=leading)
@@ -267,13 +268,18 @@ class PodController:
 
 
 def _decide(
-    case: Case, answers: dict[str, Inspection], elapsed: float, *, leading: bool, may_give_up: bool
+    case: Case, answers: dict[str, Inspection], elapsed: float, memory: GatedPod, *, leading: bool, may_give_up: bool
 ) -> Decision:
+    """Who is held already stays so while an image is asked for anew; nobody else is given up before it answered."""
     if not leading:
         return decide(case, answers, Progress.WAITING)
     decision = retry.decide_at(case, answers, elapsed)
-    gives_up = decision.outcome is Outcome.PLACED and bool(decision.unresolved)
-    return retry.decide_at(case, answers, 0.0) if gives_up and not may_give_up else decision
+    stays = decision.outcome is Outcome.HELD and memory.held_since is not None
+    return decision if may_give_up or stays else retry.decide_at(case, answers, elapsed, may_give_up=False)
+
+
+def _is_pending(lookup: Lookup | None, want: Want) -> bool:
+    return lookup is None or lookup.is_pending(want)
 
 
 def _sooner(result: Result, seconds: float) -> After:

@@ -102,16 +102,15 @@ class GatedPod:
         self.first_attempt = now if self.first_attempt is None else self.first_attempt
 
     def put_off(self, now: float, *, pending: bool) -> float | None:
-        """Seconds for which the pod is not given up because an image is ``pending`` that was not when the windows
-        began: one whose check has become too old meanwhile, or that is asked for with other credentials. It gets its
-        attempt. None if there is none, or if it stands in line for too long.
+        """Seconds for which the pod is not given up because an image is ``pending``: not answered and not failed since
+        the pod was first looked at, or asked for anew (its check has become too old, or other credentials count). Each
+        gets its attempt, so it decides nothing which of them answers first (PL-330). None if there is none, or if it
+        takes too long.
         """
         if not pending:
             self.pending_since = None
             return None
         self.pending_since = now if self.pending_since is None else self.pending_since
-        if self.first_attempt is None or self.pending_since <= self.first_attempt:
-            return None
         left = self.pending_since + IN_LINE - now
         return left if left > 0 else None
 

@@ -60,7 +60,7 @@ class Inquiry:
                 continue
             image = ImageKey(use.reference.canonical, credentials.fingerprint)
             not_before = memory.seen_at if use.always and use.reference.digest is None else None
-            want = Want(image, use.reference, credentials, not_before, self._tag_ttl)
+            want = Want(image, use.reference, credentials, not_before, self._tag_ttl, since=memory.seen_at)
             lookup = self._waiting.find(image)
             known = lookup is not None and lookup.serves(want, now)
             if lookup is not None and lookup.answer is not None and (known or lookup.failure):

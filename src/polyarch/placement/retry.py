@@ -37,19 +37,23 @@ def deadline(unresolved: Iterable[Finding], settings: Settings) -> float:
     return min((window(finding.error_class, settings.retry_window) for finding in unresolved), default=NEVER)
 
 
-def decide_at(case: Case, answers: Mapping[str, Inspection], elapsed: float) -> Decision:
-    """The decision for a stored pod ``elapsed`` seconds after the first attempt for it, by what is known now."""
+def decide_at(case: Case, answers: Mapping[str, Inspection], elapsed: float, *, may_give_up: bool = True) -> Decision:
+    """The decision for a stored pod ``elapsed`` seconds after the first attempt for it, by what is known now.
+
+    ``may_give_up``: false while one of its images has not been answered, and has not failed, since the pod was first
+    looked at; whatever the others said, it waits (PL-330).
+    """
     decision = decide(case, answers, Progress.WAITING)
-    reached = progress(decision, case.settings, elapsed)
+    reached = progress(decision, case.settings, elapsed, may_give_up=may_give_up)
     return decision if reached is Progress.WAITING else decide(case, answers, reached)
 
 
-def progress(decision: Decision, settings: Settings, elapsed: float) -> Progress:
+def progress(decision: Decision, settings: Settings, elapsed: float, *, may_give_up: bool = True) -> Progress:
     """How far a pod is for which waiting was decided; ``WAITING`` if no image of it is unresolved."""
     unresolved = decision.unresolved if decision.outcome is not Outcome.PLACED else ()
     if not unresolved:
         return Progress.WAITING
-    if elapsed >= deadline(unresolved, settings):
+    if may_give_up and elapsed >= deadline(unresolved, settings):
         limit = settings.hold_limit
         held_out = settings.unresolved_action == "hold" and limit is not None and elapsed >= limit
         return Progress.HOLD_ENDED if held_out else Progress.ENDED

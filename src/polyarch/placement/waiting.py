@@ -3,7 +3,8 @@
 A pod that cannot be decided yet is *parked*: it holds no worker and no task, only its name in the :class:`Lookup` of
 each image it waits for. There is one look-up per image and credential, however many pods wait, and it alone decides
 when the registry is asked again. Pods are woken when an answer they can use is there, or when the class of the failure
-changed and with it how long they have to wait; not by each failure, but by the first one that a new leader sees.
+changed and with it how long they have to wait; not by each failure, but by the first one that each of them waits for,
+and by the first one that a new leader sees.
 
 ::
 
@@ -58,6 +59,8 @@ class Want(NamedTuple):
     """How old the check of a tag may be otherwise (RG-110)."""
     held: bool = False
     """The pod has given up and is held by policy; it asks every five minutes only (PL-334)."""
+    since: float = 0.0
+    """When the pod was first looked at: what failed before does not count against it (PL-330)."""
 
 
 class Ask(NamedTuple):
@@ -116,6 +119,13 @@ class Lookup:
     def held(self) -> bool:
         """Whether nobody but held pods waits."""
         return bool(self.waiters) and all(want.held for want in self.waiters.values())
+
+    def is_pending(self, want: Want) -> bool:
+        """Whether this waiter's image has neither answered nor failed since the pod was first looked at, or is asked
+        for anew because the answer is too old (PL-330). A registry that asked to wait goes on failing until then."""
+        if not self.failure or self.answered_at is None:
+            return True
+        return self.answered_at + _asked_to_wait(self.answer) < want.since
 
     def serves(self, want: Want, now: float) -> bool:
         """Whether the answer is one that this waiter may use."""
@@ -225,6 +235,7 @@ class Waiting:
         now = self._clock.monotonic()
         before, after = lookup.failure, failure_of(answer)
         news = after != before or lookup.unconfirmed
+        waited_for_any = [pod for pod, want in lookup.waiters.items() if lookup.is_pending(want)]
         lookup.asking, lookup.answer, lookup.answered_at, lookup.unconfirmed = False, answer, now, False
         if not lookup.waiters:
             self._close(lookup)
@@ -233,8 +244,8 @@ class Waiting:
             lookup.failures += 1
             self._note_failure(lookup, after)
             self._plan_retry(lookup, answer, now)
-            if news:
-                self._wake_all(lookup)
+            for pod in list(lookup.waiters) if news else waited_for_any:
+                self._wake(pod)
             return lookup
         lookup.failures, lookup.hastened = 0, False
         self._forget_failure(lookup)
@@ -299,14 +310,14 @@ class Waiting:
             due = now + retry.held_delay(uniform=self._uniform())
         elif not retry.may_ask_at_once(now - lookup.started_at):
             due = now + retry.delay(lookup.failures, uniform=self._uniform())
-        if lookup.answer is not None and lookup.answer.error is not None and lookup.answered_at is not None:
-            due = max(due, lookup.answered_at + (lookup.answer.error.retry_after or 0.0))
+        if lookup.answered_at is not None:
+            due = max(due, lookup.answered_at + _asked_to_wait(lookup.answer))
         self._at(lookup, due)
 
     def _plan_retry(self, lookup: Lookup, answer: Inspection, now: float) -> None:
-        asked_for = answer.error.retry_after if answer.error is not None else None
+        asked_for = _asked_to_wait(answer)
         if lookup.held or self._rests(lookup):
-            delay = max(retry.held_delay(uniform=self._uniform()), asked_for or 0.0)
+            delay = max(retry.held_delay(uniform=self._uniform()), asked_for)
         else:
             delay = retry.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
         self._at(lookup, now + delay)
@@ -369,13 +380,14 @@ class Waiting:
         for handler in self._close_handlers:
             handler(lookup.key)
 
-    def _wake_all(self, lookup: Lookup) -> None:
-        for pod in list(lookup.waiters):
-            self._wake(pod)
-
 
 def failure_of(answer: Inspection | None) -> str:
     """The class by which an answer counts as unresolved (PL-211, PL-330), or the empty text for one that is known."""
     if answer is None or answer.status in (Status.RESOLVED, Status.NEUTRAL):
         return ""
     return answer.error.error_class if answer.error is not None else UNKNOWN
+
+
+def _asked_to_wait(answer: Inspection | None) -> float:
+    """Seconds for which the registry said not to come back."""
+    return answer.error.retry_after or 0.0 if answer is not None and answer.error is not None else 0.0

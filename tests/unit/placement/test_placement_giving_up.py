@@ -2,9 +2,16 @@
 
 from typing import Any
 
+import pytest
+from controller_world import World
+from placement_world import failed, pod
+
 from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
+from polyarch.oci.inspection import Inspection
+from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
+from polyarch.placement.attempts import PER_HOST
 from polyarch.placement.gated import IN_LINE
 from polyarch.placement.releases import Decided, Releases
 
@@ -14,6 +21,9 @@ MINUTE = 60.0
 
 def hold(limit: str | None = None) -> dict[str, Any]:
     return {"onUnresolved": {"action": "hold"} | ({"holdLimit": limit} if limit is not None else {})}
+
+
+SOME_HOLD = {"overrides": [{"name": "strict", "namespaceSelector": {"matchLabels": {"strict": "yes"}}} | hold()]}
 
 
 async def test_a_held_pod_whose_other_image_answered_at_once_is_looked_at_now_and_then(worlds):
@@ -101,3 +111,117 @@ async def test_an_end_that_comes_in_the_midst_of_a_pass_is_not_missed(world, mon
     monkeypatch.setattr(Releases, "keep", a_moment_later)
     await world.run(3)
     assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
+
+
+# -- each image gets its attempt ---------------------------------------------------------------------------------------
+
+
+def slowly(world: World, **seconds: float) -> None:
+    """These images take so long to answer: ``slowly(world, app=3.0)``."""
+    inspect = world.registry.inspect
+
+    async def later(reference: Reference, **options: Any) -> Inspection:
+        await world.clock.sleep(seconds.get(reference.repository.rpartition("/")[2], 0.0))
+        return await inspect(reference, **options)
+
+    world.registry.inspect = later  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [("malformed", 3.0), ("not-found", 45.0), ("unauthorized", 45.0), ("network", 150.0)]
+)
+@pytest.mark.parametrize("images", [("lost:1", "app:1"), ("app:1", "lost:1")], ids=["lost first", "lost last"])
+async def test_pl_330_what_is_final_for_one_image_waits_for_the_first_answer_of_another(
+    world, error: str, seconds: float, images: tuple[str, str]
+):
+    """PL-330: which registry answers first decides nothing; the pod gets what its other image supports."""
+    world.registry.set("lost:1", error=error)
+    world.registry.set("app:1", "linux/arm64")
+    slowly(world, app=seconds)
+    key = await world.create(*images)
+    await world.run(seconds - 0.5)
+    assert world.api.is_gated(key)
+    await world.run(1)
+    assert not world.api.is_gated(key)
+    assert world.api.architectures(key) == ["arm64"]
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+
+
+async def test_pl_330_an_invalid_reference_waits_for_an_image_in_line(world):
+    """PL-330: an image that was not even asked for has not failed."""
+    for number in range(PER_HOST):
+        world.api.create(pod(f"slow.example/slow:{number}", name=f"slow-{number}", gated=True))
+    world.registry.set("slow.example/app:1", "linux/s390x")
+    slowly(world, slow=60.0)
+    await world.run(1)
+    key = await world.create("slow.example/app:1", NO_REFERENCE)
+    await world.run(50)
+    assert world.registry.count("slow.example/app:1") == 0
+    assert world.api.is_gated(key)
+    await world.run(20)
+    assert world.api.architectures(key) == ["s390x"]
+
+
+async def test_pl_330_nobody_is_given_up_because_of_what_failed_before_it_came(worlds):
+    """PL-330: a held pod keeps the failure of an image in memory; who comes later has the image asked for again."""
+    world = worlds(policy=SOME_HOLD)
+    await world.namespaces(strict={"strict": "yes"}, team={})
+    world.registry.set("app:1", error="malformed")
+    held = await world.create("app:1", namespace="strict")
+    await world.run(1.5)
+    assert world.controller.held == 1
+    world.registry.set("app:1", "linux/arm64")
+    key = await world.create("app:1")
+    assert world.api.is_gated(key)
+    await world.run(3)
+    assert world.api.architectures(key) == world.api.architectures(held) == ["arm64"]
+
+
+async def test_pl_330_a_failure_like_the_one_before_is_one_for_who_came_after_it(worlds):
+    """PL-330: and is told at once to who waits for it, though it is no news to the others."""
+    world = worlds(policy=SOME_HOLD)
+    await world.namespaces(strict={"strict": "yes"}, team={})
+    world.registry.set("app:1", error="malformed")
+    await world.create("app:1", namespace="strict")
+    await world.run(1.5)
+    key = await world.create("app:1")
+    await world.run(3)
+    assert world.registry.count("app:1") == 3
+    assert not world.api.is_gated(key)
+
+
+async def test_pl_330_a_registry_that_asked_to_wait_has_failed_for_who_comes_meanwhile(world):
+    """PL-330, PL-331: it will not be asked again within the window, and nobody waits for it for longer than that."""
+    world.registry.images[parse("app:1").canonical] = lambda image: failed(image, "rate-limited", retry_after=3600.0)
+    await world.create("app:1", name="first")
+    await world.run(30)
+    key = await world.create("app:1", name="second")
+    await world.run(119)
+    assert world.api.is_gated(key)
+    await world.run(2)
+    assert not world.api.is_gated(key)
+    assert world.registry.count("app:1") == 1
+
+
+async def test_pl_330_a_pod_is_not_held_either_before_its_other_image_answered(worlds):
+    """PL-330, PL-334: nobody is told that a pod is held that its other image may show to be impossible."""
+    world = worlds(policy=hold())
+    world.registry.set("lost:1", error="malformed")
+    world.registry.set("app:1", "linux/arm64")
+    slowly(world, app=3.0)
+    await world.create("lost:1", "app:1")
+    await world.run(2.9)
+    assert "PolyarchPodHeld" not in world.told.reasons
+    await world.run(0.2)
+    assert world.told.reasons.count("PolyarchPodHeld") == 1
+
+
+async def test_pl_330_an_attempt_that_never_ends_keeps_no_pod_for_ever(world):
+    """PL-330."""
+    world.registry.set("lost:1", error="malformed")
+    slowly(world, app=24 * 60 * MINUTE)
+    key = await world.create("lost:1", "app:1")
+    await world.run(IN_LINE - 1)
+    assert world.api.is_gated(key)
+    await world.run(2)
+    assert not world.api.is_gated(key)

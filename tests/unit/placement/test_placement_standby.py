@@ -56,6 +56,19 @@ async def test_a_standby_asks_once_for_what_does_not_exist_and_insists_as_a_lead
     assert not world.api.is_gated(key)
 
 
+async def test_a_new_leader_gives_nobody_up_because_of_what_was_unusable_before(worlds):
+    """PL-301, PL-330: what is final at once is so when it has been seen again."""
+    world = worlds(leading=False)
+    world.registry.set("app:1", error="malformed")
+    key = await world.create("app:1")
+    await world.run(60)
+    world.registry.set("app:1", "linux/arm64")
+    world.leading = True
+    world.controller.started_leading()
+    await world.run(2.0)
+    assert world.api.architectures(key) == ["arm64"]
+
+
 async def test_a_new_leader_looks_at_its_pods_again_when_their_image_has_answered_and_not_all_the_time(worlds):
     """PL-306, PL-301: with ten thousand pods a look at each every second is all that a process can do."""
     world = worlds(leading=False)
