@@ -3,7 +3,8 @@
 ``monotonic`` is for intervals and deadlines within a process. ``now`` is for what outlives it (a Lease's ``renewTime``,
 the cache on disk) and for the dates of protocols: clocks of different machines disagree, so a decision never compares
 ``now`` with a time that another machine wrote (KR-030). ``Clock`` is structural; any object with these three members
-serves. What is built on it, deadlines and alarms and the clock of tests, is in ``polyarch.kube.clock``.
+serves. What is built on it, deadlines and alarms, is in ``polyarch.kube.clock``, the clock that tests move by hand in
+``tests/manual_clock.py``.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.controller import Controller, Done, Result
 from polyarch.kube.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
 from polyarch.kube.lease import LeaderElection

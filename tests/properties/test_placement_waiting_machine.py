@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.model.meta import Key
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse

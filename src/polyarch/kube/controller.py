@@ -11,6 +11,9 @@ raises anything else       logged, another try with the key's backoff, at least 
 is cancelled               the key goes back: whoever runs this controller next (a regained Lease) begins with it
 =========================  ==========================================================================================
 
+A controller that is not safe beside another's is fenced (KR-030): a pass begins only while the Lease holds by the
+monotonic clock, so that a process that stood still does not go on with work that is another's by now.
+
 ``run`` may be cancelled and run again; handlers may fill the queue all the while, which is how a standby takes over at
 once. ``stop`` is for the end of the process. With ``writes`` no pass begins while the cache still shows the object as
 it was before our own last write (KR-022): the watch event of that write brings the key back.
@@ -34,6 +37,8 @@ log = structlog.get_logger(__name__)
 
 YIELD_EVERY: Final = 32
 """Passes of one worker after which everything else in the process has a turn, be it only for a moment."""
+FENCED_LOOK: Final = 0.5
+"""Seconds until a worker looks again whether the Lease holds; mostly it is cancelled before."""
 STALE_LOOK: Final = 5.0
 """Seconds until a key that waits for the event of our own write is looked at again, should the event not come."""
 
@@ -95,11 +100,11 @@ class Controller(Generic[K]):
         self._causes = Causes()
         self._counts = {result: passes.labels(name, result) for result in ("done", "after", "terminal", "error")}
 
-    async def run(self) -> None:
-        """Works until the queue is shut down or the task is cancelled."""
+    async def run(self, *, holds: Callable[[], bool] | None = None) -> None:
+        """Works until the queue is shut down or the task is cancelled; no pass begins while ``holds()`` is false."""
         async with asyncio.TaskGroup() as workers:
             for number in range(self._workers):
-                workers.create_task(self._work(), name=f"{self.name}-{number}")
+                workers.create_task(self._work(holds), name=f"{self.name}-{number}")
 
     async def stop(self, seconds: float) -> bool:
         """Takes no new keys and finishes the ready ones; False if ``seconds`` were not enough (cancel ``run`` then)."""
@@ -112,7 +117,7 @@ class Controller(Generic[K]):
             return False
         return True
 
-    async def _work(self) -> None:
+    async def _work(self, holds: Callable[[], bool] | None) -> None:
         for number in itertools.count(1):
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # passes that wait for nothing would keep the loop until the queue is empty
@@ -121,6 +126,8 @@ class Controller(Generic[K]):
             except ShutDown:
                 return
             try:
+                while holds is not None and not holds():
+                    await self._clock.sleep(FENCED_LOOK)
                 await self._pass(key)
             except asyncio.CancelledError:
                 self.queue.add(key)

@@ -118,9 +118,11 @@ class Recorder:
         self._dropped = (metrics or Metrics()).counter(
             "polyarch_events_dropped_total", "Events that could not be posted"
         )
-        queue: WorkQueue[_Occurrence] = WorkQueue("events", self._clock, backoff=BACKOFF, metrics=metrics)
+        # Named for whose events they are: a process with several roles has several recorders, and their metrics.
+        name = f"events-{controller.rpartition('/')[2]}"
+        queue: WorkQueue[_Occurrence] = WorkQueue(name, self._clock, backoff=BACKOFF, metrics=metrics)
         self._poster: Controller[_Occurrence] = Controller(
-            "events", self._post, queue=queue, workers=workers, timeout=30.0, clock=self._clock, metrics=metrics
+            name, self._post, queue=queue, workers=workers, timeout=30.0, clock=self._clock, metrics=metrics
         )
         self.dropped = 0
 

@@ -1,23 +1,23 @@
 """What a role tells about itself: ``/healthz`` and ``/readyz`` with their checks by name, and ``/metrics``.
 
 A check is a function that says what is wrong, or None. The answers list every check, as the API server's do, so that a
-pod that is not ready says why. Liveness is only what a restart would mend: an event loop that stood still, watches that
-cannot be re-established (PL-531). Metrics are for whoever the API server says may ``get`` the path ``/metrics``
-(PL-703).
+pod that is not ready says why. Liveness is only what a restart would mend, an event loop that stood still (PL-531): an
+API server that is away comes back sooner than a CrashLoopBackOff ends. Metrics are for whoever the API server says may
+``get`` the path ``/metrics`` (PL-703).
 """
 
 import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import structlog
 from aiohttp import web
 
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.clock import Clock, SystemClock, deadline
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
@@ -28,7 +28,6 @@ log = structlog.get_logger(__name__)
 Check = Callable[[], str | None]
 
 STALL_LIMIT: Final = 10.0
-WATCH_LIMIT: Final = 120.0
 
 
 class Checks:
@@ -119,47 +118,6 @@ class LoopWatch:
         return None
 
 
-class Watched(Protocol):
-    """An informer, as far as its watch's health goes."""
-
-    @property
-    def last_error(self) -> str | None: ...
-
-    @property
-    def problem(self) -> str | None: ...
-
-
-class WatchCheck:
-    """Fails when a watch could not be re-established for ``limit`` seconds.
-
-    A watch that is refused (``problem``) is readiness' business: a restart gives no permission. :meth:`look` has to be
-    called now and then, as a failure is timed from when it is first seen.
-    """
-
-    def __init__(self, watches: Callable[[], Iterable[Watched]], clock: Clock, *, limit: float = WATCH_LIMIT) -> None:
-        self._watches = watches
-        self._clock = clock
-        self._limit = limit
-        self._failing: dict[int, float] = {}
-
-    def check(self) -> str | None:
-        lost = [f"{watch} for {seconds:.0f} s ({watch.last_error})" for watch, seconds in self.look()]
-        return f"watches cannot be re-established: {'; '.join(lost)}" if lost else None
-
-    def look(self) -> list[tuple[Watched, float]]:
-        """The watches that have failed for too long, with the seconds."""
-        now = self._clock.monotonic()
-        failing = {id(watch): watch for watch in self._watches() if watch.last_error and not watch.problem}
-        self._failing = {key: self._failing.get(key, now) for key in failing}
-        return [(failing[key], now - since) for key, since in self._failing.items() if now - since >= self._limit]
-
-    async def run(self, beat: float = 5.0) -> None:
-        """Looks until cancelled."""
-        while True:
-            self.look()
-            await self._clock.sleep(beat)
-
-
 class ReviewClient(Protocol):
     """What authorising a scraper needs of the client."""
 
@@ -196,7 +154,9 @@ Verdict = Literal["allowed", "unauthenticated", "forbidden"]
 class ScraperAuthorization:
     """Asks the API server who a bearer token is and whether they may ``get`` a path; answers are kept for a minute.
 
-    Tokens are remembered as keyed hashes only. At most ``at_once`` tokens are reviewed at the same time.
+    Tokens are remembered as keyed hashes only, and those that were allowed apart from all others: whoever sends made-up
+    tokens stands in a line with other unknown ones, at most ``size`` long, of which ``at_once`` are reviewed at a time,
+    and pushes nobody out who is known.
     """
 
     def __init__(
@@ -208,29 +168,50 @@ class ScraperAuthorization:
         keep: float = 60.0,
         size: int = 64,
         at_once: int = 4,
+        timeout: float = 5.0,
     ) -> None:
         self._client = client
         self._path = path
         self._clock = clock or SystemClock()
         self._keep = keep
         self._size = size
-        self._turns = asyncio.Semaphore(at_once)
+        self._timeout = timeout
         self._secret = secrets.token_bytes(32)
-        self._known: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
+        self._allowed = _Line(at_once)
+        self._others = _Line(at_once)
 
     async def verdict(self, token: str) -> Verdict:
-        """Raises ``KubernetesError`` if the API server cannot be asked."""
+        """Raises ``KubernetesError`` or ``TimeoutError`` if the API server cannot be asked in time."""
         digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), key=self._secret).digest()
-        async with self._turns:
-            known = self._known.get(digest)
+        if (known := self._known(digest)) is not None:
+            return known
+        line = self._allowed if digest in self._allowed.verdicts else self._others
+        if line.present >= self._size:
+            raise TimeoutError(f"{line.present} tokens are being reviewed already")
+        line.present += 1
+        try:
+            async with deadline(self._clock, self._timeout), line.turns:
+                if (known := self._known(digest)) is None:
+                    known = await self._review(token)
+                    self._remember(digest, known)
+                return known
+        finally:
+            line.present -= 1
+
+    def _known(self, digest: bytes) -> Verdict | None:
+        for line in (self._allowed, self._others):
+            known = line.verdicts.get(digest)
             if known is not None and self._clock.monotonic() < known[0]:
                 return known[1]
-            verdict = await self._review(token)
-            self._known[digest] = (self._clock.monotonic() + self._keep, verdict)
-            self._known.move_to_end(digest)
-            if len(self._known) > self._size:
-                self._known.popitem(last=False)
-            return verdict
+        return None
+
+    def _remember(self, digest: bytes, verdict: Verdict) -> None:
+        for line in (self._allowed, self._others):
+            line.verdicts.pop(digest, None)
+        line = self._allowed if verdict == "allowed" else self._others
+        line.verdicts[digest] = (self._clock.monotonic() + self._keep, verdict)
+        if len(line.verdicts) > self._size:
+            line.verdicts.popitem(last=False)
 
     async def _review(self, token: str) -> Verdict:
         asked = _review_document(TOKEN_REVIEWS, {"token": token})
@@ -248,6 +229,15 @@ class ScraperAuthorization:
         asked = _review_document(SUBJECT_ACCESS_REVIEWS, spec)
         may: _AccessReview = await self._client.create(SUBJECT_ACCESS_REVIEWS, asked, type=_AccessReview)
         return "allowed" if may.status.allowed else "forbidden"
+
+
+class _Line:
+    """Tokens of one standing: what was said of them, who is reviewed now, and how many wait or are reviewed."""
+
+    def __init__(self, at_once: int) -> None:
+        self.present = 0
+        self.turns = asyncio.Semaphore(at_once)
+        self.verdicts: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
 
 
 class MetricsServer:
@@ -299,8 +289,8 @@ class MetricsServer:
             return text(401, "send a ServiceAccount's token: Authorization: Bearer …", **_CHALLENGE)
         try:
             verdict = await authorization.verdict(token.strip())
-        except KubernetesError as error:
-            log.warning("scraper could not be authorised", error=str(error))
+        except (KubernetesError, TimeoutError) as error:
+            log.warning("scraper could not be authorised", error=str(error) or "no answer in time")
             return text(503, "the API server cannot be asked now who may read metrics")
         if verdict == "unauthenticated":
             return text(401, "the API server does not know this token", **_CHALLENGE)

@@ -2,8 +2,9 @@
 
 An :class:`Informer` is one watch for one resource and selection; :class:`Informers` hands the same one to everybody who
 asks for the same. Handlers are plain functions that enqueue a key and return. Nothing that a server says or a network
-does ends an informer: it waits and asks again, and where it is refused for want of permission it says so in
-``problem``, which turns readiness off.
+does ends an informer: it waits and asks again. A watch that cannot be had again shows in
+``polyarch_watch_broken_seconds`` and in a line of the log each minute (PL-531); where it is refused for want of
+permission it says so in ``problem``, which turns readiness off.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import structlog
 
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import ApiError, Gone, KubernetesError, Unauthorized, UnreadableAnswer
+from polyarch.kube.metrics import Metrics
 from polyarch.kube.requests import Selection
 from polyarch.kube.resources import Resource
 from polyarch.kube.retry import Random
@@ -48,6 +50,8 @@ Handler = Callable[[Change[T]], None]
 
 WATCH_SECONDS: Final = (300, 600)
 """The server ends a watch after a time between these, so that the watches of many clients do not end together."""
+TELL_EVERY: Final = 60.0
+"""Seconds between two lines of the log about a watch that keeps failing in the same way."""
 
 
 class WatchClient(Protocol):
@@ -93,6 +97,8 @@ class Informer(Generic[T]):
         """Why the last request or watch failed; None while one is held."""
         self._blind = 0.0
         self._blind_since: float | None = None
+        self._told: KubernetesError | None = None
+        self._told_at = 0.0
         self._client = client
         self._clock: Clock = clock or SystemClock()
         self._chance: Random = chance or random.SystemRandom().random
@@ -122,8 +128,13 @@ class Informer(Generic[T]):
     def blind_seconds(self) -> float:
         """For how long, in all, requests failed and nothing could be seen: who concludes something from silence
         does not count this time."""
+        return self._blind + self.broken_seconds
+
+    @property
+    def broken_seconds(self) -> float:
+        """Seconds since the watch was lost and could not be had again; 0 while it holds."""
         since = self._blind_since
-        return self._blind + (self._clock.monotonic() - since if since is not None else 0.0)
+        return self._clock.monotonic() - since if since is not None else 0.0
 
     async def synced(self) -> None:
         """Returns once the first list is complete."""
@@ -204,8 +215,18 @@ class Informer(Generic[T]):
             self._blind_since = self._clock.monotonic()
         if refused(self._state):
             self.problem = self._refusal(error)
-        level = log.info if isinstance(error, Gone) else log.warning
-        level("watch failed, trying again", resource=str(self), error=str(error), failures=self._state.health.failures)
+        self._tell_of(error)
+
+    def _tell_of(self, error: KubernetesError) -> None:
+        if isinstance(error, Gone):
+            log.info("watch begins anew", resource=str(self), error=str(error))
+            return
+        now = self._clock.monotonic()
+        if type(self._told) is type(error) and now - self._told_at < TELL_EVERY:
+            return
+        self._told, self._told_at = error, now
+        broken = round(self.broken_seconds, 1)
+        log.warning("watch failed, trying again", resource=str(self), error=str(error), broken_seconds=broken)
 
     def _refusal(self, error: KubernetesError) -> str:
         """In words of RBAC, since that is where it is mended."""
@@ -220,9 +241,18 @@ class Informers:
     """All informers of a process: one per resource, selection and type, whoever asks for it."""
 
     def __init__(
-        self, client: WatchClient, *, clock: Clock | None = None, chance: Random | None = None, freeze: bool = True
+        self,
+        client: WatchClient,
+        *,
+        clock: Clock | None = None,
+        chance: Random | None = None,
+        metrics: Metrics | None = None,
+        freeze: bool = True,
     ) -> None:
         """``freeze``: keep what the first lists brought out of later garbage collections (KR-014)."""
+        self._broken = (metrics or Metrics()).gauge(
+            "polyarch_watch_broken_seconds", "How long a watch could not be had again; 0 while it holds", ("resource",)
+        )
         self._client = client
         self._clock = clock
         self._chance = chance
@@ -253,6 +283,7 @@ class Informers:
                 chance=self._chance,
             )
             self._informers[resource, selection] = known
+            self._broken.labels(str(known)).set_function(lambda: known.broken_seconds)
             if self._tasks is not None:
                 self._tasks.create_task(known.run(), name=f"watch {known}")
         elif known.type is not type:

@@ -28,7 +28,7 @@ from polyarch.kube.certificates import Certificates
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder
-from polyarch.kube.health import HealthServer, LoopWatch, MetricsServer, WatchCheck, Watched
+from polyarch.kube.health import HealthServer, LoopWatch, MetricsServer
 from polyarch.kube.lease import LeaderElection, LeadershipError
 
 log = structlog.get_logger(__name__)
@@ -56,8 +56,8 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Manager:
     """Runs the parts it is given. ``background`` are further coroutine functions that run from start to end.
 
-    ``watches`` gives the informers whose loss fails liveness (PL-531). ``abort`` ends the process at once: for the one
-    case in which waiting would let two lead, workers that do not stop although the Lease was lost.
+    ``abort`` ends the process at once: for the one case in which waiting would let two lead, workers that do not stop
+    although the Lease was lost.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class Manager:
         health: HealthServer,
         metrics: MetricsServer | None = None,
         caches: Sequence[Caches] = (),
-        watches: Callable[[], Iterable[Watched]] = tuple,
         certificates: Sequence[Certificates] = (),
         admission: AdmissionServer | None = None,
         election: LeaderElection | None = None,
@@ -95,9 +94,7 @@ class Manager:
         self._leading: asyncio.Task[None] | None = None
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._loop_watch = LoopWatch(self._clock)
-        self._watch_check = WatchCheck(watches, self._clock)
         health.liveness.add("event-loop", self._loop_watch.check)
-        health.liveness.add("watches", self._watch_check.check)
         health.readiness.add("running", self._not_running)
         health.readiness.add("caches", self._incomplete)
         health.readiness.add("certificates", self._uncertified)
@@ -144,7 +141,6 @@ class Manager:
     def _run_background(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         parts: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("event loop", self._loop_watch.run),
-            ("watches", self._watch_check.run),
             *((f"caches {number}", caches.run) for number, caches in enumerate(self._caches)),
             *((f"certificates {number}", source.run) for number, source in enumerate(self._certificates)),
             *self._background.items(),
@@ -213,7 +209,10 @@ class Manager:
         await _cancel([task for name in names if (task := self._workers.pop(name, None)) is not None])
 
     def _work(self, controller: Controller[Any], tasks: asyncio.TaskGroup) -> None:
-        self._workers[controller.name] = tasks.create_task(controller.run(), name=controller.name)
+        """Workers that are not safe beside a leader's are fenced by the Lease (KR-030)."""
+        election = self._election if not controller.safe_on_standby else None
+        holds = (lambda: election.is_leader) if election is not None else None
+        self._workers[controller.name] = tasks.create_task(controller.run(holds=holds), name=controller.name)
 
     def _not_running(self) -> str | None:
         if self._stop_asked.is_set():

@@ -77,7 +77,6 @@ SERVICES: Final = Resource("", "v1", "services", "Service")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
-CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
@@ -130,7 +129,6 @@ KNOWN: Final[tuple[Resource, ...]] = (
     SERVICE_ACCOUNTS,
     PERSISTENT_VOLUME_CLAIMS,
     EVENTS,
-    CORE_EVENTS,
     LEASES,
     DEPLOYMENTS,
     DAEMONSETS,

@@ -142,6 +142,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     """False once the server said that it knows no streaming lists."""
     broken_lists: int = 0
     """Lists that failed since the last one that was complete."""
+    relists: int = 0
+    """Lists that had to be read anew since a stream last held."""
 
 
 class Empty(msgspec.Struct, frozen=True, gc=False):
@@ -199,12 +201,20 @@ def request_for(state: State) -> Ask:
 
 
 def delay_before(state: State, random: Random) -> float:
-    """Seconds to wait before asking: none at first, then exponential with full jitter, after what the server asked."""
+    """Seconds to wait before asking: none at first, then exponential with full jitter, after what the server asked.
+
+    What arrives ends the waiting (KR-012), so the pages of a list follow each other without a pause. Only the beginning
+    of a list counts all that went wrong with the lists before it: an API server is not made to send its objects over
+    and over to somebody who cannot use them.
+    """
     health = state.health
-    if not health.failures:
+    failures = health.failures
+    if isinstance(state, Empty):
+        failures = max(failures, health.broken_lists, health.relists)
+    if not failures:
         return 0.0
     asked = min(health.retry_after or 0.0, RETRY_AFTER_CAP)
-    return asked + backoff(health.failures - 1, base=BACKOFF_BASE, cap=BACKOFF_CAP, random=random)
+    return asked + backoff(failures - 1, base=BACKOFF_BASE, cap=BACKOFF_CAP, random=random)
 
 
 def refused(state: State) -> bool:
@@ -229,8 +239,9 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
             return Watching(state.resource_version, health), ()
         case Watching(), Failed(error=error, lasted=lasted):
             health = _failed(state.health, lasted, error)
-            kept = _cause(error) is _Cause.OTHER
-            return Watching(state.resource_version, health) if kept else Empty(health), ()
+            if _cause(error) is _Cause.OTHER:
+                return Watching(state.resource_version, health), ()
+            return Empty(_changed(health, relists=health.relists + 1)), ()
 
         case Empty(), Opened():
             return Streaming(_accepted(state.health)), (Init(),)
@@ -239,7 +250,7 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
         case Streaming(), Removed(key=key, resource_version=removed):
             return state, (Delete(key, removed),)
         case Streaming(), Bookmark(resource_version=version, initial_end=True):
-            return Watching(version, _complete(state.health)), (InitDone(version),)
+            return Watching(version, _complete(_arrived(state.health))), (InitDone(version),)
         case Streaming(), Bookmark():
             return state, ()
         case Streaming(), Ended():
@@ -268,7 +279,7 @@ def newer(one: str, other: str) -> str:
 
 def _page(state: Empty | Paging, page: Page[T]) -> tuple[State, tuple[Output[T], ...]]:
     outputs: list[Output[T]] = [InitApply(object_) for object_ in page.objects]
-    health = _accepted(state.health)
+    health = _arrived(state.health)
     version = page.resource_version
     if isinstance(state, Empty):
         outputs.insert(0, Init())
@@ -297,6 +308,11 @@ def _accepted(health: Health) -> Health:
     return health
 
 
+def _arrived(health: Health) -> Health:
+    """The server did what was asked: nothing is waited for any more."""
+    return _changed(_accepted(health), failures=0)
+
+
 def _broken_list(health: Health) -> Health:
     return _changed(health, broken_lists=health.broken_lists + 1)
 
@@ -308,8 +324,9 @@ def _complete(health: Health) -> Health:
 def _failed(health: Health, lasted: float, error: KubernetesError | None) -> Health:
     refusals = health.refusals + 1 if isinstance(error, (Unauthorized, Forbidden)) else 0
     retry_after = error.retry_after if isinstance(error, ApiError) else None
-    failures = 1 if lasted >= QUIET else health.failures + 1
-    return Health(failures, refusals, retry_after, health.streaming, health.broken_lists)
+    held = lasted >= QUIET
+    failures, relists = (1, 0) if held else (health.failures + 1, health.relists)
+    return Health(failures, refusals, retry_after, health.streaming, health.broken_lists, relists)
 
 
 class _Cause(Enum):

@@ -20,12 +20,13 @@ from polyarch.kube.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder
-from polyarch.kube.health import HealthServer, MetricsServer, ScraperAuthorization, Watched
+from polyarch.kube.health import HealthServer, MetricsServer, ScraperAuthorization
 from polyarch.kube.informer import Informer, Informers
 from polyarch.kube.lease import LeaderElection
 from polyarch.kube.manager import Caches, Manager
 from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.resources import Resource
+from polyarch.kube.store import IndexFunction
 from polyarch.kube.watch import KubernetesObject
 from polyarch.run.logs import Verbosity, configure
 from polyarch.run.settings import RunSettings
@@ -54,10 +55,9 @@ class Process:
         self.metrics = metrics
         self.verbosity = verbosity
         self.clock: Clock = client.clock
-        self.informers = Informers(client, clock=self.clock)
+        self.informers = Informers(client, clock=self.clock, metrics=metrics)
         self.identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._manager: Manager | None = None
-        self._watches: dict[str, Watched] = {}
         self.certificates: FileCertificates | None = None
         if settings.cert_dir:
             self.certificates = FileCertificates(settings.cert_dir, clock=self.clock, metrics=metrics)
@@ -79,13 +79,17 @@ class Process:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        indexes: Mapping[str, IndexFunction[T]] | None = None,
     ) -> Informer[T]:
         """A watch that runs as long as the process does, shared by all who ask for the same."""
-        informer = self.informers.informer(
-            resource, type, namespace=namespace, label_selector=label_selector, field_selector=field_selector
+        return self.informers.informer(
+            resource,
+            type,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            indexes=indexes,
         )
-        self._watches[str(informer)] = informer
-        return informer
 
     @property
     def is_leading(self) -> bool:
@@ -132,7 +136,6 @@ class Process:
             health=self.health,
             metrics=self.metrics_server,
             caches=[self.informers, *caches],
-            watches=self._watches.values,
             certificates=[self.certificates] if self.certificates is not None else [],
             admission=admission,
             election=election,

@@ -13,6 +13,7 @@ import pytest
 import structlog
 import trustme
 
+from manual_clock import ManualClock
 from polyarch.kube.admission import (
     MAX_BODY,
     AdmissionRequest,
@@ -21,7 +22,7 @@ from polyarch.kube.admission import (
     Route,
     timeout_of,
 )
-from polyarch.kube.clock import ManualClock, SystemClock
+from polyarch.kube.clock import SystemClock
 from polyarch.kube.jsonpatch import add, pointer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import PODS

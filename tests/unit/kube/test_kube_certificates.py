@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from memory_api import MemoryApi
 
+from manual_clock import ManualClock
 from polyarch.kube import selfmanaged
 from polyarch.kube.certificates import (
     CertificateError,
@@ -31,7 +32,6 @@ from polyarch.kube.certificates import (
     not_after,
     server_context,
 )
-from polyarch.kube.clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound, Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from scripted_api import document, drop, listing, pod, serving, status, stream
 
+from manual_clock import ManualClock
 from polyarch import __version__, proxies
 from polyarch.kube import errors
 from polyarch.kube.client import Client, JsonPatch, MergePatch, TransportSettings
-from polyarch.kube.clock import ManualClock
 from polyarch.kube.config import Configuration, ExecSettings, User
 from polyarch.kube.credentials import Credential
 from polyarch.kube.jsonpatch import add

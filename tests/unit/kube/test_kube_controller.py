@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import structlog
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.controller import After, Controller, Done, Result, Terminal
 from polyarch.kube.errors import TooManyRequests
 from polyarch.kube.metrics import Metrics

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.config import ExecSettings, User
 from polyarch.kube.credentials import PluginCredentials, TokenFile, credentials_of
 from polyarch.kube.errors import ConfigurationError

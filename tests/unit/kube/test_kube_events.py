@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from memory_api import MemoryApi
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
 from polyarch.kube.events import NOTE_BYTES, REMEMBERED, Recorder, Regarding
 from polyarch.kube.metrics import Metrics
@@ -313,3 +313,17 @@ async def test_kr_031_the_memory_for_repetitions_is_bounded(api, clock):
     assert len(recorder._series) <= REMEMBERED
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_kr_031_the_recorders_of_two_roles_in_one_process_have_their_own_metrics(api, clock):
+    """Both were called "events", and the depth of one queue hid that of the other."""
+    metrics = Metrics()
+    for role in ("placement-controller", "taints"):
+        recorder = Recorder(api, controller=f"polyarch.dev/{role}", instance="pod-1", clock=clock, metrics=metrics)
+        for number in range(3 if role == "taints" else 1):
+            recorder.event(POD, type="Normal", reason="Told", note=f"{number}", action="Telling")
+    depths = {
+        name: metrics.registry.get_sample_value("workqueue_depth", {"name": name})
+        for name in ("events-placement-controller", "events-taints")
+    }
+    assert depths == {"events-placement-controller": 1, "events-taints": 3}

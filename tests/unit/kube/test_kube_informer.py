@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from scripted_api import bookmark, document, drop, event, listing, pod, serving, status, stream
 
+from manual_clock import ManualClock
 from polyarch.kube import answers, errors
 from polyarch.kube.client import Client
-from polyarch.kube.clock import ManualClock
 from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.metrics import Metrics
 from polyarch.kube.requests import Selection
 from polyarch.kube.resources import NODES, PODS
 from polyarch.kube.watch import Bookmark
@@ -317,6 +318,30 @@ async def test_kr_012_an_unreachable_server_does_not_turn_readiness_off(api, inf
         assert informer.problem is None
         assert names(informer) == ["a", "b"]
         assert "cut off" in informer.last_error
+
+
+async def test_pl_531_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api, client, clock, capsys):
+    """No restart brings the API server back, so that is all that happens."""
+    metrics = Metrics()
+    informers = Informers(client, clock=clock, chance=lambda: 1.0, metrics=metrics, freeze=False)
+    informer = informers.informer(PODS, Pod, namespace="demo")
+    api.script(stream(*STREAMED), *[drop()] * 80, stream(then="hold"))
+
+    def broken():
+        return metrics.registry.get_sample_value("polyarch_watch_broken_seconds", {"resource": "pods in demo"})
+
+    assert broken() == 0
+    worst = 0.0
+    async with running(informers):
+        await informer.synced()
+        while len(api.requests) < 82:
+            worst = max(worst, broken())
+            await asyncio.sleep(0.001)
+        await until(lambda: informer.last_error is None)
+        assert broken() == 0
+    assert 200 < worst <= sum(clock.slept)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "trying again" in line]
+    assert sum(clock.slept) / 60 - 1 <= len(lines) <= sum(clock.slept) / 60 + 1
 
 
 async def test_kr_015_one_watch_serves_everybody_who_asks_for_the_same(api, client, clock):

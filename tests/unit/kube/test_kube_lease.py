@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from memory_api import MemoryApi
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.lease import LeaderElection, LeadershipError, Lease, LeaseSpec, RecordAge
 from polyarch.kube.resources import LEASES

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import Priority, ShutDown, WorkQueue
 

@@ -7,9 +7,9 @@ import pytest
 import trustme
 from scripted_api import document, pod, serving
 
+from manual_clock import ManualClock
 from polyarch.kube import errors
 from polyarch.kube.client import Client
-from polyarch.kube.clock import ManualClock
 from polyarch.kube.config import Pem, TlsSettings
 from polyarch.kube.credentials import Credential
 from polyarch.kube.resources import PODS

@@ -180,6 +180,50 @@ def test_kr_012_a_quiet_stream_forgets_its_failures():
     assert delay_before(cut, lambda: 1.0) == 0.5
 
 
+def test_kr_012_a_list_in_pages_never_waits_between_them():
+    """KR-012: 40 pages after six failures took 200 s, and the continue token of a large list had expired by then."""
+    state, _ = history(Empty(Health(streaming=False)), *[Failed(RESET)] * 6)
+    assert delay_before(state, lambda: 1.0) == 10
+    for _ in range(40):
+        state, _ = step(state, Page([A1], "5", "next"))
+        assert delay_before(state, lambda: 1.0) == 0
+    failed, _ = step(state, Failed(errors.Unavailable(503)))
+    assert delay_before(failed, lambda: 1.0) == 0.5, "a page that fails is asked for again after a pause"
+    state, _ = step(failed, Page([A1], "5", "next"))
+    assert delay_before(state, lambda: 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    "list_",
+    [(Opened(), Bookmark("5", initial_end=True)), (Page([A1], "5"),)],
+    ids=["streaming list", "page"],
+)
+def test_kr_012_a_complete_list_resets_the_backoff(list_):
+    """KR-012: the watch after it is asked for at once."""
+    state, _ = history(Empty(), *[Failed(RESET)] * 6, *list_)
+    assert delay_before(state, lambda: 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    "round_",
+    [
+        (Page([A1], "5"), Failed(GONE)),
+        (Page([A1], "5", "next"), Failed(GONE)),
+        (Page([A1], "5"), Opened(), Failed(GARBLED, lasted=1.0)),
+    ],
+    ids=["each watch is gone at once", "each list expires half-way", "each watch is garbled"],
+)
+def test_kr_012_lists_that_lead_nowhere_are_read_ever_more_seldom(round_):
+    """KR-012: the backoff that a page resets must not become a loop of lists of 20 000 pods."""
+    state, waits = Empty(Health(streaming=False)), []
+    for _ in range(7):
+        state, _ = history(state, *round_)
+        waits.append(delay_before(state, lambda: 1.0))
+    assert waits == [0.5, 1, 2, 4, 8, 10, 10]
+    quiet, _ = history(state, Page([], "5"), Opened(), Ended(30.0), Failed(GONE))
+    assert delay_before(quiet, lambda: 1.0) == 0.5, "a stream that held makes good for it"
+
+
 def test_kr_012_a_server_that_ends_every_watch_at_once_is_not_hammered():
     """KR-012"""
     state, _ = history(WATCHING, *[Opened(), Ended(0.0)] * 10)

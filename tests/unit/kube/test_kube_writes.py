@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.store import Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.kube.writes import OwnWrites

@@ -17,7 +17,7 @@ from placement_world import (
     pod,
 )
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.controller import Controller
 from polyarch.kube.queue import WorkQueue
 from polyarch.model.meta import Key

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.errors import Invalid, NotFound, StatusCause
 from polyarch.kube.jsonpatch import TestFailed, apply_patch
 from polyarch.kube.metrics import Metrics

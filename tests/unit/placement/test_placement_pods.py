@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from placement_world import placement_metrics, pod, value
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.errors import ServerTimeout
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from placement_world import FakeSecrets
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.errors import ConnectionFailed, Forbidden
 from polyarch.kube.store import Change
 from polyarch.model.meta import Key

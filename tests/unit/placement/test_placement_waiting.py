@@ -3,7 +3,7 @@
 import pytest
 from placement_world import failed, resolved
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.model.meta import Key
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse

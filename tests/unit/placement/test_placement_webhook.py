@@ -19,7 +19,8 @@ from placement_world import (
     value,
 )
 
-from polyarch.kube.clock import ManualClock, SystemClock
+from manual_clock import ManualClock
+from polyarch.kube.clock import SystemClock
 from polyarch.kube.jsonpatch import Operation, apply_patch
 from polyarch.kube.reviews import (
     AdmissionRequest,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.store import Change
 from polyarch.model.meta import Key
