@@ -1,8 +1,9 @@
-"""What a kustomization makes of image names (MF-014): ``images`` and nothing else.
+"""What a kustomization says about the files beside it: other names for images (MF-014), and which of them are patches.
 
 An image in a base is often a placeholder that only the overlay's ``images`` turn into something a registry knows. The
 names are replaced as kustomize's image transformer does (``api/filters/imagetag``), for inspection only: the text keeps
-what it says. Other overlay logic is not guessed.
+what it says. A patch looks like a workload and is a part of one, so it must not be judged as a whole (MF-020). Other
+overlay logic is not guessed.
 
 Pure.
 """
@@ -41,25 +42,38 @@ class ImageEntry(msgspec.Struct, frozen=True, gc=False):
         return (self.new_name or self.name) + tag + digest
 
 
-class Kustomizations(msgspec.Struct, frozen=True):
-    """The image entries of all kustomizations among the files of a run, by directory (with ``/``, relative or not)."""
+class Kustomization(msgspec.Struct, frozen=True):
+    """One kustomization: its ``images``, and the files that it names as patches, as it names them."""
 
-    directories: Mapping[str, tuple[ImageEntry, ...]]
+    images: tuple[ImageEntry, ...] = ()
+    patches: tuple[str, ...] = ()
+
+
+class Kustomizations:
+    """All kustomizations of a run by their folder (with ``/``, relative or not)."""
+
+    def __init__(self, folders: Mapping[str, Kustomization]) -> None:
+        self._folders = folders
+        self._patches = {
+            posixpath.normpath(posixpath.join(folder, path)): folder
+            for folder, kustomization in folders.items()
+            for path in kustomization.patches
+        }
 
     def entries_for(self, path: str) -> tuple[ImageEntry, ...]:
-        """Those of the nearest kustomization in the file's directory or above it."""
-        directory = posixpath.dirname(path)
+        """Those of the nearest kustomization in the file's folder or above it."""
+        folder = posixpath.dirname(path)
         while True:
-            if directory in self.directories:
-                return self.directories[directory]
-            parent = posixpath.dirname(directory)
-            if parent == directory:
+            if folder in self._folders:
+                return self._folders[folder].images
+            parent = posixpath.dirname(folder)
+            if parent == folder:
                 return ()
-            directory = parent
+            folder = parent
 
-    def resolve(self, path: str, image: str) -> str:
-        """The image that a file at ``path`` gets instead of the one it names."""
-        return resolve(image, self.entries_for(path))
+    def patched_by(self, path: str) -> str | None:
+        """The folder of the kustomization that names this file as a patch; None where none does."""
+        return self._patches.get(posixpath.normpath(path)) if self._patches else None
 
 
 NO_KUSTOMIZATIONS = Kustomizations({})
@@ -72,13 +86,17 @@ def resolve(image: str, entries: Iterable[ImageEntry]) -> str:
     return image
 
 
-def image_entries(documents: Iterable[Document]) -> tuple[ImageEntry, ...]:
-    """The ``images`` of a kustomization file; entries without a name say nothing."""
-    found = []
+def read_kustomization(documents: Iterable[Document]) -> Kustomization:
+    """What a kustomization file says of this; entries without a name say nothing."""
+    images: list[ImageEntry] = []
+    patches: list[str] = []
     for document in documents:
         for node in elements(get(document.root, "images")):
             name = text_of(get(node, "name"))
             if name:
                 parts = (text_of(get(node, key)) or "" for key in ("newName", "newTag", "digest"))
-                found.append(ImageEntry(name, *parts))
-    return tuple(found)
+                images.append(ImageEntry(name, *parts))
+        for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+            named = (text_of(node) or text_of(get(node, "path")) for node in elements(get(document.root, key)))
+            patches += [path for path in named if path and "\n" not in path]  # with lines it is the patch itself
+    return Kustomization(tuple(images), tuple(patches))

@@ -33,6 +33,10 @@ class KubeObject:
     name: str
     origin: str
     """Where the text was made, when it says so (MF-013)."""
+    patched_by: str | None = None
+    """The folder of the kustomization that names the file as a patch: then this is a part of an object, whose other
+    parts stand elsewhere. None: it is whole.
+    """
 
     @property
     def reference(self) -> ObjectReference:
@@ -47,18 +51,18 @@ class KubeObject:
         return get(self.node, "metadata")
 
 
-def objects_of(document: Document) -> Iterator[KubeObject]:
+def objects_of(document: Document, *, patched_by: str | None = None) -> Iterator[KubeObject]:
     """The object of a document, or those that a list holds, to any depth (MF-011: any kind ending in ``List``)."""
-    yield from _objects(document, document.root, "", _chart_source(document))
+    yield from _objects(document, document.root, "", _chart_source(document), patched_by)
 
 
-def _objects(document: Document, node: Node, path: str, source: str) -> Iterator[KubeObject]:
+def _objects(document: Document, node: Node, path: str, source: str, patched_by: str | None) -> Iterator[KubeObject]:
     kind = text_of(get(node, "kind")) or ""
     if kind.endswith("List"):
         items = get(node, "items")
         if isinstance(items, SequenceNode):
             for index, item in enumerate(items.value):
-                yield from _objects(document, item, f"{path}{pointer('items', index)}", source)
+                yield from _objects(document, item, f"{path}{pointer('items', index)}", source, patched_by)
             return
     metadata = get(node, "metadata")
     annotation = text_of(find(metadata, "annotations", _ORIGIN_ANNOTATION))
@@ -71,6 +75,7 @@ def _objects(document: Document, node: Node, path: str, source: str) -> Iterator
         namespace=text_of(get(metadata, "namespace")) or "",
         name=text_of(get(metadata, "name")) or text_of(get(metadata, "generateName")) or "",
         origin=", ".join(annotation.split("\n")).rstrip(", ") if annotation else source,
+        patched_by=patched_by,
     )
 
 

@@ -137,6 +137,13 @@ class PodSpec:
     def document(self) -> Document:
         return self.object.document
 
+    @property
+    def is_patch(self) -> bool:
+        """A part of a pod specification: what it does not say, its base may say. ``null`` takes something of the base
+        away, and a container without an image has that of the base (which is left out here).
+        """
+        return self.object.patched_by is not None
+
     def _member(self, key: str) -> tuple[Node | None, str]:
         """A member of the pod specification or, where it has none, of what it inherits from."""
         node = get(self.node, key)
@@ -152,6 +159,7 @@ class PodSpec:
         return tuple(
             SelectorEntry(key, text_of(member) or "", key_node, member, path + pointer(key))
             for key, (key_node, member) in members(node).items()
+            if not (self.is_patch and is_null(member))
         )
 
     @cached_property
@@ -166,13 +174,15 @@ class PodSpec:
 
     @cached_property
     def required(self) -> Required | None:
-        """None where the key is missing; written as null it has no terms."""
+        """None where the key is missing; written as null it has no terms, in a patch it says nothing."""
         outer, path = self.node_affinity
         node = get(outer, REQUIRED)
         if node is None:
             return None
         path = f"{path}/{REQUIRED}"
         terms_node = get(node, TERMS)
+        if self.is_patch and not elements(terms_node):
+            return None
         terms = tuple(_term(term, f"{path}/{TERMS}/{index}") for index, term in enumerate(elements(terms_node)))
         return Required(node, path, terms_node, terms)
 

@@ -86,10 +86,11 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
     if marked and any(_has_mapping_as_key(document.root) for document in documents):
         return _template(source)
     entries = kustomizations.entries_for(source.path)
+    patched_by = kustomizations.patched_by(source.path)
     objects: list[KubeObject] = []
     pod_specs: list[PodSpec] = []
     for document in documents:
-        found = list(objects_of(document))
+        found = list(objects_of(document, patched_by=patched_by))
         objects += found
         pod_specs += _pod_specs(document, found, entries)
     problems = [problem for pod_spec in pod_specs for problem in _duplicates(pod_spec)]
@@ -141,12 +142,13 @@ def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[Ima
 def _pod_spec(subject: KubeObject, place: Place, entries: tuple[ImageEntry, ...]) -> PodSpec:
     document = subject.document
     uses = document.uses.get(id(place.node), ()) if document.shared else ()
+    images = (_image(holder, entries) for holder in place.holders)
     return PodSpec(
         object=subject,
         node=place.node,
         pointer=place.pointer,
         uses=uses or (place.pointer,),
-        images=tuple(_image(holder, entries) for holder in place.holders),
+        images=tuple(image for image in images if image.text or subject.patched_by is None),
         inherited=place.inherited,
         duplicates=tuple(_repeated(document, place)),
     )

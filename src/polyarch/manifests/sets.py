@@ -117,6 +117,8 @@ class Supported:
     unrestricted: PlatformSet
     """Before ``spec.os.name``."""
     os_name: str = ""
+    partial: bool = False
+    """There are more images than these."""
 
     @cached_property
     def platforms(self) -> PlatformSet:
@@ -126,7 +128,7 @@ class Supported:
 
     @cached_property
     def exact(self) -> bool:
-        return all(image.platforms is not None for image in self.images)
+        return not self.partial and all(image.platforms is not None for image in self.images)
 
     @property
     def neutral(self) -> bool:
@@ -163,7 +165,7 @@ def supported(pod_spec: PodSpec, answers: Answers) -> Supported:
     """What the images of a pod have in common (MF-001, MF-005)."""
     images = tuple(_supported(use, answers) for use in pod_spec.images)
     common = reduce(and_, (image.platforms for image in images if image.platforms is not None), PlatformSet.EVERYTHING)
-    return Supported(images, common, os_name=meant_system(pod_spec.os_name))
+    return Supported(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
 
 
 def _supported(use: ImageUse, answers: Answers) -> SupportedImage:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.kustomizations import ImageEntry, Kustomizations, image_entries
+from polyarch.manifests.kustomizations import ImageEntry, Kustomization, Kustomizations, read_kustomization, resolve
 from polyarch.manifests.nodes import compose
 from polyarch.manifests.scan import Scan, scan, worth_reading
 from polyarch.manifests.text import SourceText
@@ -400,15 +400,16 @@ images:
 
 def test_the_nearest_kustomization_upward_counts_mf_014() -> None:
     """MF-014: for what is asked of registries; the text keeps its name."""
-    entries = image_entries(compose(SourceText.of("base/kustomization.yaml", KUSTOMIZATION.encode())))
-    assert len(entries) == 2
-    found = Kustomizations({"base": entries, "base/far": ()})
+    kustomization = read_kustomization(compose(SourceText.of("base/kustomization.yaml", KUSTOMIZATION.encode())))
+    assert len(kustomization.images) == 2
+    found = Kustomizations({"base": kustomization, "base/far": Kustomization()})
     paths = ["base/web.yaml", "base/deep/er/web.yaml", "base/far/web.yaml", "web.yaml"]
     seen = [scanned(f"kind: Pod\nspec: {{{POD}}}\n", path, kustomizations=found).pod_specs[0] for path in paths]
     assert [each.images[0].resolved_text for each in seen] == ["quay.io/acme/web:5"] * 2 + ["web:1"] * 2
     assert {each.images[0].text for each in seen} == {"web:1"}
-    assert Kustomizations({"": entries}).resolve("web.yaml", "web:1") == "quay.io/acme/web:5"
-    assert Kustomizations({"/t": entries}).resolve("/t/a/web.yaml", "web:1") == "quay.io/acme/web:5"
+    for folder, path in (("", "web.yaml"), ("/t", "/t/a/web.yaml")):
+        entries = Kustomizations({folder: kustomization}).entries_for(path)
+        assert resolve("web:1", entries) == "quay.io/acme/web:5"
 
 
 DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  image:\n    type: string\n"

@@ -6,7 +6,7 @@ with images nobody knows yet is put off until all of them have been asked for at
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, image_entries
+from polyarch.manifests.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, read_kustomization
 from polyarch.manifests.lint.catalogues import lint_catalogue
 from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import LintOptions
@@ -85,7 +85,7 @@ class Run:
         return cls(
             settings,
             images,
-            _kustomizations(files, streams),
+            kustomizations_among(files, streams),
             given.roots,
             files,
             (*given.unreadable, *unreadable.items()),
@@ -268,15 +268,14 @@ def _read_once(paths: Iterable[str]) -> tuple[dict[str, bytes], dict[str, str]]:
     return contents, problems
 
 
-def _kustomizations(files: Iterable[str], streams: Mapping[str, bytes]) -> Kustomizations:
+def kustomizations_among(files: Iterable[str], streams: Collection[str] = ()) -> Kustomizations:
+    """What the kustomizations among these files say; one that cannot be read says nothing."""
     found = {}
     for path in files:
         if Path(path).name not in FILE_NAMES or path in streams:
             continue
         try:
-            source = SourceText.of(path, read_file(path))
-            entries = image_entries(compose(source)) if "images" in source.text else ()
+            found[posixpath.dirname(path)] = read_kustomization(compose(SourceText.of(path, read_file(path))))
         except (OSError, UnreadableText, SyntaxProblem):
             continue  # the run itself reads the file, and says so
-        found[posixpath.dirname(path)] = entries
     return Kustomizations(found) if found else NO_KUSTOMIZATIONS

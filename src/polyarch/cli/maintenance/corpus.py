@@ -17,6 +17,7 @@ from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.images.resolve import reference_of
 from polyarch.cli.input.files import find_files, read_file
 from polyarch.cli.input.platforms_file import load_platforms_file
+from polyarch.cli.lint.examination import kustomizations_among
 from polyarch.cli.output.render import Row, print_table
 from polyarch.manifests.fix import fix
 from polyarch.manifests.fix_result import FixRequest, FixResult
@@ -123,7 +124,9 @@ def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpu
     file = load_platforms_file(platforms_file) if platforms_file is not None else None
     answers = Answers(Invented(file))
     corpus = Corpus()
-    for path in find_files(paths).files:
+    files = find_files(paths).files
+    kustomizations = kustomizations_among(files)
+    for path in files:
         corpus.files += 1
         data = read_file(path)
         try:
@@ -137,8 +140,9 @@ def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpu
                     continue
                 if way == next(iter(WAYS)):
                     corpus.pod_specs += len(scan(source).pod_specs)
-                result = fix(source, answers, WAYS[way])
-                tally.take(result, fix(source.replaced(result.text), answers, WAYS[way]))
+                result = fix(source, answers, WAYS[way], kustomizations=kustomizations)
+                again = fix(source.replaced(result.text), answers, WAYS[way], kustomizations=kustomizations)
+                tally.take(result, again)
             except Exception:  # noqa: BLE001 - what this run is for is to find every file that crashes one
                 tally.crashes.append(f"{path}\n{traceback.format_exc(limit=-3)}")
     return corpus

@@ -46,7 +46,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
             yield _mixed(facts, without)
         elif facts.has_architectures:
             yield _too_much(facts)
-        else:
+        elif not facts.pod_spec.is_patch:  # what is patched may have the constraint
             yield _unconstrained(facts)
 
 

@@ -87,7 +87,7 @@ class BundleFacts:
 
 def check(facts: ObjectFacts) -> Iterator[Draft]:
     """All rules on labels; nothing for objects of other kinds."""
-    if facts.object.kind != KIND:
+    if facts.object.kind != KIND or facts.object.patched_by is not None:
         return
     bundle = BundleFacts(facts)
     for labels, other in bundle.labels.both:

@@ -27,7 +27,7 @@ def images_to_resolve(service_version: ServiceVersion) -> tuple[str, ...]:
 
 def check(facts: ObjectFacts) -> Iterator[Draft]:
     """MA206, MA207, and MA001 to MA011 for related images; nothing for objects of other kinds."""
-    if facts.object.kind != KIND:
+    if facts.object.kind != KIND or facts.object.patched_by is not None:
         return
     bundle = BundleFacts(facts)
     yield from _related(bundle)

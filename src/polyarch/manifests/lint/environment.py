@@ -52,6 +52,8 @@ def passed_images(pod_spec: PodSpec) -> Iterator[PassedImage]:
 
 def check_init(facts: PodFacts) -> Iterator[Draft]:
     """MA114."""
+    if facts.pod_spec.is_patch:  # the ordinary containers may stand in what is patched
+        return
     ordinary = [image for image in facts.supported.images if image.use.role == "container"]
     if len(ordinary) == len(facts.supported.images) or any(image.platforms is None for image in ordinary):
         return

@@ -131,7 +131,9 @@ class PodFacts:
         return str(subject.reference)
 
     def check_editable(self) -> None:
-        """Raises :class:`Refused` for a pod specification of which readers disagree what it says."""
+        """Raises :class:`Refused` for a pod specification of which readers disagree what it says, and for a patch."""
+        if self.pod_spec.is_patch:
+            raise Refused("it is a patch of a kustomization; repair the resource that it patches")
         if self.pod_spec.duplicates:
             raise Refused(f"the key {self.pod_spec.duplicates[0][0]} stands twice in it; remove one first")
 

@@ -30,7 +30,7 @@ def check(facts: ObjectFacts) -> Iterator[Draft]:
     if subject.kind != "PodPlacementConfig" or subject.api_version != f"{_GROUP}/v1alpha1":
         return
     node = get(subject.node, "apiVersion")
-    if node is None:
+    if node is None or subject.patched_by is not None:
         return
     policy = "kind: PlacementPolicy" in subject.document.source.text
     yield Draft(

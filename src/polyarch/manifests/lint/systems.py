@@ -16,7 +16,8 @@ from polyarch.platforms import NodePlatform
 
 def check(facts: PodFacts) -> Iterator[Draft]:
     """MA106 and MA115."""
-    if facts.has_architectures and not facts.selector_systems and not facts.supported.neutral:
+    unsaid = facts.has_architectures and not facts.selector_systems and not facts.supported.neutral
+    if unsaid and not facts.pod_spec.is_patch:
         terms = non_empty(facts)
         if not terms or not all(any(map(sets.is_os_constraint, term.expressions)) for term in terms):
             yield _without_system(facts)

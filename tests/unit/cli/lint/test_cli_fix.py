@@ -145,6 +145,19 @@ def test_only_some_rules(run: Command) -> None:
     assert run("web.yaml", "--only", "MA999").code == 2
 
 
+def test_a_patch_of_a_kustomization_stays_as_it_is(run: Command) -> None:
+    """MF-020: the affinity of the base is right; one written into the patch would replace it in what is built."""
+    run.write("base/web.yaml", FIXED)
+    run.write("base/kustomization.yaml", "resources: [web.yaml]\n")
+    patch = "kind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: web%s}]}}}\n"
+    run.write("over/image.yaml", patch % ", image: 'quay.io/acme/web:2'")
+    run.write("over/memory.yaml", patch % ", resources: {limits: {memory: 1Gi}}")
+    run.write("over/kustomization.yaml", "resources: [../base]\npatches: [{path: image.yaml}, {path: memory.yaml}]\n")
+    result = run(".")
+    assert (result.code, result.out) == (0, "")
+    assert "over/" not in result.err
+
+
 def test_preferences_are_added(run: Command) -> None:
     """MF-050: --prefer ARCH=WEIGHT."""
     path = run.write("web.yaml", FIXED)

@@ -37,7 +37,7 @@ def test_the_table_is_printed_and_nothing_written(folder: Path, capsys: pytest.C
 def test_a_crash_is_counted_and_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(corpus, "fix", lambda *_: 1 // 0)
+    monkeypatch.setattr(corpus, "fix", lambda *_, **__: 1 // 0)
     assert corpus.main([str(folder)]) == 1
     captured = capsys.readouterr()
     assert "web.yaml" in captured.err
