@@ -19,11 +19,11 @@ import msgspec
 
 from bench import load
 from bench.measure import AuditLog, Figure, cpu_seconds, percentile, resident_mib
-from polyarch.kube.client import Client, MergePatch
+from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from polyarch.placement import names
-from polyarch.placement.api import CPPCS, POLICIES
+from polyarch.placement.api.resources import CPPCS, POLICIES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import Settings
 

@@ -23,21 +23,21 @@ from aiohttp import web
 
 from bench import load
 from bench.measure import Figure, resident_mib
-from polyarch.kube.client import Client, JsonPatch
-from polyarch.kube.config import Configuration
-from polyarch.kube.informer import Informer
-from polyarch.kube.jsonpatch import add
-from polyarch.kube.requests import Selection
+from polyarch.kube.access.config import Configuration
+from polyarch.kube.client.client import Client, JsonPatch
+from polyarch.kube.client.jsonpatch import add
+from polyarch.kube.client.requests import Selection
 from polyarch.kube.resources import PODS
-from polyarch.kube.store import Change
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
-from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
-from polyarch.placement.admission import admit
-from polyarch.placement.patch import controller_patch
-from polyarch.placement.rules import Facts, decide, examine
-from polyarch.placement.scoring import Source
-from polyarch.placement.settings import Settings
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide.rules import Facts, decide, examine
+from polyarch.placement.decide.scoring import Source
+from polyarch.placement.result.admission import admit
+from polyarch.placement.result.patch import controller_patch
 from polyarch.platforms import Platform
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/oci"))
@@ -246,7 +246,7 @@ async def _registry(say: Say) -> list[Figure]:
     from scripted_registry import ScriptedRegistry  # type: ignore[import-not-found]
 
     from polyarch.oci.opening import Wiring, open_inspector
-    from polyarch.oci.tls import TrustSettings
+    from polyarch.oci.transport.tls import TrustSettings
 
     figures = []
     async with ScriptedRegistry() as served:

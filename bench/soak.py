@@ -39,16 +39,17 @@ from bench import load, soakreport
 from bench.soakfaults import NAMES, Faults
 from bench.soakreport import Sample
 from bench.soakworld import GRACE, WINDOW, Born, History, Values, World
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.requests import Selection
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
-from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
-from polyarch.kube.store import Change
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
-from polyarch.placement import names, objects
-from polyarch.placement.api import CPPCS, POLICIES, PPCS
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.operator import objects
 from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings

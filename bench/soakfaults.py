@@ -10,9 +10,11 @@ from typing import Final
 from fault_proxy import CUT, Answer, Cut, FaultProxy, Lines, Seen, status
 from fault_roles import Fleet
 
-from polyarch.sandbox import components, controlplane, processes
+from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.health import until_healthy
+from polyarch.sandbox.control_plane import components
+from polyarch.sandbox.control_plane import starting as controlplane
+from polyarch.sandbox.control_plane.health import until_healthy
 
 NAMES: Final = (
     *("registry_down", "leader_killed", "webhook_killed", "watches_torn"),

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyarch.model.pod import Pod
-from polyarch.placement import names, record
+from polyarch.placement import names
+from polyarch.placement.decide import record
 
 WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 20.0
 """Seconds: the policy's retry window, what it is at most for images that do not exist, and what a busy machine adds."""

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import pytest
 
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from placement_cluster import is_gated, pod, until
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names

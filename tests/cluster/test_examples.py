@@ -15,12 +15,12 @@ from placement_cluster import PlacementCluster, architectures, decision, is_gate
 from test_placement_schema import EXAMPLE
 
 from polyarch.cli import main
-from polyarch.kube import jsonpatch
+from polyarch.kube.client import jsonpatch
+from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import Conflict, Invalid
-from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names
-from polyarch.placement.api import POLICIES, PPCS
+from polyarch.placement.api.resources import POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

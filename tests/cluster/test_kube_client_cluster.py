@@ -11,14 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from polyarch.kube import config, errors
-from polyarch.kube.client import ApplyPatch, Client, JsonPatch, MergePatch, StrategicPatch
+from polyarch.kube import errors
+from polyarch.kube.access import config
+from polyarch.kube.access.config import Configuration, User
+from polyarch.kube.access.tls import TlsContexts
+from polyarch.kube.client.client import ApplyPatch, Client, JsonPatch, MergePatch, StrategicPatch
+from polyarch.kube.client.jsonpatch import add, remove
+from polyarch.kube.client.jsonpatch import test as expect
+from polyarch.kube.client.requests import Selection
 from polyarch.kube.clock import SystemClock
-from polyarch.kube.config import Configuration, User
-from polyarch.kube.informer import Informer, Informers
-from polyarch.kube.jsonpatch import add, remove
-from polyarch.kube.jsonpatch import test as expect
-from polyarch.kube.requests import Selection
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -30,7 +31,7 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from polyarch.kube.tls import TlsContexts
+from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 
 sys.path.append(str(Path(__file__).parents[1] / "faults"))

@@ -10,14 +10,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, AdmissionServer, Route
-from polyarch.kube.certificates import SecretCertificates
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.jsonpatch import add
 from polyarch.kube.errors import ApiError
-from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.health import MetricsServer, ScraperAuthorization
-from polyarch.kube.jsonpatch import add
-from polyarch.kube.lease import LeaderElection, Lease
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -30,7 +25,12 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from polyarch.kube.selfmanaged import SelfManaged, SelfManagedSettings
+from polyarch.kube.runtime.events import Recorder, Regarding
+from polyarch.kube.runtime.lease import LeaderElection, Lease
+from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, AdmissionServer, Route
+from polyarch.kube.serving.certificates import SecretCertificates
+from polyarch.kube.serving.health import MetricsServer, ScraperAuthorization
+from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
 from polyarch.model.meta import PartialObjectMetadata
 
 SECONDS = 60

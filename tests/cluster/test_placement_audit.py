@@ -11,7 +11,7 @@ import pytest
 from placement_cluster import CASE, POLICY, PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
 from polyarch.cli import main
-from polyarch.kube.patches import MergePatch
+from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox

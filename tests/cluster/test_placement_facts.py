@@ -15,20 +15,20 @@ import pytest
 import trustme
 from aiohttp import web
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.jsonpatch import Operation, add, remove, replace, test
+from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import Invalid
-from polyarch.kube.jsonpatch import Operation, add, remove, replace, test
-from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS
 from polyarch.model.pod import Pod
-from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.placement.decision import Progress
-from polyarch.placement.patch import PREFERRED, REQUIRED, TERMS, controller_patch
-from polyarch.placement.rules import Facts, decide, examine
-from polyarch.placement.scoring import Source
-from polyarch.placement.settings import Settings
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide.decision import Progress
+from polyarch.placement.decide.rules import Facts, decide, examine
+from polyarch.placement.decide.scoring import Source
+from polyarch.placement.result.patch import PREFERRED, REQUIRED, TERMS, controller_patch
 from polyarch.platforms import Platform
 
 Json = dict[str, Any]

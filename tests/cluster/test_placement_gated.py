@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
+from polyarch.kube.client.jsonpatch import add, test
+from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid
-from polyarch.kube.jsonpatch import add, test
-from polyarch.kube.patches import JsonPatch, MergePatch
 from polyarch.kube.resources import PODS, SECRETS
-from polyarch.placement import names, objects
-from polyarch.placement.writing import is_failed_test
+from polyarch.placement import names
+from polyarch.placement.controller.writing import is_failed_test
+from polyarch.placement.operator import objects
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.roles import GLOBAL_PULL_SECRET
 from polyarch.sandbox.state import NAMESPACE

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from placement_cluster import until
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, by_kind
-from polyarch.placement import objects
+from polyarch.placement.operator import objects
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kustomize"
 FILES = [

@@ -7,9 +7,9 @@ import pytest
 from placement_cluster import PlacementCluster, architectures, until
 from placement_process import gated_pod, placed, run
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CRDS, NAMESPACES, Resource
-from polyarch.placement.api import CPPCS
+from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings

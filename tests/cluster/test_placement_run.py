@@ -9,12 +9,13 @@ import pytest
 from placement_cluster import architectures, until
 from placement_process import Running, gated_pod, placed, run, start
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.resources import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
-from polyarch.placement.api import CPPCS
-from polyarch.sandbox import kubeconfigs, roles
+from polyarch.placement.api.resources import CPPCS
+from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.control_plane import kubeconfigs
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.sandbox.cluster import Sandbox, opened

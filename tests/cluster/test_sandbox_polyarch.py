@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS
 from polyarch.placement import names

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from polyarch.oci.credentials import KeyringCredentials
-from polyarch.oci.http_transport import AiohttpTransport
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import KeyringCredentials
+from polyarch.oci.auth.keyring import Document
 from polyarch.oci.inspect import Inspector, InspectorSettings
-from polyarch.oci.inspection import Inspection
-from polyarch.oci.keyring import Document
-from polyarch.oci.mirrors import Configuration
+from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
 

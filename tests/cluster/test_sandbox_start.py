@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from polyarch.kube.client import Client, MergePatch
+from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import ApiError
 from polyarch.kube.resources import CONFIGMAPS, NAMESPACES, SERVICES, VALIDATING_WEBHOOKS
 from polyarch.sandbox.cluster import Sandbox

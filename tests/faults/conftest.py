@@ -28,15 +28,18 @@ from fault_roles import Fleet
 from fault_table import PROPERTY, Row, table
 from placement_cluster import until
 
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SERVICE_ACCOUNTS
-from polyarch.placement import names, objects
-from polyarch.placement.api import CPPCS, POLICIES
-from polyarch.sandbox import components, controlplane, processes, roles
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.operator import objects
+from polyarch.sandbox import processes, roles
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.health import until_healthy
+from polyarch.sandbox.control_plane import components
+from polyarch.sandbox.control_plane import starting as controlplane
+from polyarch.sandbox.control_plane.health import until_healthy
 from polyarch.sandbox.state import NAMESPACE, Settings
 
 T = TypeVar("T")

@@ -15,12 +15,12 @@ from fault_proxy import FaultProxy
 from fault_table import Row
 from placement_cluster import architectures, is_gated, labels, pod, until
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.requests import Selection
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed
-from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
 from polyarch.kube.resources import PODS
-from polyarch.kube.store import Change
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.sandbox.roles import USERS

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
-from polyarch.sandbox import kubeconfigs
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET, ROLES, WEBHOOK
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE
 

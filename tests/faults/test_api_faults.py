@@ -4,8 +4,8 @@ import asyncio
 
 from fault_proxy import Seen, status
 
+from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import ApiError
-from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import PODS
 
 

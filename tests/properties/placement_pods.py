@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from polyarch.kube.jsonpatch import apply_patch
+from polyarch.kube.client.jsonpatch import apply_patch
 from polyarch.model.pod import Pod
-from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.placement.admission import Admission, admit
-from polyarch.placement.decision import Decision, Progress
-from polyarch.placement.patch import controller_patch
-from polyarch.placement.rules import Case, Facts, decide, examine
-from polyarch.placement.scoring import Source
-from polyarch.placement.settings import Settings
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide.decision import Decision, Progress
+from polyarch.placement.decide.rules import Case, Facts, decide, examine
+from polyarch.placement.decide.scoring import Source
+from polyarch.placement.result.admission import Admission, admit
+from polyarch.placement.result.patch import controller_patch
 from polyarch.platforms import Platform
 
 Json = dict[str, Any]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from polyarch.kube.clock import SystemClock
 from polyarch.kube.resources import PODS
-from polyarch.kube.reviews import AdmissionRequest, AdmissionResponse, NotAReview, Reviewer, Route
+from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, NotAReview, Reviewer, Route
 from polyarch.model.pod import Pod
-from polyarch.placement.rules import Facts
-from polyarch.placement.series import Series
-from polyarch.placement.settings import Settings
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide.rules import Facts
+from polyarch.placement.result.series import Series
 
 REVIEW: dict[str, Any] = {
     "kind": "AdmissionReview",

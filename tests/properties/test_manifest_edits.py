@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from polyarch.manifests.editor import CannotEdit, render, splice
-from polyarch.manifests.nodes import compose
-from polyarch.manifests.proof import prove
-from polyarch.manifests.scan import scan
-from polyarch.manifests.style import scalar
-from polyarch.manifests.text import SourceText
-from polyarch.manifests.tree import Add, Remove, Rename, Replace, TreeOperation, apply, pointer, read, segments
+from polyarch.manifests.editing.editor import CannotEdit, render, splice
+from polyarch.manifests.editing.style import scalar
+from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation, apply, pointer, read, segments
+from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.scan.nodes import compose
+from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.text import SourceText
 
 KEYS = ["spec", "containers", "affinity", "image", "name", "kubernetes.io/arch", "a", "b", "386", "on"]
 TEXTS = ["web:1", "386", "no", "x y", "a: b", "ü𝒳", "", "it's", 'say "x"', "two\nlines", "# x", "{{ x }}", "*"]

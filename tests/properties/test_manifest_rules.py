@@ -12,14 +12,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyarch.manifests import sets, tree
-from polyarch.manifests.editor import render, splice
+from polyarch.manifests import operations as tree
+from polyarch.manifests.editing.editor import render, splice
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.options import FixOptions, LintOptions
-from polyarch.manifests.proof import prove
-from polyarch.manifests.scan import scan
-from polyarch.manifests.text import SourceText
-from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.text import SourceText
+from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, Platform
 from polyarch.requirements import NodeTerm, Requirement, admits

@@ -8,11 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from polyarch.oci.addresses import NAMED, AddressClass, AddressPolicy, classify, embedded, literal
-from polyarch.oci.auth import Challenge, parse_challenges
-from polyarch.oci.entries import Credential, CredentialWarning, read_entry
-from polyarch.oci.keyring import Document, Keyring
-from polyarch.oci.redirects import Asked, Redirect, Refusal, RegistryServer, check_realm, check_redirect
+from polyarch.oci.auth.challenges import Challenge, parse_challenges
+from polyarch.oci.auth.entries import Credential, CredentialWarning, read_entry
+from polyarch.oci.auth.keyring import Document, Keyring
+from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, classify, embedded, literal
+from polyarch.oci.transport.redirects import Asked, Redirect, Refusal, RegistryServer, check_realm, check_redirect
 
 TOKEN = st.text("abcXYZ019-._~!#", min_size=1, max_size=8)
 NAME = st.text("abcxyz-", min_size=1, max_size=6)

@@ -27,19 +27,20 @@ from placement_pods import (
 )
 from placement_pods import settings as any_settings
 
-from polyarch.kube.jsonpatch import apply_patch
-from polyarch.oci.inspection import Inspection
-from polyarch.placement import explain, names
-from polyarch.placement.admission import admit
-from polyarch.placement.decision import Outcome, Progress, Reason
-from polyarch.placement.events import events_for
-from polyarch.placement.outcome import Path
-from polyarch.placement.patch import admission_patch, controller_patch
-from polyarch.placement.record import MAX_BYTES
-from polyarch.placement.rules import decide
-from polyarch.placement.scoring import Source
-from polyarch.placement.series import Series
-from polyarch.placement.settings import Settings
+from polyarch.kube.client.jsonpatch import apply_patch
+from polyarch.oci.answer import Inspection
+from polyarch.placement import names
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide.decision import Outcome, Progress, Reason
+from polyarch.placement.decide.record import MAX_BYTES
+from polyarch.placement.decide.rules import decide
+from polyarch.placement.decide.scoring import Source
+from polyarch.placement.result import explain
+from polyarch.placement.result.admission import admit
+from polyarch.placement.result.events import events_for
+from polyarch.placement.result.outcome import Path
+from polyarch.placement.result.patch import admission_patch, controller_patch
+from polyarch.placement.result.series import Series
 from polyarch.platforms import Platform
 from polyarch.requirements import NodeTerm, Requirement, admits
 

@@ -7,10 +7,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from manual_clock import ManualClock
 from polyarch.model.meta import Key
-from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
-from polyarch.placement.secrets import PodCredentials, PullSource
-from polyarch.placement.waiting import ImageKey, Waiting, Want
+from polyarch.placement.lookups.secrets import PodCredentials, PullSource
+from polyarch.placement.lookups.waiting import ImageKey, Waiting, Want
 from polyarch.platforms import Platform
 
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from polyarch.oci.answers import AnswerFile, InvalidAnswers
+from polyarch.oci.answer import ERROR_CODES, Status
 from polyarch.oci.documents import ACCEPT, ContentError, classify
-from polyarch.oci.inspection import ERROR_CODES, Status
-from polyarch.oci.reading import IndexReading, read_config, read_index, read_manifest, read_schema1
+from polyarch.oci.image.flattening import flatten, wanted
+from polyarch.oci.image.parsing import IndexReading, read_config, read_index, read_manifest, read_schema1
+from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 from polyarch.oci.reference import InvalidReference, parse
-from polyarch.oci.tree import flatten, wanted
 
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),

@@ -15,9 +15,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from polyarch.manifests.catalogue import RULES
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.options import TAINT_PRESETS, Taints
-from polyarch.manifests.nodes import Document, SyntaxProblem, compose, duplicate_keys, entries, is_null, value
 from polyarch.manifests.report import FailOn
-from polyarch.manifests.text import SourceText
+from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose, duplicate_keys, entries, is_null, value
+from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform, Platform
 
 FILE_NAME = ".polyarch.yaml"

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from polyarch.manifests.tree import TreeOperation
+from polyarch.manifests.operations import TreeOperation
 
 
 class Severity(StrEnum):
@@ -122,7 +122,8 @@ def fingerprint(
 ) -> str:
     """What stays the same about a finding while lines move (MF-033): 16 hexadecimal digits.
 
-    ``named_path`` is the pointer with list indexes replaced by names (:func:`polyarch.manifests.nodes.named_pointer`).
+    ``named_path`` is the pointer with list indexes replaced by names
+    (:func:`polyarch.manifests.scan.nodes.named_pointer`).
     """
     place = (subject.kind, subject.namespace, subject.name) if subject.name else (file, str(document))
     parts = (rule, sub, *place, named_path, *sorted(images))

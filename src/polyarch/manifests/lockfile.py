@@ -13,7 +13,7 @@ import msgspec
 from yaml.nodes import MappingNode, Node
 
 from polyarch.manifests.lint.options import Locked
-from polyarch.manifests.nodes import (
+from polyarch.manifests.scan.nodes import (
     Document,
     SyntaxProblem,
     compose,
@@ -24,9 +24,9 @@ from polyarch.manifests.nodes import (
     is_null,
     text_of,
 )
-from polyarch.manifests.sets import Answer
-from polyarch.manifests.text import SourceText
-from polyarch.oci.inspection import Status
+from polyarch.manifests.scan.sets import Answer
+from polyarch.manifests.scan.text import SourceText
+from polyarch.oci.answer import Status
 from polyarch.oci.reference import InvalidReference, check_digest, parse
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 

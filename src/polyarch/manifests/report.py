@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from polyarch.manifests.finding import Finding, ObjectReference, Severity
-from polyarch.manifests.sets import Answer
-from polyarch.oci.inspection import Status
+from polyarch.manifests.scan.sets import Answer
+from polyarch.oci.answer import Status
 
 FailOn = Literal["error", "warning", "info", "never"]
 

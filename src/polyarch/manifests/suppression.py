@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from yaml.nodes import Node, ScalarNode
 
-from polyarch.kube.jsonpatch import pointer
+from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.catalogue import RULES
-from polyarch.manifests.composer import children
 from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Severity, Span, fingerprint
 from polyarch.manifests.lint.engine import Problem
-from polyarch.manifests.nodes import entries, find, text_of
-from polyarch.manifests.scan import Scan
+from polyarch.manifests.scan.composer import children
+from polyarch.manifests.scan.nodes import entries, find, text_of
+from polyarch.manifests.scan.scanning import Scan
 
 PREFIX = "ignore-check.polyarch.dev/"
 _WORD = "polyarch:ignore"

@@ -12,30 +12,32 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.oci import inspection, mirrors, sharing
-from polyarch.oci.addresses import AddressPolicy
-from polyarch.oci.answers import AnswerFile
-from polyarch.oci.authorization import Authorization
-from polyarch.oci.cache import Cache
-from polyarch.oci.client import RegistryClient
-from polyarch.oci.contents import Connection
-from polyarch.oci.credentials import CredentialStore, NoCredentials
-from polyarch.oci.entries import Credential
-from polyarch.oci.exchange import Exchange
-from polyarch.oci.flights import Flights
-from polyarch.oci.image_reading import BundleMode
-from polyarch.oci.inspection import Common, Inspection, InspectionError, InspectionWarning, Status
-from polyarch.oci.layout import Layout
-from polyarch.oci.lookup import Lookup, Question, place_of
+from polyarch.oci import answer as inspection
+from polyarch.oci import sharing
+from polyarch.oci.answer import Common, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.auth.authorization import Authorization
+from polyarch.oci.auth.credentials import CredentialStore, NoCredentials
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.cache.memory import Cache
+from polyarch.oci.image.client import RegistryClient
+from polyarch.oci.image.contents import Connection
+from polyarch.oci.image.layout import Layout
+from polyarch.oci.image.lookup import Lookup, Question, place_of
+from polyarch.oci.image.parsing import read_index
+from polyarch.oci.image.tour import Errand, Key, Tour
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.mirrors import Configuration, Source
-from polyarch.oci.pacing import Pacing, RateLimit
-from polyarch.oci.policy import SignaturePolicy
-from polyarch.oci.reading import read_index
+from polyarch.oci.mirrors import sources as mirrors
+from polyarch.oci.mirrors.sources import Configuration, Source
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import Reference, parse
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.tour import Errand, Key, Tour
-from polyarch.oci.transport import Transport
+from polyarch.oci.signature_policy import SignaturePolicy
+from polyarch.oci.traffic.exchange import Exchange
+from polyarch.oci.traffic.flights import Flights
+from polyarch.oci.traffic.pacing import Pacing, RateLimit
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.seam import Transport
 
 __all__ = ["Inspector", "InspectorSettings", "common", "read_index"]
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.oci.addresses import AddressPolicy
-from polyarch.oci.answers import AnswerFile
-from polyarch.oci.cache import Backing, Cache
-from polyarch.oci.credentials import CredentialStore, NoCredentials
-from polyarch.oci.diskcache import DiskCache
+from polyarch.oci.auth.credentials import CredentialStore, NoCredentials
+from polyarch.oci.cache.disk import DiskCache
+from polyarch.oci.cache.memory import Backing, Cache
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.mirrors import Configuration
-from polyarch.oci.policy import SignaturePolicy
+from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.tls import Trust, TrustSettings
+from polyarch.oci.signature_policy import SignaturePolicy
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.tls import Trust, TrustSettings
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ async def open_inspector(
     ``notice`` is told what a user should know: waits, warnings of registries, a damaged cache. Raises
     ``InvalidSetting`` if a certificate file or a proxy of the environment cannot be used.
     """
-    from polyarch.oci.http_transport import AiohttpTransport  # half of a start, and of no use before the first request
+    from polyarch.oci.transport.http import AiohttpTransport  # half of a start, and of no use before the first request
 
     wiring = wiring or Wiring()
     clock = clock or SystemClock()

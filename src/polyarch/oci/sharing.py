@@ -14,9 +14,9 @@ from typing import Literal
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.oci.cache import Cache, Place, ReadingRecord, TagRecord
-from polyarch.oci.entries import Credential
-from polyarch.oci.image_reading import Reading
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.memory import Cache, Place, ReadingRecord, TagRecord
 
 LIMIT = 900 * 1024
 VERSION = 1

@@ -11,15 +11,15 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from polyarch.kube.client import Client
-from polyarch.kube.informer import Informer
+from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CONFIGMAPS, Resource
+from polyarch.kube.runtime.informer import Informer
 from polyarch.model.meta import Key, ObjectMeta
-from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.mirror_objects import registries as mirror_rules
-from polyarch.oci.registries_conf import Registry
-from polyarch.oci.toml_files import InvalidConfiguration
-from polyarch.placement.objects import TRUSTED_CA
+from polyarch.oci.mirrors.mirror_objects import registries as mirror_rules
+from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.placement.operator.objects import TRUSTED_CA
 from polyarch.run.process import Process
 from polyarch.run.registries import Registries
 

@@ -9,15 +9,15 @@ from typing import TypeVar
 
 import structlog
 
-from polyarch.kube.informer import Informer
+from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.resources import SECRETS, Resource
-from polyarch.kube.watch import KubernetesObject
+from polyarch.kube.runtime.informer import Informer
 from polyarch.model.secret import Secret
-from polyarch.oci.entries import Credential
-from polyarch.oci.providers import ProviderCredentials
-from polyarch.placement.facts import ClusterFacts
+from polyarch.oci.auth.credential_providers import ProviderCredentials
+from polyarch.oci.auth.entries import Credential
+from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.secrets import GlobalPullSecret, PullSecrets
 from polyarch.run import openshift
 from polyarch.run.process import Process
 from polyarch.run.registries import Registries, open_registries

@@ -3,20 +3,20 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
-from polyarch.kube.controller import Controller
-from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.lease import LeaderElection
-from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import PODS
-from polyarch.kube.store import Change
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.events import Recorder, Regarding
+from polyarch.kube.runtime.lease import LeaderElection
+from polyarch.kube.runtime.queue import Priority, WorkQueue
+from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.attempts import Attempts
-from polyarch.placement.controller import PodController
-from polyarch.placement.events import Event
-from polyarch.placement.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
-from polyarch.placement.waiting import ImageKey, Waiting
+from polyarch.placement.controller.pod_controller import PodController
+from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
+from polyarch.placement.lookups.attempts import Attempts
+from polyarch.placement.lookups.waiting import ImageKey, Waiting
+from polyarch.placement.result.events import Event
 from polyarch.run.placement import Parts, open_parts
 from polyarch.run.process import open_process
 from polyarch.run.settings import RunSettings

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from polyarch.kube.admission import AdmissionServer
-from polyarch.kube.lease import Lease, RecordAge
 from polyarch.kube.resources import LEASES
+from polyarch.kube.runtime.lease import Lease, RecordAge
+from polyarch.kube.serving.admission import AdmissionServer
 from polyarch.placement import names
-from polyarch.placement.webhook import PodWebhook
+from polyarch.placement.webhook.pod_webhook import PodWebhook
 from polyarch.run.placement import Parts, open_parts
 from polyarch.run.process import Process, open_process
 from polyarch.run.settings import RunSettings

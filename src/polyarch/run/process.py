@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from polyarch.kube import config
-from polyarch.kube.admission import AdmissionServer
-from polyarch.kube.certificates import FileCertificates
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.controller import Controller
-from polyarch.kube.events import Recorder
-from polyarch.kube.health import HealthServer, MetricsServer, ScraperAuthorization
-from polyarch.kube.informer import Informer, Informers
-from polyarch.kube.lease import LeaderElection
-from polyarch.kube.manager import Caches, Manager
 from polyarch.kube.metrics import Metrics, RequestMetrics
+from polyarch.kube.process.manager import Caches, Manager
 from polyarch.kube.resources import Resource
-from polyarch.kube.store import IndexFunction
-from polyarch.kube.watch import KubernetesObject
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.events import Recorder
+from polyarch.kube.runtime.informer import Informer, Informers
+from polyarch.kube.runtime.lease import LeaderElection
+from polyarch.kube.runtime.store import IndexFunction
+from polyarch.kube.serving.admission import AdmissionServer
+from polyarch.kube.serving.certificates import FileCertificates
+from polyarch.kube.serving.health import HealthServer, MetricsServer, ScraperAuthorization
 from polyarch.run.logs import Verbosity, configure
 from polyarch.run.settings import RunSettings
 

@@ -16,21 +16,21 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from polyarch.clock import Clock
 from polyarch.kube.metrics import Metrics
-from polyarch.oci.addresses import AddressPolicy
-from polyarch.oci.cache import Cache
-from polyarch.oci.credentials import CredentialStore
-from polyarch.oci.entries import Credential
-from polyarch.oci.http_transport import AiohttpTransport
-from polyarch.oci.image_reading import BundleMode
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.cache.memory import Cache
 from polyarch.oci.inspect import Inspector
-from polyarch.oci.inspection import Inspection
 from polyarch.oci.metrics import RegistryMetrics
-from polyarch.oci.mirrors import Configuration
-from polyarch.oci.pacing import Pacing
+from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import Reference
-from polyarch.oci.registries_conf import Registry
 from polyarch.oci.settings import PLACEMENT, InspectorSettings
-from polyarch.oci.tls import Trust, TrustSettings
+from polyarch.oci.traffic.pacing import Pacing
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.http import AiohttpTransport
+from polyarch.oci.transport.tls import Trust, TrustSettings
 
 
 class InUse:

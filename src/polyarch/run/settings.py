@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.oci.providers import ProviderConfiguration
-from polyarch.placement.objects import DEFAULT_NAMESPACE
+from polyarch.oci.auth.credential_providers import ProviderConfiguration
+from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
 
 LogFormat = Literal["json", "console"]
 ADMISSION_PORT: Final = 9443

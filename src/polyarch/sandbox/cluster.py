@@ -16,16 +16,19 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.resources import NODES
 from polyarch.model.meta import PartialObjectMetadata
-from polyarch.sandbox import binaries, controlplane, processes, roles
-from polyarch.sandbox.certificates import Pki
-from polyarch.sandbox.components import Layout
+from polyarch.sandbox import processes, roles
+from polyarch.sandbox.binaries import search as binaries
+from polyarch.sandbox.binaries.versions import KUBERNETES
+from polyarch.sandbox.control_plane import starting as controlplane
+from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.control_plane.health import Health, ask
+from polyarch.sandbox.control_plane.kubeconfigs import context_name
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.health import Health, ask
-from polyarch.sandbox.kubeconfigs import context_name
 from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.nodes import fleet
 from polyarch.sandbox.nodes import service as nodes
@@ -44,7 +47,6 @@ from polyarch.sandbox.state import (
     state_home,
 )
 from polyarch.sandbox.tasks import together
-from polyarch.sandbox.versions import KUBERNETES
 
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (

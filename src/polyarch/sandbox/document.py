@@ -6,7 +6,7 @@
 import msgspec
 
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.health import Health
+from polyarch.sandbox.control_plane.health import Health
 
 SCHEMA_VERSION = "polyarch.dev/sandbox/v1"
 

@@ -12,16 +12,20 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, by_kind
 from polyarch.model.meta import PartialObjectMetadata
-from polyarch.placement import crds, names, objects
-from polyarch.placement.api import CPPCS
-from polyarch.sandbox import controlplane, kubeconfigs, processes
-from polyarch.sandbox.components import Layout
+from polyarch.placement import names
+from polyarch.placement.api import crds
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.operator import objects
+from polyarch.sandbox import processes
+from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.control_plane import starting as controlplane
+from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.control_plane.health import Probe, until_healthy
 from polyarch.sandbox.errors import ProcessFailed
-from polyarch.sandbox.health import Probe, until_healthy
 from polyarch.sandbox.nodes.service import PROXY_VARIABLES
 from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running, log_tail
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE, Folder, Settings

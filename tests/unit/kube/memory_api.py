@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.client import JsonPatch, MergePatch
+from polyarch.kube.client.client import JsonPatch, MergePatch
+from polyarch.kube.client.jsonpatch import PatchError, apply_patch
 from polyarch.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from polyarch.kube.jsonpatch import PatchError, apply_patch
 from polyarch.kube.resources import Resource
 from polyarch.model.meta import PartialObjectMetadata
 

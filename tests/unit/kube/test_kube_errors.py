@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from polyarch.kube import errors
+from polyarch.kube.client.retry import Retries, backoff, delay
 from polyarch.kube.errors import ApiError, ConnectionFailed, error_for
 from polyarch.kube.resources import PODS
-from polyarch.kube.retry import Retries, backoff, delay
 
 
 @pytest.mark.parametrize(

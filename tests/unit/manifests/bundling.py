@@ -6,12 +6,12 @@ from typing import Any
 import yaml
 from linting import answers, scanned
 
-from polyarch.manifests import tree
+from polyarch.manifests import operations as tree
 from polyarch.manifests.bundle.loader import Bundle, BundleTree, load
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.wanted import wanted
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.scan.sets import Answers
 
 ARCH = "operatorframework.io/arch."
 OS = "operatorframework.io/os."

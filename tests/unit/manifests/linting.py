@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import yaml
 
-from polyarch.manifests import tree
+from polyarch.manifests import operations as tree
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.scan import Scan, scan
-from polyarch.manifests.sets import Answers
-from polyarch.manifests.text import SourceText
-from polyarch.oci.answers import AnswerFile
+from polyarch.manifests.scan.scanning import Scan, scan
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, parse
 
 ROUNDS = 20

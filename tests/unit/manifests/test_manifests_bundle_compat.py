@@ -8,8 +8,8 @@ import pytest
 from bundling import ARCH, MANAGER, ONE, OPERAND, OS, PROXY, TWO, container, csv, in_terms, known, labels
 
 from polyarch.manifests.bundle import compat
-from polyarch.manifests.sets import Answers
-from polyarch.oci.inspection import Inspection, InspectionWarning, Status
+from polyarch.manifests.scan.sets import Answers
+from polyarch.oci.answer import Inspection, InspectionWarning, Status
 from polyarch.oci.reference import parse
 
 SINGLE = {"platforms": ONE, "kind": "image"}

@@ -25,7 +25,7 @@ from polyarch.manifests.bundle import compat, native
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.bundle.native import BundleImageAnswer
 from polyarch.manifests.catalogue import RULES
-from polyarch.oci.inspection import Inspection
+from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import parse
 
 SHIPPED = "quay.io/acme/bundle:1"

@@ -28,8 +28,8 @@ from linting import deployment, problems, scanned
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.engine import lint
 from polyarch.manifests.lint.options import FixOptions
-from polyarch.manifests.sets import Answers
-from polyarch.oci.inspection import Inspection, InspectionWarning, SourceUsed, Status
+from polyarch.manifests.scan.sets import Answers
+from polyarch.oci.answer import Inspection, InspectionWarning, SourceUsed, Status
 from polyarch.oci.reference import parse
 
 REMOVE = FixOptions(remove_labels=True)

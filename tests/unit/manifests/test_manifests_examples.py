@@ -9,16 +9,16 @@ from polyarch.manifests.bundle.loader import Bundle
 from polyarch.manifests.bundle.native import BundleImageAnswer, validate
 from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
 from polyarch.manifests.catalogue import RULES
-from polyarch.manifests.editor import render, splice
+from polyarch.manifests.editing.editor import render, splice
 from polyarch.manifests.examples import Example
 from polyarch.manifests.lint.catalogues import lint_catalogue
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.sources import is_source, lint_source
-from polyarch.manifests.proof import prove
-from polyarch.manifests.scan import scan
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
 from polyarch.manifests.suppression import suppressed
-from polyarch.manifests.text import SourceText
 
 MINE = ("MA0", "MA1", "MA2", "MA3")
 ALSO = ("MA901", "MA902", "MA903")

@@ -10,7 +10,7 @@ from polyarch.manifests.lint.engine import lint
 from polyarch.manifests.lint.image_names import SPELLINGS, architecture_in_name
 from polyarch.manifests.lint.options import LintOptions, Locked, Selection
 from polyarch.manifests.lint.wanted import wanted, wanted_indexes
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, is_architecture
 

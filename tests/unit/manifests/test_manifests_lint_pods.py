@@ -9,7 +9,7 @@ from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.engine import lint
 from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.lint.tolerations import covers
-from polyarch.manifests.podspecs import PREFERRED
+from polyarch.manifests.scan.pod_specs import PREFERRED
 from polyarch.platforms import NodePlatform
 
 BETA = "{matchExpressions: [{key: beta.kubernetes.io/os, operator: In, values: [linux]}]}"

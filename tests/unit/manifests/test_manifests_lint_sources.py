@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from linting import answers
 
-from polyarch.manifests.editor import splice
+from polyarch.manifests.editing.editor import splice
 from polyarch.manifests.lint.options import LintOptions, Selection
 from polyarch.manifests.lint.sources import base_images, is_source, lint_source
-from polyarch.manifests.sets import Answers
-from polyarch.manifests.text import SourceText
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
 
 INCLUDED = Selection(include=("MA3*",))
 NOTHING = Answers({})

@@ -8,11 +8,13 @@ import yaml
 from bundling import dumped, in_terms, of
 from linting import scanned
 
-from polyarch.manifests import olm, sets, tree
+from polyarch.manifests import olm
+from polyarch.manifests import operations as tree
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.overrides import Deployment, drafts
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.sets import Answers
 from polyarch.platforms import NodePlatform
 
 ARCH = in_terms({"arch": ["amd64", "arm64"]})["nodeAffinity"]

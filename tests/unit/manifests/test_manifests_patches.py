@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from linting import answers, names
 
-from polyarch.manifests.fix import fix
-from polyarch.manifests.fix_result import FixRequest, FixResult
-from polyarch.manifests.kustomizations import Kustomizations, read_kustomization
 from polyarch.manifests.lint.engine import Problem, lint
 from polyarch.manifests.lint.options import FixOptions, LintOptions, Taints
-from polyarch.manifests.nodes import compose
-from polyarch.manifests.scan import scan
-from polyarch.manifests.text import SourceText
+from polyarch.manifests.repair.fix import fix
+from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests.scan.kustomizations import Kustomizations, read_kustomization
+from polyarch.manifests.scan.nodes import compose
+from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.text import SourceText
 
 IMAGES: Mapping[str, Any] = {"one:1": ["linux/amd64"], "two:1": ["linux/amd64", "linux/arm64"]}
 EVERYTHING = LintOptions(

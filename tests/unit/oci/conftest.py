@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from scripted_registry import Answer, ScriptedRegistry
 
-from polyarch.oci.addresses import AddressPolicy
 from polyarch.oci.inspect import Inspector, InspectorSettings
-from polyarch.oci.proxies import Proxies
 from polyarch.oci.reference import parse
-from polyarch.oci.tls import Trust, TrustSettings
-from polyarch.oci.transport import AiohttpTransport, Timeouts
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.proxies import Proxies
+from polyarch.oci.transport.seam import AiohttpTransport, Timeouts
+from polyarch.oci.transport.tls import Trust, TrustSettings
 
 
 class HurriedClock:

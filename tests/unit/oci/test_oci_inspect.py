@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from polyarch.oci.answer import Status
 from polyarch.oci.inspect import InspectorSettings
-from polyarch.oci.inspection import Status
-from polyarch.oci.mirrors import Configuration
+from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -549,7 +549,7 @@ class TestManners:
 
     async def test_offline_asks_nobody(self, registry, make_inspector, ref):
         """RG-132."""
-        from polyarch.oci.answers import AnswerFile
+        from polyarch.oci.platforms_file import AnswerFile
 
         answers = AnswerFile.from_mapping({f"{registry.host}/team/app:1": ["linux/arm64"]})
         inspector = make_inspector(answers=answers, offline=True)
@@ -560,7 +560,7 @@ class TestManners:
         assert registry.seen == []
 
     async def test_what_the_file_does_not_have_is_asked_online(self, registry, make_inspector, ref):
-        from polyarch.oci.answers import AnswerFile
+        from polyarch.oci.platforms_file import AnswerFile
 
         registry.push_index("team/app", "2", "linux/amd64", "linux/arm64")
         answers = AnswerFile.from_mapping({f"{registry.host}/team/app:1": ["linux/arm64"]})

@@ -7,11 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from scripted_registry import BODY
 
-from polyarch.oci.addresses import AddressPolicy
-from polyarch.oci.entries import ANONYMOUS, Credential
-from polyarch.oci.inspection import Status
+from polyarch.oci.answer import Status
+from polyarch.oci.auth.entries import ANONYMOUS, Credential
 from polyarch.oci.metrics import RegistryMetrics
-from polyarch.oci.mirrors import Configuration
+from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.transport.addresses import AddressPolicy
 
 MARKER = "MARKER-5ecret"
 INDEX = "application/vnd.oci.image.index.v1+json"

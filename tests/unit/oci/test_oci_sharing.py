@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.oci.cache import Cache, Place, TagRecord
-from polyarch.oci.entries import Credential
-from polyarch.oci.image_reading import Reading
-from polyarch.oci.inspection import Entry, Status
+from polyarch.oci.answer import Entry, Status
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.memory import Cache, Place, TagRecord
 from polyarch.oci.sharing import DamagedExport, export_readings, import_readings
 from polyarch.platforms import Platform
 

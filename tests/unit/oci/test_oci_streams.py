@@ -7,12 +7,12 @@ import pytest
 from aiohttp import web
 from scripted_registry import Answer, digest_of
 
-from polyarch.oci.failures import Failure
-from polyarch.oci.proxies import Proxies
 from polyarch.oci.reference import parse
-from polyarch.oci.tls import Trust, TrustSettings
-from polyarch.oci.together import together
-from polyarch.oci.transport import AiohttpTransport, Timeouts, TransportError
+from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.transport.proxies import Proxies
+from polyarch.oci.transport.seam import AiohttpTransport, Timeouts, TransportError
+from polyarch.oci.transport.tls import Trust, TrustSettings
+from polyarch.oci.write.together import together
 
 
 @pytest.fixture

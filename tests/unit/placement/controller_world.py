@@ -18,13 +18,13 @@ from placement_world import (
 )
 
 from manual_clock import ManualClock
-from polyarch.kube.controller import Controller
-from polyarch.kube.queue import WorkQueue
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
-from polyarch.placement.attempts import Attempts
-from polyarch.placement.controller import PodController
-from polyarch.placement.secrets import PullSecrets
-from polyarch.placement.waiting import Waiting
+from polyarch.placement.controller.pod_controller import PodController
+from polyarch.placement.lookups.attempts import Attempts
+from polyarch.placement.lookups.secrets import PullSecrets
+from polyarch.placement.lookups.waiting import Waiting
 
 
 class World:

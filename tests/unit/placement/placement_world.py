@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 
 from manual_clock import ManualClock
+from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
+from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import Invalid, NotFound, StatusCause
-from polyarch.kube.jsonpatch import TestFailed, apply_patch
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.patches import JsonPatch
-from polyarch.kube.store import Change, Store
-from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.kube.runtime.store import Change, Store
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
-from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
-from polyarch.placement.api import CPPCS, POLICIES, PPCS
-from polyarch.placement.events import Event
-from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.controller.writing import NO_FIT
+from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.writing import NO_FIT
+from polyarch.placement.result.events import Event
 from polyarch.platforms import Platform
 
 OPERATOR = "polyarch-system"

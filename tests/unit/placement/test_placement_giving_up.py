@@ -6,14 +6,14 @@ import pytest
 from controller_world import World
 from placement_world import failed, pod
 
-from polyarch.kube.controller import Result
 from polyarch.kube.errors import ServerTimeout
-from polyarch.oci.inspection import Inspection
+from polyarch.kube.runtime.controller import Result
+from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
-from polyarch.placement.attempts import PER_HOST
-from polyarch.placement.gated import IN_LINE
-from polyarch.placement.releases import Decided, Releases
+from polyarch.placement.controller.gated import IN_LINE
+from polyarch.placement.controller.releases import Decided, Releases
+from polyarch.placement.lookups.attempts import PER_HOST
 
 NO_REFERENCE = "two words"
 MINUTE = 60.0

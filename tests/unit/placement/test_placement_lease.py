@@ -9,10 +9,10 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 
 from polyarch.kube.clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.lease import Lease, RecordAge
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.placement import names
-from polyarch.placement.secrets import PullSecrets
+from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts
 from polyarch.run.placement_controller import controller_role

@@ -7,7 +7,7 @@ import msgspec
 from placement_world import pod
 
 from polyarch.model.pod import Pod
-from polyarch.placement.gated import GatedPod
+from polyarch.placement.controller.gated import GatedPod
 
 PODS = 2000
 LIMIT = 3.5 * 1024

@@ -22,10 +22,10 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.oci.inspection import Entry, Inspection
+from polyarch.oci.answer import Entry, Inspection
 from polyarch.placement import names
-from polyarch.placement.decision import Outcome, Progress, Reason
-from polyarch.placement.rules import decide, without_affinity
+from polyarch.placement.decide.decision import Outcome, Progress, Reason
+from polyarch.placement.decide.rules import decide, without_affinity
 from polyarch.platforms import Platform
 
 LOST = "quay.io/team/lost:1"

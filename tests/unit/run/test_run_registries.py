@@ -11,10 +11,10 @@ from aiohttp.test_utils import TestServer
 
 from polyarch.kube.clock import SystemClock
 from polyarch.kube.metrics import Metrics
-from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.mirrors import Blocked, Configuration, sources
+from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.reference import parse
-from polyarch.oci.toml_files import InvalidConfiguration
+from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.run.logs import Verbosity, configure
 from polyarch.run.openshift import registry_rules
 from polyarch.run.registries import open_registries

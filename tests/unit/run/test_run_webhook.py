@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.lease import Lease, LeaseSpec
-from polyarch.kube.store import Change
+from polyarch.kube.runtime.lease import Lease, LeaseSpec
+from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.run.placement_webhook import lease_watch
 from polyarch.run.settings import RunSettings

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from polyarch.oci.auth import parse_challenges
+from polyarch.oci.auth.challenges import parse_challenges
 from polyarch.sandbox.registry.access import ADMINISTRATOR, AccessFile, AccessList, Repository, parse_basic
 from polyarch.sandbox.registry.front import Front, Tokens, parse_path, repository_of
 

@@ -8,7 +8,7 @@ import tarfile
 import msgspec
 import pytest
 
-from polyarch.oci.reading import read_index
+from polyarch.oci.image.parsing import read_index
 from polyarch.platforms import Platform
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.registry import catalogue, images

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
+from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
 from polyarch.sandbox.nodes import fleet, lifecycle, reporting

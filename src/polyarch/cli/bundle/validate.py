@@ -21,14 +21,14 @@ from polyarch.manifests.bundle.native import BundleImageAnswer
 from polyarch.manifests.bundle.shape import misshapen
 from polyarch.manifests.finding import Finding, Severity, Span
 from polyarch.manifests.lint.options import LintOptions, Unresolved
-from polyarch.manifests.nodes import value
 from polyarch.manifests.report import (
     ExaminedFile,
     Report,
     image_answers,
     incomplete_images,
 )
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.scan.nodes import value
+from polyarch.manifests.scan.sets import Answers
 
 Mode = Literal["native", "compat"]
 Format = Literal["text", "json", "json-alpha1", "sarif", "junit", "github", "markdown", "csv"]

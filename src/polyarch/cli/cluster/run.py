@@ -15,13 +15,13 @@ from cyclopts import App, Parameter
 
 from polyarch.cli.collecting import collect_as_usual
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.kube.certificates import CertificateError
 from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.kube.lease import LeadershipError
-from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.providers import InvalidProviderConfiguration, ProviderConfiguration
-from polyarch.oci.toml_files import InvalidConfiguration
-from polyarch.placement.objects import DEFAULT_NAMESPACE
+from polyarch.kube.runtime.lease import LeadershipError
+from polyarch.kube.serving.certificates import CertificateError
+from polyarch.oci.auth.credential_providers import InvalidProviderConfiguration, ProviderConfiguration
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
 from polyarch.run.settings import ADMISSION_PORT, HEALTH_PORT, METRICS_PORT, LogFormat, RunSettings
 
 Role = Literal["placement-webhook", "placement-controller", "all"]

@@ -19,7 +19,9 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.output.logs import errors_only
 from polyarch.cli.output.render import Row, console, print_table
 from polyarch.kube.errors import ApiError, ConnectionFailed
-from polyarch.sandbox import binaries, document, processes, state, versions
+from polyarch.sandbox import document, processes, state
+from polyarch.sandbox.binaries import search as binaries
+from polyarch.sandbox.binaries import versions
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document
 from polyarch.sandbox.errors import SandboxError

@@ -22,24 +22,24 @@ from polyarch.cli.explain.from_files import Configuration, GivenPod, configurati
 from polyarch.cli.explain.text import print_text
 from polyarch.cli.input.objects import read_documents
 from polyarch.cli.output.logs import errors_only
+from polyarch.kube.client.jsonpatch import apply_patch
 from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.kube.jsonpatch import apply_patch
 from polyarch.model.pod import Pod
-from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.answers import AnswerFile, InvalidAnswers
-from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
-from polyarch.oci.credentials import CredentialStore
-from polyarch.oci.inspection import Inspection
-from polyarch.oci.mirrors import Configuration as Mirrors
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.auth_files import FileCredentials, InvalidCredentialFile
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.mirrors.sources import Configuration as Mirrors
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.opening import Wiring, open_inspector
-from polyarch.oci.tls import TrustSettings
-from polyarch.oci.toml_files import InvalidConfiguration
-from polyarch.placement import explain as documents
-from polyarch.placement.admission import admit
-from polyarch.placement.decision import Decision, Finding, Progress
-from polyarch.placement.outcome import Path as Way
-from polyarch.placement.patch import admission_patch
-from polyarch.placement.rules import Case, decide, examine
+from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.oci.transport.tls import TrustSettings
+from polyarch.placement.decide.decision import Decision, Finding, Progress
+from polyarch.placement.decide.rules import Case, decide, examine
+from polyarch.placement.result import explain as documents
+from polyarch.placement.result.admission import admit
+from polyarch.placement.result.outcome import Path as Way
+from polyarch.placement.result.patch import admission_patch
 
 Output = Literal["text", "json", "yaml", "patch"]
 Stage = Literal["admission", "controller"]

@@ -12,18 +12,18 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.explain.from_files import Configuration, GivenPod
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
 from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.model.secret import Secret
-from polyarch.oci.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
-from polyarch.oci.inspection import Inspection
-from polyarch.oci.keyring import Document
-from polyarch.placement import names, retry
-from polyarch.placement.api import (
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import ChainedCredentials, CredentialStore, KeyringCredentials
+from polyarch.oci.auth.keyring import Document
+from polyarch.placement import names
+from polyarch.placement.api.resources import (
     CPPCS,
     POLICIES,
     PPCS,
@@ -31,11 +31,12 @@ from polyarch.placement.api import (
     PlacementPolicy,
     PodPlacementConfig,
 )
-from polyarch.placement.decision import Decision, Progress
-from polyarch.placement.facts import architectures_of
-from polyarch.placement.gated import carries_gate
-from polyarch.placement.rules import Case, decide
-from polyarch.placement.secrets import PullSource, document_of
+from polyarch.placement.controller.gated import carries_gate
+from polyarch.placement.decide import retry
+from polyarch.placement.decide.decision import Decision, Progress
+from polyarch.placement.decide.rules import Case, decide
+from polyarch.placement.lookups.facts import architectures_of
+from polyarch.placement.lookups.secrets import PullSource, document_of
 
 T = TypeVar("T")
 

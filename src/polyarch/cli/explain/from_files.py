@@ -15,7 +15,7 @@ from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.namespace import Namespace
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.api import (
+from polyarch.placement.api.resources import (
     CPPCS,
     POLICIES,
     PPCS,
@@ -23,11 +23,11 @@ from polyarch.placement.api import (
     PlacementPolicy,
     PodPlacementConfig,
 )
-from polyarch.placement.facts import architectures_of
-from polyarch.placement.objects import DEFAULT_NAMESPACE
-from polyarch.placement.rules import Facts
-from polyarch.placement.scoring import ScoringTable
-from polyarch.placement.settings import SettingsTable
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.decide.rules import Facts
+from polyarch.placement.decide.scoring import ScoringTable
+from polyarch.placement.lookups.facts import architectures_of
+from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
 
 _TEMPLATES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "Deployment": (("spec", "template"), "ReplicaSet"),

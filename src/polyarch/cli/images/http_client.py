@@ -1,9 +1,10 @@
 """Loading aiohttp without the certificates that it reads for itself.
 
 When aiohttp is imported it makes two TLS contexts, each with the system's certificates, for requests that come without
-one. Ours bring their own (:mod:`polyarch.oci.tls`), so both are made for nothing, and they take a tenth of the CPU of
-inspecting a hundred images (RG-161). OpenSSL looks for the system's certificates where the environment says; while this
-one import lasts, that is nowhere. Who used one of those two contexts later would trust nobody.
+one. Ours bring their own (:mod:`polyarch.oci.transport.tls`), so both are made for nothing, and they take a tenth of
+the CPU of inspecting a hundred images (RG-161). OpenSSL looks for the system's certificates where the
+environment says; while this one import lasts, that is nowhere. Who used one of those two contexts later would trust
+nobody.
 
 For commands only, before they start a thread: the environment belongs to the whole process.
 """

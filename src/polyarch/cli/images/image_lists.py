@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polyarch.cli.errors import UsageError
-from polyarch.oci.mirrors import Configuration
+from polyarch.oci.mirrors.short_names import candidates
+from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, Reference, parse
-from polyarch.oci.shortnames import candidates
 
 MAX_SHOWN = 20
 

@@ -17,12 +17,15 @@ from polyarch.cli.input.yaml_files import load_yaml
 from polyarch.cli.options.registries import DEFAULT_OPTIONS, RegistryOptions, flag, several
 from polyarch.cli.output.printable import printable
 from polyarch.cli.output.render import print_document, print_table, remarks
-from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.contents import Connection
 from polyarch.oci.documents import ContentError
-from polyarch.oci.failures import Failure
-from polyarch.oci.gather import Found, Gathering, Piece
-from polyarch.oci.index import (
+from polyarch.oci.image.contents import Connection
+from polyarch.oci.image.index_tree import Tree, read_tree
+from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.oci.write.assembly import (
     Assembled,
     Attestations,
     IndexKind,
@@ -32,10 +35,9 @@ from polyarch.oci.index import (
     check_required,
     parse_wanted,
 )
-from polyarch.oci.index_tree import Tree, read_tree
-from polyarch.oci.opening import Wiring, open_inspector
-from polyarch.oci.push import Push, Pushed, PushFailed, open_destination
-from polyarch.oci.recipe import (
+from polyarch.oci.write.gather import Found, Gathering, Piece
+from polyarch.oci.write.push import Push, Pushed, PushFailed, open_destination
+from polyarch.oci.write.recipe import (
     InvalidRecipe,
     Recipe,
     SourceImage,
@@ -46,8 +48,6 @@ from polyarch.oci.recipe import (
     parse_tags,
     read_spec,
 )
-from polyarch.oci.reference import InvalidReference, Reference, parse
-from polyarch.oci.settings import InspectorSettings
 from polyarch.platforms import InvalidPlatform
 
 T = TypeVar("T")

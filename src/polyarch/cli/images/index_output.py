@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from polyarch.cli.output.render import Row
-from polyarch.oci.index import Assembled, Child
-from polyarch.oci.index_tree import Node, Tree
-from polyarch.oci.push import Pushed
+from polyarch.oci.image.index_tree import Node, Tree
 from polyarch.oci.reference import Reference
+from polyarch.oci.write.assembly import Assembled, Child
+from polyarch.oci.write.push import Pushed
 
 SCHEMA_VERSION = "polyarch.dev/index/v1"
 TREE_SCHEMA_VERSION = "polyarch.dev/index-tree/v1"

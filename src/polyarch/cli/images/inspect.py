@@ -20,17 +20,17 @@ from polyarch.cli.images.inspect_output import Answered, Planned
 from polyarch.cli.options.registries import DEFAULT_OPTIONS, RegistryOptions, cache_directory, flag, several
 from polyarch.cli.output.progress import progress
 from polyarch.cli.output.render import print_document, print_table, remarks
-from polyarch.oci import mirrors
-from polyarch.oci.addresses import InvalidSetting
-from polyarch.oci.credentials import CredentialStore
-from polyarch.oci.inspection import Inspection, InspectionError
-from polyarch.oci.mirrors import Blocked, Configuration, InvalidConfiguration
+from polyarch.oci.answer import Inspection, InspectionError
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.mirrors import sources as mirrors
+from polyarch.oci.mirrors.short_names import passes_over, search
+from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration
 from polyarch.oci.opening import Wiring, open_inspector
-from polyarch.oci.pacing import RateLimit
-from polyarch.oci.policy import InvalidPolicy, SignaturePolicy, Signed
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.shortnames import passes_over, search
-from polyarch.oci.together import together
+from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
+from polyarch.oci.traffic.pacing import RateLimit
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.oci.write.together import together
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 
 SETTLED_AT_ONCE = 8
@@ -151,7 +151,7 @@ async def _ask(
                 if others and passes_over(answer):
                     answer = await search((reference, *others), inspector.inspect)
                 if deep is not None:
-                    from polyarch.oci.deep import look_deeper  # few need it, and it loads archives
+                    from polyarch.oci.layers.deep import look_deeper  # few need it, and it loads archives
 
                     answer = await look_deeper(inspector.connection, answer, deep)
                     shown.advance()

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from polyarch.cli.images.image_lists import Given
 from polyarch.cli.output.render import Row
-from polyarch.oci.answers import SCHEMA_VERSION
-from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
-from polyarch.oci.mirrors import Source
-from polyarch.oci.pacing import RateLimit
+from polyarch.oci.answer import Entry, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.platforms_file import SCHEMA_VERSION
+from polyarch.oci.traffic.pacing import RateLimit
 from polyarch.platforms import NodePlatform
 
 PLAN_SCHEMA_VERSION = "polyarch.dev/inspect-plan/v1"

@@ -13,9 +13,9 @@ from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
 from polyarch.manifests.lint.wanted import wanted_indexes
-from polyarch.manifests.sets import Answers
-from polyarch.oci.answers import AnswerFile
-from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.manifests.scan.sets import Answers
+from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, Reference, parse
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Images:
     def _ask(self, asked: Mapping[str, Reference]) -> dict[str, Inspection]:
         import asyncio  # it, too, is a tenth of a start
 
-        from polyarch.oci.addresses import InvalidSetting
+        from polyarch.oci.transport.addresses import InvalidSetting
 
         try:
             return asyncio.run(_inspected(asked, self._wiring(), self.options))
@@ -171,9 +171,9 @@ def _offline_miss(reference: Reference) -> Inspection:
 
 async def _inspected(asked: Mapping[str, Reference], wiring: "Wiring", options: ImageOptions) -> dict[str, Inspection]:
     from polyarch.cli.output.progress import progress
-    from polyarch.oci.deep import look_deeper
+    from polyarch.oci.layers.deep import look_deeper
     from polyarch.oci.opening import open_inspector
-    from polyarch.oci.together import together
+    from polyarch.oci.write.together import together
 
     references = list({reference.canonical: reference for reference in asked.values()}.values())
     shown = progress("inspecting images", len(references))

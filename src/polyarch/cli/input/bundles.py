@@ -13,9 +13,9 @@ from polyarch.manifests.bundle.loader import (
     load,
     manifests_directory,
 )
-from polyarch.manifests.nodes import value
-from polyarch.manifests.scan import Scan, scan
-from polyarch.manifests.text import SourceText, UnreadableText
+from polyarch.manifests.scan.nodes import value
+from polyarch.manifests.scan.scanning import Scan, scan
+from polyarch.manifests.scan.text import SourceText, UnreadableText
 
 
 def read_bundle(directory: str) -> Bundle:

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.manifests.lint.sources import is_source
-from polyarch.manifests.paths import is_ignored, is_manifest, is_skipped_directory
+from polyarch.manifests.scan.paths import is_ignored, is_manifest, is_skipped_directory
 
 STDIN = "<stdin>"
 WORKFLOWS = ".github"

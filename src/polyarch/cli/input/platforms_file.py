@@ -11,7 +11,7 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.yaml_files import SAFE_LOADER, load_yaml
-from polyarch.oci.answers import AnswerFile, InvalidAnswers
+from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 
 
 class _Strict(SAFE_LOADER):  # type: ignore[misc]

@@ -19,13 +19,11 @@ from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, read_kustomization
 from polyarch.manifests.lint.catalogues import lint_catalogue
 from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.sources import base_images, is_source, lint_source
 from polyarch.manifests.lint.wanted import wanted
-from polyarch.manifests.nodes import SyntaxProblem, compose
 from polyarch.manifests.report import (
     ExaminedFile,
     ImageAnswer,
@@ -33,10 +31,12 @@ from polyarch.manifests.report import (
     image_answers,
     incomplete_images,
 )
-from polyarch.manifests.scan import scan, worth_reading
-from polyarch.manifests.sets import Answer
+from polyarch.manifests.scan.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, read_kustomization
+from polyarch.manifests.scan.nodes import SyntaxProblem, compose
+from polyarch.manifests.scan.scanning import scan, worth_reading
+from polyarch.manifests.scan.sets import Answer
+from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.manifests.suppression import suppressed
-from polyarch.manifests.text import SourceText, UnreadableText
 
 _CATALOGUE_SIGN = b"olm."
 _CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")

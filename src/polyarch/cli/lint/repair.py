@@ -15,15 +15,15 @@ from polyarch.cli.lint.settings import Settings, parse_platforms, parse_weights,
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.manifests.baseline import Baseline
 from polyarch.manifests.configuration import check_pattern
-from polyarch.manifests.emit import Component
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.fix import fix
-from polyarch.manifests.fix_result import FixRequest, FixResult, Refusal
 from polyarch.manifests.lint.engine import ObjectRule, Problem
 from polyarch.manifests.lint.options import FixOptions
 from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
+from polyarch.manifests.repair.emit import Component
+from polyarch.manifests.repair.fix import fix
+from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal
 from polyarch.manifests.report import Incomplete, Report
-from polyarch.manifests.text import SourceText, UnreadableText
+from polyarch.manifests.scan.text import SourceText, UnreadableText
 
 Way = Literal["diff", "write", "yaml", "kustomize"]
 

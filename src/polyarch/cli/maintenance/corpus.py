@@ -19,14 +19,14 @@ from polyarch.cli.input.files import find_files, read_file
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.lint.examination import kustomizations_among
 from polyarch.cli.output.render import Row, print_table
-from polyarch.manifests.fix import fix
-from polyarch.manifests.fix_result import FixRequest, FixResult
 from polyarch.manifests.lint.options import FixOptions, LintOptions
-from polyarch.manifests.scan import scan, worth_reading
-from polyarch.manifests.sets import Answers
-from polyarch.manifests.text import SourceText, UnreadableText
-from polyarch.oci.answers import AnswerFile
-from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.manifests.repair.fix import fix
+from polyarch.manifests.repair.fix_result import FixRequest, FixResult
+from polyarch.manifests.scan.scanning import scan, worth_reading
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText, UnreadableText
+from polyarch.oci.answer import Entry, Inspection, Status
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.platforms import Platform
 
 SETS: tuple[tuple[str, ...], ...] = (

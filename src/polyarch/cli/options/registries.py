@@ -13,9 +13,9 @@ from cyclopts import Parameter
 from polyarch.cli.errors import UsageError
 
 if TYPE_CHECKING:  # what --help does not need costs it nothing
-    from polyarch.oci.authfiles import FileCredentials
-    from polyarch.oci.mirrors import Configuration
-    from polyarch.oci.tls import TrustSettings
+    from polyarch.oci.auth.auth_files import FileCredentials
+    from polyarch.oci.mirrors.sources import Configuration
+    from polyarch.oci.transport.tls import TrustSettings
 
 
 def several(help: str) -> Parameter:
@@ -53,7 +53,7 @@ class RegistryOptions:
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
-        from polyarch.oci.mirrors import Configuration, InvalidConfiguration
+        from polyarch.oci.mirrors.sources import Configuration, InvalidConfiguration
         from polyarch.oci.reference import parse_host
 
         hosts = []
@@ -70,7 +70,7 @@ class RegistryOptions:
 
     def credentials(self) -> "FileCredentials":
         """The credential files of RG-080."""
-        from polyarch.oci.authfiles import FileCredentials, InvalidCredentialFile
+        from polyarch.oci.auth.auth_files import FileCredentials, InvalidCredentialFile
 
         try:
             return FileCredentials.load(self.authfile)
@@ -79,7 +79,7 @@ class RegistryOptions:
 
     def trust(self) -> "TrustSettings":
         """The certificates of RG-100."""
-        from polyarch.oci.tls import TrustSettings
+        from polyarch.oci.transport.tls import TrustSettings
 
         _check_folder("--certs-dir", self.certs_dir)
         for path in self.ca or []:

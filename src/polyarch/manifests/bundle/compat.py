@@ -21,9 +21,9 @@ import msgspec
 
 from polyarch.manifests.bundle.labels import ARCHITECTURE_PREFIX, SUPPORTED, SYSTEM_PREFIX
 from polyarch.manifests.bundle.service_version import MANAGER, PROXY
-from polyarch.manifests.podspecs import REQUIRED, TERMS
-from polyarch.manifests.sets import ARCHITECTURE_KEY, OS_KEY, Answers
-from polyarch.oci.inspection import Status
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Answers
+from polyarch.oci.answer import Status
 
 Level = Literal["error", "warning"]
 

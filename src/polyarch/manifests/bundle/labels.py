@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from polyarch.manifests.bundle.service_version import KIND, LabelEntry, ServiceVersion
-from polyarch.manifests.scan import Scan
-from polyarch.manifests.sets import meant_architecture, meant_system
+from polyarch.manifests.scan.scanning import Scan
+from polyarch.manifests.scan.sets import meant_architecture, meant_system
 from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS, NodePlatform, PlatformSet
 
 ARCHITECTURE_PREFIX = "operatorframework.io/arch."

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from yaml.nodes import MappingNode
 
 from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
-from polyarch.manifests.nodes import SyntaxProblem, compose, get, is_null, text_of
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.scan import Scan, scan
-from polyarch.manifests.text import SourceText, UnreadableText
+from polyarch.manifests.scan.nodes import SyntaxProblem, compose, get, is_null, text_of
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.scanning import Scan, scan
+from polyarch.manifests.scan.text import SourceText, UnreadableText
 
 ANNOTATIONS = "metadata/annotations.yaml"
 MANIFESTS_KEY = "operators.operatorframework.io.bundle.manifests.v1"

@@ -17,12 +17,12 @@ from polyarch.manifests.lint.facts import Draft, ObjectFacts
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.overrides import Deployment
 from polyarch.manifests.lint.wanted import wanted
-from polyarch.manifests.nodes import find, item, text_of, value
-from polyarch.manifests.podspecs import PodSpec
-from polyarch.manifests.scan import Scan
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.scan.nodes import find, item, text_of, value
+from polyarch.manifests.scan.pod_specs import PodSpec
+from polyarch.manifests.scan.scanning import Scan
+from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.suppression import suppressed
-from polyarch.oci.inspection import Inspection
+from polyarch.oci.answer import Inspection
 from polyarch.platforms import NodePlatform
 
 _EXPECTED = NodePlatform("linux", "amd64")

@@ -13,11 +13,11 @@ from typing import Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from polyarch.kube.jsonpatch import pointer
-from polyarch.manifests.composer import children
-from polyarch.manifests.nodes import elements, find, get, members, text_of
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.podspecs import ImageUse, PodSpec
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests.scan.composer import children
+from polyarch.manifests.scan.nodes import elements, find, get, members, text_of
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
 
 KIND = "ClusterServiceVersion"
 VARIABLE_PREFIX = "RELATED_IMAGE_"

@@ -9,7 +9,7 @@ Pure.
 from collections.abc import Mapping
 from typing import Any
 
-from polyarch.manifests.podspecs import REQUIRED, TERMS
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
 
 Shape = Any
 """A mapping of members (``EACH`` for all of them), a list with the shape of its elements, or ``TEXT``."""

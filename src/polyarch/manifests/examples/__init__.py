@@ -13,8 +13,8 @@ import yaml
 
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.options import FixOptions, LintOptions, Locked, Selection, Taints
-from polyarch.oci.answers import AnswerFile
-from polyarch.oci.inspection import Inspection
+from polyarch.oci.answer import Inspection
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import NodePlatform, Platform
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 
 from yaml.nodes import Node
 
-from polyarch.manifests import sets
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint import replacing
 from polyarch.manifests.lint.facts import Draft, PodFacts, needs_flag, repair
 from polyarch.manifests.lint.terms import restrict
-from polyarch.manifests.podspecs import Required, Term
-from polyarch.manifests.sets import SupportedImage, listed, texts
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.pod_specs import Required, Term
+from polyarch.manifests.scan.sets import SupportedImage, listed, texts
 from polyarch.platforms import NodePlatform
 
 

@@ -20,9 +20,9 @@ from polyarch.manifests.bundle.labels import ARCHITECTURE_PREFIX, SUPPORTED, SYS
 from polyarch.manifests.lint.engine import Problem, problem, selected
 from polyarch.manifests.lint.facts import Draft
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.nodes import get, text_of, value
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.scan import Scan
+from polyarch.manifests.scan.nodes import get, text_of, value
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.scanning import Scan
 
 _DEFAULTS = {ARCHITECTURE_PREFIX: "amd64", SYSTEM_PREFIX: "linux"}
 

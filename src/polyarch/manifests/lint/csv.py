@@ -14,7 +14,7 @@ from operator import and_
 
 from yaml.nodes import MappingNode, Node
 
-from polyarch.kube.jsonpatch import pointer
+from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.bundle.labels import (
     SUPPORTED,
     AxisLabels,
@@ -27,9 +27,9 @@ from polyarch.manifests.bundle.labels import (
 from polyarch.manifests.bundle.service_version import KIND, BundleImage, LabelEntry, ServiceVersion
 from polyarch.manifests.finding import PlatformSets, Repair
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
-from polyarch.manifests.nodes import get
-from polyarch.manifests.sets import texts
-from polyarch.manifests.tree import Add, Remove, Rename, Replace, TreeOperation, ensure
+from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation, ensure
+from polyarch.manifests.scan.nodes import get
+from polyarch.manifests.scan.sets import texts
 from polyarch.platforms import PlatformSet
 
 

@@ -14,9 +14,9 @@ from polyarch.manifests.finding import Repair, Severity
 from polyarch.manifests.lint.csv import BundleFacts
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
 from polyarch.manifests.lint.images import ImagePlace, check_image
-from polyarch.manifests.sets import Answer, Answers
-from polyarch.manifests.tree import Add, Replace, TreeOperation
-from polyarch.oci.inspection import Inspection, InspectionWarning, Status
+from polyarch.manifests.operations import Add, Replace, TreeOperation
+from polyarch.manifests.scan.sets import Answer, Answers
+from polyarch.oci.answer import Inspection, InspectionWarning, Status
 
 
 def images_to_resolve(service_version: ServiceVersion) -> tuple[str, ...]:

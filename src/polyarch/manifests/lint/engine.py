@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from polyarch.manifests.catalogue import RULES
-from polyarch.manifests.edits import Edit
+from polyarch.manifests.editing.splices import Edit
 from polyarch.manifests.finding import Finding, Repair, fingerprint
 from polyarch.manifests.lint import (
     architectures,
@@ -32,10 +32,10 @@ from polyarch.manifests.lint import (
 from polyarch.manifests.lint.facts import Draft, ObjectFacts, PodFacts
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.sharing import Entry, for_all_users
-from polyarch.manifests.nodes import named_pointer
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.scan import Scan
-from polyarch.manifests.sets import Answers
+from polyarch.manifests.scan.nodes import named_pointer
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.scanning import Scan
+from polyarch.manifests.scan.sets import Answers
 
 PodRule = Callable[[PodFacts], Iterable[Draft]]
 ObjectRule = Callable[[ObjectFacts], Iterable[Draft]]

@@ -13,9 +13,9 @@ from yaml.nodes import Node
 
 from polyarch.manifests.finding import PlatformSets
 from polyarch.manifests.lint.facts import Draft, PodFacts
-from polyarch.manifests.nodes import elements, get, text_of
-from polyarch.manifests.podspecs import PodSpec
-from polyarch.manifests.sets import listed, texts
+from polyarch.manifests.scan.nodes import elements, get, text_of
+from polyarch.manifests.scan.pod_specs import PodSpec
+from polyarch.manifests.scan.sets import listed, texts
 from polyarch.platforms import PlatformSet
 
 VARIABLE = re.compile(r"RELATED_IMAGE_.*|.*_IMAGE", re.DOTALL)

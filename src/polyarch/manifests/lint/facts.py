@@ -10,15 +10,15 @@ from functools import cached_property
 
 from yaml.nodes import Node
 
-from polyarch.kube.jsonpatch import pointer
-from polyarch.manifests import sets
+from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.nodes import get, item, text_of
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.podspecs import Expression, PodSpec, SelectorEntry
-from polyarch.manifests.sets import Answers, Constraints, Supported
-from polyarch.manifests.tree import TreeOperation, segments
+from polyarch.manifests.operations import TreeOperation, segments
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.nodes import get, item, text_of
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.pod_specs import Expression, PodSpec, SelectorEntry
+from polyarch.manifests.scan.sets import Answers, Constraints, Supported
 from polyarch.platforms import NodePlatform, PlatformSet
 
 NO_SETS = PlatformSets()

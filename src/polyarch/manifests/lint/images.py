@@ -15,9 +15,9 @@ from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts
 from polyarch.manifests.lint.image_names import architecture_in_name
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.sets import Answer, Answers, listed, texts
-from polyarch.manifests.tree import Replace
-from polyarch.oci.inspection import Inspection, InspectionError, Status
+from polyarch.manifests.operations import Replace
+from polyarch.manifests.scan.sets import Answer, Answers, listed, texts
+from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, Platform
 
 _TOLERABLE = frozenset({"transient", "limit", "configuration"})

@@ -6,12 +6,12 @@ Pure.
 from collections.abc import Iterator
 from typing import Any
 
-from polyarch.kube.jsonpatch import pointer
+from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.finding import Repair
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
-from polyarch.manifests.nodes import find, get
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.tree import Add, Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.scan.nodes import find, get
+from polyarch.manifests.scan.objects import KubeObject
 
 _GROUP = "multiarch.openshift.io"
 _NAME = "cluster"

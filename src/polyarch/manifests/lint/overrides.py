@@ -13,15 +13,16 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from polyarch.kube.jsonpatch import pointer
-from polyarch.manifests import olm, sets
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests import olm
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.facts import Draft, ObjectFacts, Refused
-from polyarch.manifests.nodes import item, value
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.podspecs import REQUIRED, TERMS
-from polyarch.manifests.sets import ARCHITECTURE_KEYS, OS_KEYS, PLATFORM_KEYS, Constraints, listed, texts
-from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation, apply, ensure, read
+from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation, apply, ensure, read
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.nodes import item, value
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEYS, OS_KEYS, PLATFORM_KEYS, Constraints, listed, texts
 from polyarch.platforms import NodePlatform, PlatformSet
 
 Terms = list[dict[str, Any]]

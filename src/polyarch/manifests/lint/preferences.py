@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from polyarch.manifests import sets
 from polyarch.manifests.finding import Repair, Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts, Refused, needs_flag, repair
 from polyarch.manifests.lint.terms import expression, in_node_affinity
-from polyarch.manifests.nodes import get, is_null, value
-from polyarch.manifests.podspecs import PREFERRED, Expression, PreferredTerm
-from polyarch.manifests.sets import ARCHITECTURE_KEY, meant_architecture
-from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation
+from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.nodes import get, is_null, value
+from polyarch.manifests.scan.pod_specs import PREFERRED, Expression, PreferredTerm
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, meant_architecture
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.requirements import Requirement
 

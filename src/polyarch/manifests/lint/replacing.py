@@ -3,11 +3,11 @@
 Pure.
 """
 
-from polyarch.manifests import sets
 from polyarch.manifests.lint.facts import PodFacts, Refused
 from polyarch.manifests.lint.terms import non_empty, restrict
-from polyarch.manifests.podspecs import Expression, SelectorEntry, Term
-from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation, apply, read
+from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation, apply, read
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.pod_specs import Expression, SelectorEntry, Term
 
 
 def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:

@@ -13,10 +13,10 @@ import msgspec
 
 from polyarch.manifests.finding import Repair
 from polyarch.manifests.lint.facts import Draft, PodFacts
-from polyarch.manifests.nodes import Document, item
-from polyarch.manifests.objects import KubeObject
-from polyarch.manifests.podspecs import PodSpec
-from polyarch.manifests.tree import TreeOperation
+from polyarch.manifests.operations import TreeOperation
+from polyarch.manifests.scan.nodes import Document, item
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.pod_specs import PodSpec
 
 Entry = tuple[KubeObject, PodFacts | None, Draft]
 Operations = tuple[TreeOperation, ...]

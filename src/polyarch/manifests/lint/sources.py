@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from polyarch.manifests.catalogue import RULES
-from polyarch.manifests.edits import Edit
+from polyarch.manifests.editing.splices import Edit
 from polyarch.manifests.finding import NO_OBJECT, Finding, fingerprint
 from polyarch.manifests.lint.engine import Problem, selected
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.sets import Answers
-from polyarch.manifests.text import SourceText
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import InvalidPlatform, Platform, is_architecture
 
 _INSTRUCTION = re.compile(r"[ \t]*(?P<word>[A-Za-z]+)[ \t]+", re.ASCII)

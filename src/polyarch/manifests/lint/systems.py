@@ -5,12 +5,12 @@ Pure.
 
 from collections.abc import Iterator
 
-from polyarch.manifests import sets
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.architectures import architecture_place, platform_sets
 from polyarch.manifests.lint.facts import Draft, PodFacts, repair
 from polyarch.manifests.lint.terms import add_systems, non_empty
-from polyarch.manifests.sets import listed
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.sets import listed
 from polyarch.platforms import NodePlatform
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from yaml.nodes import MappingNode, SequenceNode
 
-from polyarch.manifests import sets
 from polyarch.manifests.lint.facts import PodFacts, Refused
-from polyarch.manifests.nodes import get, is_null, value
-from polyarch.manifests.podspecs import REQUIRED, TERMS, Expression, Term
-from polyarch.manifests.sets import ARCHITECTURE_KEY, OS_KEY, Clause, meant_architecture
-from polyarch.manifests.tree import Add, Remove, Replace, TreeOperation
+from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.nodes import get, is_null, value
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, Expression, Term
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Clause, meant_architecture
 from polyarch.platforms import NodePlatform
 from polyarch.requirements import Requirement
 

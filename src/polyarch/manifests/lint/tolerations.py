@@ -10,8 +10,8 @@ from yaml.nodes import SequenceNode
 
 from polyarch.manifests.lint.facts import Draft, PodFacts, Refused, repair
 from polyarch.manifests.lint.options import Taints
-from polyarch.manifests.nodes import get, is_null, value
-from polyarch.manifests.tree import Add, Replace, TreeOperation
+from polyarch.manifests.operations import Add, Replace, TreeOperation
+from polyarch.manifests.scan.nodes import get, is_null, value
 
 
 def check(facts: PodFacts) -> Iterator[Draft]:

@@ -8,13 +8,13 @@ Pure.
 
 from collections.abc import Iterator
 
-from polyarch.manifests import sets
 from polyarch.manifests.lint.architectures import architecture_place, platform_sets
 from polyarch.manifests.lint.facts import Draft, PodFacts, Refused, needs_flag, repair
 from polyarch.manifests.lint.replacing import without_entries
 from polyarch.manifests.lint.terms import non_empty, restrict
-from polyarch.manifests.sets import listed, meant_architecture
-from polyarch.manifests.tree import Add, TreeOperation
+from polyarch.manifests.operations import Add, TreeOperation
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.sets import listed, meant_architecture
 from polyarch.platforms import NodePlatform
 
 

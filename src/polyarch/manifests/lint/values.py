@@ -7,13 +7,13 @@ Pure.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from polyarch.kube.jsonpatch import pointer
-from polyarch.manifests import sets
+from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.finding import Repair
 from polyarch.manifests.lint.facts import Draft, PodFacts, repair
-from polyarch.manifests.podspecs import Expression, SelectorEntry, Term
-from polyarch.manifests.sets import meant_architecture, meant_system
-from polyarch.manifests.tree import Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.operations import Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.pod_specs import Expression, SelectorEntry, Term
+from polyarch.manifests.scan.sets import meant_architecture, meant_system
 from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS
 
 _BETA = "beta."

@@ -12,12 +12,12 @@ from polyarch.manifests.lint.csv_images import images_to_resolve
 from polyarch.manifests.lint.engine import selected
 from polyarch.manifests.lint.environment import passed_images
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.scan import Scan
+from polyarch.manifests.scan.scanning import Scan
 from polyarch.oci.reference import InvalidReference, parse
 
 
 def wanted(scan: Scan, options: LintOptions) -> tuple[str, ...]:
-    """The texts that a file's rules ask :class:`~polyarch.manifests.sets.Answers` for, in order, each once."""
+    """The texts that a file's rules ask :class:`~polyarch.manifests.scan.sets.Answers` for, in order, each once."""
     return tuple(dict.fromkeys(_wanted(scan, options)))
 
 

@@ -6,7 +6,8 @@ Pure: objects and times in, one frozen row out.
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
-from polyarch.placement import names, record
+from polyarch.placement import names
+from polyarch.placement.decide import record
 from polyarch.sandbox.document import Milliseconds
 from polyarch.sandbox.nodes.pods import ContainerStatus
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.informer import Informers
 from polyarch.kube.resources import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
-from polyarch.kube.store import Change
+from polyarch.kube.runtime.informer import Informers
+from polyarch.kube.runtime.store import Change
 from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo import audit, observation

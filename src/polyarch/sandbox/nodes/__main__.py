@@ -5,13 +5,13 @@ import signal
 import sys
 from pathlib import Path
 
-from polyarch.kube import config
-from polyarch.kube.client import Client
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
 from polyarch.kube.clock import SystemClock
-from polyarch.kube.controller import Controller
-from polyarch.kube.events import Recorder
-from polyarch.kube.informer import Informers
 from polyarch.kube.resources import PODS
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.events import Recorder
+from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
 from polyarch.sandbox.nodes import fleet, registration
 from polyarch.sandbox.nodes.inspector import opened

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.state import Numa, Settings, Taint
-from polyarch.sandbox.versions import KUBERNETES
 
 LABEL = "sandbox.polyarch.dev/node"
 """On every node of ours, and on nothing else: a node of an earlier, larger fleet is found by it and deleted."""

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from polyarch.oci.addresses import AddressPolicy
-from polyarch.oci.http_transport import AiohttpTransport
 from polyarch.oci.inspect import Inspector, InspectorSettings
-from polyarch.oci.mirrors import Configuration
-from polyarch.oci.tls import Trust, TrustSettings
+from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.http import AiohttpTransport
+from polyarch.oci.transport.tls import Trust, TrustSettings
 from polyarch.sandbox.state import Folder, Settings
 
 PULL_SECONDS = 20.0

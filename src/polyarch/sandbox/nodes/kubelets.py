@@ -10,18 +10,18 @@ from typing import Literal, Protocol
 
 import structlog
 
-from polyarch.kube.client import Client, StrategicPatch
+from polyarch.kube.client.client import Client, StrategicPatch
 from polyarch.kube.clock import Clock
-from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.events import Regarding
 from polyarch.kube.resources import PODS, SECRETS
-from polyarch.kube.store import Store
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.kube.runtime.events import Regarding
+from polyarch.kube.runtime.store import Store
 from polyarch.model.meta import Key
 from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
-from polyarch.oci.credentials import KeyringCredentials
-from polyarch.oci.inspection import Inspection
-from polyarch.oci.keyring import Document
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import KeyringCredentials
+from polyarch.oci.auth.keyring import Document
 from polyarch.oci.reference import InvalidReference
 from polyarch.sandbox.nodes import lifecycle, reporting
 from polyarch.sandbox.nodes.fleet import NodePlan

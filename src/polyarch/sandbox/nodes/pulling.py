@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from polyarch.oci.inspection import Inspection, Status
+from polyarch.oci.answer import Inspection, Status
 from polyarch.platforms import Platform
 
 EXEC_FORMAT_ERROR_CODE = 1

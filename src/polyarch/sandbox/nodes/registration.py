@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 import structlog
 
-from polyarch.kube.client import Client, MergePatch, StrategicPatch
+from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import LEASES, NODES

@@ -4,10 +4,10 @@ import asyncio
 import sys
 from typing import Any
 
-from polyarch.kube.client import Client
+from polyarch.kube.client.client import Client
 from polyarch.kube.resources import NODES, by_kind
-from polyarch.sandbox import controlplane
-from polyarch.sandbox.components import Layout
+from polyarch.sandbox.control_plane import starting as controlplane
+from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.nodes import fleet, registration
 from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running, log_tail

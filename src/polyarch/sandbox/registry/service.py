@@ -5,9 +5,9 @@ import sys
 
 import msgspec
 
-from polyarch.sandbox import controlplane
-from polyarch.sandbox.components import Layout
-from polyarch.sandbox.health import Probe, until_healthy
+from polyarch.sandbox.control_plane import starting as controlplane
+from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.control_plane.health import Probe, until_healthy
 from polyarch.sandbox.processes import Command
 from polyarch.sandbox.registry import mirrors, storage
 from polyarch.sandbox.registry.access import AccessFile

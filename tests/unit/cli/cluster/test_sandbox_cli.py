@@ -14,9 +14,9 @@ from polyarch.cli.cluster import kubeconfig as sandbox_kubeconfig
 from polyarch.cli.cluster.progress import LineProgress
 from polyarch.cli.errors import UsageError
 from polyarch.sandbox import document
+from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document, Process, RegistryAddress
-from polyarch.sandbox.versions import PROGRAMS
 
 OURS = {
     "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],

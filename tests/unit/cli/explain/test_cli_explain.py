@@ -13,9 +13,9 @@ from polyarch.cli import main
 from polyarch.cli.explain import explain as explain_command
 from polyarch.cli.explain.from_cluster import SeenPod
 from polyarch.cli.explain.from_files import GivenPod, configuration_from
-from polyarch.kube.jsonpatch import Operation, apply_patch
+from polyarch.kube.client.jsonpatch import Operation, apply_patch
 from polyarch.model.pod import Pod
-from polyarch.oci.credentials import NoCredentials
+from polyarch.oci.auth.credentials import NoCredentials
 from polyarch.placement import names
 
 ANSWERS = {

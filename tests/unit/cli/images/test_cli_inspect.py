@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from polyarch.cli import main
-from polyarch.oci.answers import AnswerFile
+from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import parse
 
 IMAGE_KEYS = [

@@ -314,7 +314,7 @@ def test_a_folder_that_cannot_be_written(run: Command) -> None:
 
 def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """MF-054: MA904, 3."""
-    from polyarch.manifests import fix as pure
+    from polyarch.manifests.repair import fix as pure
 
     monkeypatch.setattr(pure, "prove_all", lambda *_: "it reads otherwise")
     path = run.write("web.yaml")

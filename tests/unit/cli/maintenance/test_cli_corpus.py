@@ -7,9 +7,9 @@ import pytest
 from commands import FIXED, WEB
 
 from polyarch.cli.maintenance import corpus
-from polyarch.manifests.editor import Edit
-from polyarch.manifests.fix_result import FixResult
-from polyarch.manifests.text import SourceText
+from polyarch.manifests.editing.editor import Edit
+from polyarch.manifests.repair.fix_result import FixResult
+from polyarch.manifests.scan.text import SourceText
 
 
 @pytest.fixture

@@ -1,0 +1,163 @@
+"""Which API server, and as whom (KR-001): a value, read from a kubeconfig or from the pod's service account.
+
+:func:`load` does what kubectl does: an explicit file, else the ``KUBECONFIG`` list, else ``~/.kube/config``, else the
+cluster this process runs in. Nothing here talks to anybody: tokens are fetched and plugins run when the client first
+needs them (``credentials.py``).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from polyarch.kube.errors import ConfigurationError
+from polyarch.proxies import Proxy
+
+SERVICE_ACCOUNT_DIRECTORY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Pem(msgspec.Struct, frozen=True):
+    """A certificate or key, given as data or as a file that may change under us; data wins, as in kubectl."""
+
+    path: str
+    """The kubeconfig that says so, for errors."""
+    field: str
+    """The place in it, for errors."""
+    data: bytes | None = None
+    file: str = ""
+
+    def read(self) -> bytes:
+        """The bytes as they are now; raises ConfigurationError naming the field and the file."""
+        if self.data is not None:
+            return self.data
+        try:
+            return Path(self.file).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(
+                self.path,
+                self.field,
+                f"cannot read {self.file}: {error.strerror}",
+                "check the path and its permissions",
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"Pem({self.field!r}, {self.file or 'data'})"
+
+
+class TlsSettings(msgspec.Struct, frozen=True):
+    """How the server is known and how we present ourselves. Without ``ca`` the system's certificates are trusted."""
+
+    ca: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None
+    server_name: str = ""
+    skip_verify: bool = False
+
+
+class ExecSettings(msgspec.Struct, frozen=True):
+    """A credential plugin (client.authentication.k8s.io); ``cluster`` is what it is told if it asks for it."""
+
+    path: str
+    field: str
+    command: str
+    api_version: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    interactive_mode: str = "IfAvailable"
+    install_hint: str = ""
+    cluster: dict[str, object] | None = None
+
+
+class User(msgspec.Struct, frozen=True):
+    """As whom. Secrets are not in its repr."""
+
+    path: str = ""
+    field: str = ""
+    token: str = ""
+    token_file: str = ""
+    username: str = ""
+    password: str = ""
+    exec: ExecSettings | None = None
+    impersonate: tuple[tuple[str, str], ...] = ()
+    """``Impersonate-…`` headers."""
+
+    def __repr__(self) -> str:
+        kinds = [name for name in ("token", "token_file", "username", "exec") if getattr(self, name)]
+        return f"User({', '.join(kinds) or 'no token'})"
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """Everything a client needs to know of a cluster. ``server`` is a URL without a slash at its end."""
+
+    server: str
+    namespace: str = "default"
+    tls: TlsSettings = TlsSettings()
+    user: User = User()
+    proxy: Proxy | None = None
+    compression: bool = True
+    origin: str = ""
+    """Where it was read, for people: file and context, or "in-cluster"."""
+
+
+def load(
+    kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
+) -> Configuration:
+    """The configuration kubectl would use; raises :class:`ConfigurationError`.
+
+    An explicit ``kubeconfig`` has to exist. Of the ``KUBECONFIG`` list, files that do not exist are left out, and the
+    first to name a context, a cluster or a user defines it. Without any file, and without ``context``, the pod's own
+    service account is used where there is one.
+    """
+    # Only processes outside a cluster read YAML.
+    from polyarch.kube.access import kubeconfig as files
+
+    environ = os.environ if environ is None else environ
+    if kubeconfig:
+        return files.configuration([Path(kubeconfig).expanduser()], context, environ, required=True)
+    listed = environ.get("KUBECONFIG", "")
+    paths = [Path(part) for part in listed.split(os.pathsep) if part] or [_home(environ) / ".kube" / "config"]
+    if context is None and not any(path.exists() for path in paths) and running_in_cluster(environ):
+        return in_cluster(environ)
+    return files.configuration(paths, context, environ, required=False)
+
+
+def running_in_cluster(environ: Mapping[str, str], root: Path = SERVICE_ACCOUNT_DIRECTORY) -> bool:
+    """True in a pod with a service account mounted."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and (root / "token").exists()
+
+
+def in_cluster(environ: Mapping[str, str] | None = None, root: Path = SERVICE_ACCOUNT_DIRECTORY) -> Configuration:
+    """The pod's service account: its token file is read again every minute, as the kubelet renews it.
+
+    The environment's proxies do not apply: the API server of one's own cluster is never behind one.
+    """
+    environ = os.environ if environ is None else environ
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise ConfigurationError(
+            "in-cluster",
+            "KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT",
+            "are not both set",
+            "this works in a pod only; elsewhere give a kubeconfig",
+        )
+    for name in ("token", "ca.crt"):
+        if not (root / name).is_file():
+            raise ConfigurationError(
+                str(root / name), "", "there is no such file", "does the pod set automountServiceAccountToken: false?"
+            )
+    namespace = root / "namespace"
+    return Configuration(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        tls=TlsSettings(ca=Pem(path="in-cluster", field="ca.crt", file=str(root / "ca.crt"))),
+        user=User(path="in-cluster", field="token", token_file=str(root / "token")),
+        compression=False,
+        origin="in-cluster",
+    )
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    home = environ.get("HOME")
+    return Path(home) if home else Path.home()

@@ -1,0 +1,382 @@
+"""The client: Kubernetes' verbs, typed (KR-003, KR-004).
+
+Reading, the caller says which type to decode into: a slim Struct with the fields it needs, or ``dict``. Writing, it
+gives a document or a patch that it built; what was read is never sent back. Answers to writes that nobody reads are
+asked for as metadata only. What a request looks like is ``requests.py``, how it gets there and back ``transport.py``,
+and how an answer becomes the type asked for ``answers.py``.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Self, TypeVar, overload
+
+import msgspec
+
+from polyarch.kube.access.config import Configuration
+from polyarch.kube.access.credentials import Credentials
+from polyarch.kube.client import answers, discovery, requests
+from polyarch.kube.client.answers import Listing
+from polyarch.kube.client.patches import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicPatch
+from polyarch.kube.client.requests import Propagation, Request, Selection
+from polyarch.kube.client.retry import Random
+from polyarch.kube.client.stream import WatchStream
+from polyarch.kube.client.transport import ClientMetrics, Transport, TransportSettings
+from polyarch.kube.client.watch_event import KubernetesObject, Page
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import UnreadableAnswer
+from polyarch.kube.resources import Resource
+from polyarch.model.meta import PartialObjectMetadata
+
+__all__ = [
+    "ApplyPatch",
+    "Client",
+    "ClientMetrics",
+    "IssuedToken",
+    "JsonPatch",
+    "Listing",
+    "MergePatch",
+    "Patch",
+    "StrategicPatch",
+    "TransportSettings",
+]
+
+T = TypeVar("T")
+O = TypeVar("O", bound=KubernetesObject)  # noqa: E741 - an object, as everywhere in this module
+
+PAGE: Final = 500
+
+
+class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
+    """A ServiceAccount's token; ``expiration_timestamp`` is RFC 3339."""
+
+    token: str
+    expiration_timestamp: str = ""
+
+    def __repr__(self) -> str:
+        return f"IssuedToken(…, {self.expiration_timestamp})"
+
+
+class _TokenRequest(msgspec.Struct, frozen=True):
+    status: IssuedToken
+
+
+class Client:
+    """One API server, one session. ``role`` goes into the User-Agent (KR-005). Use as an async context manager.
+
+    Every method raises ``ApiError`` and its kinds, ``ConnectionFailed``, ``ConfigurationError`` (credentials) or
+    ``UnreadableAnswer``. With ``retry=False`` the first failure is final, for callers that have their own way to wait.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        role: str = "cli",
+        clock: Clock | None = None,
+        metrics: ClientMetrics | None = None,
+        settings: TransportSettings | None = None,
+        credentials: Credentials | None = None,
+        chance: Random | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.clock: Clock = clock or SystemClock()
+        self._transport = Transport(
+            configuration,
+            role=role,
+            clock=self.clock,
+            metrics=metrics,
+            settings=settings,
+            credentials=credentials,
+            chance=chance,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the session; watches under way end with it."""
+        await self._transport.close()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", subresource: str = "", retry: bool = True
+    ) -> dict[str, Any]: ...
+
+    @overload
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        type: type[T],
+        subresource: str = "",
+        retry: bool = True,
+    ) -> T: ...
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        type: type[Any] = dict,
+        subresource: str = "",
+        retry: bool = True,
+    ) -> Any:
+        request = requests.get(resource, name, namespace=namespace, subresource=subresource)
+        return await answers.one(self._transport, request, type, retry=retry)
+
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+        resource_version: str = "",
+        retry: bool = True,
+    ) -> Listing[dict[str, Any]]: ...
+
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        type: type[T],
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+        resource_version: str = "",
+        retry: bool = True,
+    ) -> Listing[T]: ...
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        type: type[Any] = dict,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+        resource_version: str = "",
+        retry: bool = True,
+    ) -> Listing[Any]:
+        """Everything, read in pages of ``limit``. If the pages expire on the way (410) it begins again, thrice at most.
+
+        ``resource_version`` "0" takes what the server has in memory, which may be old; "" is the truth.
+        """
+        return await answers.everything(
+            self._transport,
+            resource,
+            Selection(namespace, label_selector, field_selector),
+            type,
+            limit=limit,
+            resource_version=resource_version,
+            retry=retry,
+        )
+
+    async def list_page(
+        self, resource: Resource, selection: Selection, *, type: type[O], continue_token: str = "", limit: int = PAGE
+    ) -> Page[O]:
+        """One page for a cache: objects that do not decode are left out, failures are the caller's to retry."""
+        request = requests.list_page(resource, selection, limit=limit, continue_token=continue_token)
+        return await answers.page(self._transport, request, type)
+
+    def watch(
+        self,
+        resource: Resource,
+        selection: Selection,
+        *,
+        type: type[O],
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AbstractAsyncContextManager[WatchStream[O]]:
+        """One watch, from acceptance to its end; informers keep one going. ``initial_events``: a streaming list."""
+        request = requests.watch(
+            resource,
+            selection,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            initial_events=initial_events,
+        )
+        return answers.events(self._transport, request, type, timeout_seconds=timeout_seconds)
+
+    async def log(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        previous: bool = False,
+        tail_lines: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> str:
+        """What a container wrote so far; bytes that are no UTF-8 are replaced."""
+        request = requests.log(
+            namespace, pod, container=container, previous=previous, tail_lines=tail_lines, limit_bytes=limit_bytes
+        )
+        return (await self._transport.send(request, accept="*/*")).decode("utf-8", "replace")
+
+    async def discover(self, group: str) -> tuple[Resource, ...]:
+        """The resources a group serves, of every version, the preferred one first; empty if there is no such group."""
+        try:
+            return await discovery.discover(lambda path: self.raw("GET", path), group)
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(f"discover {group or 'core'}: {error}") from None
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> T:
+        """POST. Not repeated when an answer is lost: the object may have been made, AlreadyExists would tell."""
+        request = requests.create(
+            resource, document, namespace=namespace, name=name, subresource=subresource, dry_run=dry_run
+        )
+        return await answers.one(self._transport, request, type, retry=retry)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> T:
+        """PATCH, repeated when an answer is lost unless ``retry=False``: patches of ours test, set or remove."""
+        request = requests.patch(resource, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run)
+        return await answers.one(self._transport, request, type, retry=retry)
+
+    async def apply(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        force: bool = True,
+        subresource: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> T:
+        """Server-side apply of everything we own; creates the object if it is not there."""
+        request = requests.apply(
+            resource, document, namespace=namespace, force=force, subresource=subresource, dry_run=dry_run
+        )
+        return await answers.one(self._transport, request, type, retry=retry)
+
+    async def replace(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
+        retry: bool = True,
+    ) -> T:
+        """A PUT under the condition of ``metadata.resourceVersion`` (else Conflict); for Leases only."""
+        request = requests.replace(resource, document, namespace=namespace)
+        return await answers.one(self._transport, request, type, retry=retry)
+
+    async def scale(self, resource: Resource, name: str, replicas: int, *, namespace: str = "") -> None:
+        """Sets ``spec.replicas`` through the scale subresource."""
+        change = MergePatch({"spec": {"replicas": replicas}})
+        await self._transport.send(requests.patch(resource, name, change, namespace=namespace, subresource="scale"))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+        retry: bool = True,
+    ) -> None:
+        """DELETE; an unmet precondition is a Conflict, an object that is not there NotFound."""
+        request = requests.delete(
+            resource,
+            name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            grace_period_seconds=grace_period_seconds,
+            dry_run=dry_run,
+        )
+        await self._transport.send(request, retry=retry)
+
+    async def bind(self, namespace: str, pod: str, node: str, uid: str) -> None:
+        """Assigns a pod to a node, as a scheduler does."""
+        await self._transport.send(requests.bind(namespace, pod, node, uid))
+
+    async def evict(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        uid: str | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Asks for a pod's end. TooManyRequests means that a PodDisruptionBudget says not now: never repeated here."""
+        request = requests.evict(namespace, pod, uid=uid, grace_period_seconds=grace_period_seconds, dry_run=dry_run)
+        await self._transport.send(request, retry=False)
+
+    async def token(
+        self, namespace: str, service_account: str, *, audiences: tuple[str, ...] = (), expiration_seconds: int = 3600
+    ) -> IssuedToken:
+        """A new token of a ServiceAccount."""
+        request = requests.token(namespace, service_account, audiences=audiences, expiration_seconds=expiration_seconds)
+        return (await answers.one(self._transport, request, _TokenRequest)).status
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: str = "",
+        body: bytes | None = None,
+        content_type: str = requests.JSON,
+        accept: str = requests.JSON,
+    ) -> bytes:
+        """Any path of the server (``/version``, ``/readyz``); ``query`` is encoded already."""
+        request = Request(
+            method,
+            path,
+            method.lower(),
+            path,
+            query=query,
+            body=body,
+            content_type=content_type,
+            idempotent=method != "POST",
+        )
+        return await self._transport.send(request, accept=accept)

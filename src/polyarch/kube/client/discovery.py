@@ -1,0 +1,55 @@
+"""What a server serves, group by group: for kinds that nobody declared, and for the question "is it installed"."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from polyarch.kube.client.stream import decoder
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import Resource
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: str
+
+
+class _Group(msgspec.Struct, frozen=True, rename="camel"):
+    versions: list[_Version]
+    preferred_version: _Version | None = None
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    namespaced: bool
+
+
+class _Entries(msgspec.Struct, frozen=True):
+    resources: list[_Entry]
+
+
+async def discover(fetch: Callable[[str], Awaitable[bytes]], group: str) -> tuple[Resource, ...]:
+    """The resources of every served version, the preferred version's first; empty if there is no such group.
+
+    ``fetch`` gets a path of the server. Subresources are left out.
+    """
+    root = f"/apis/{group}" if group else "/api"
+    try:
+        versions = await _versions(fetch, root) if group else ["v1"]
+        found: list[Resource] = []
+        for version in versions:
+            served: _Entries = decoder(_Entries)(await fetch(f"{root}/{version}"))
+            found += [
+                Resource(group, version, entry.name, entry.kind, entry.namespaced)
+                for entry in served.resources
+                if "/" not in entry.name
+            ]
+    except NotFound:
+        return ()
+    return tuple(found)
+
+
+async def _versions(fetch: Callable[[str], Awaitable[bytes]], root: str) -> list[str]:
+    served: _Group = decoder(_Group)(await fetch(root))
+    preferred = served.preferred_version.version if served.preferred_version else ""
+    return sorted((entry.version for entry in served.versions), key=lambda version: version != preferred)

@@ -1,0 +1,202 @@
+"""The bytes of a watch as events: lines, then typed objects (KR-013).
+
+Lines end at ``\\n`` bytes and nowhere else: what text libraries take for a line's end (U+0085, U+2028) may stand in a
+JSON string as it is. A line is decoded straight into the caller's type in one pass; bookmarks, errors and objects that
+do not fit the type take a second, slower one. A line cut off by the end of the stream is dropped: it comes again.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+import aiohttp
+import msgspec
+import structlog
+
+from polyarch.kube.client.watch_event import Bookmark, Failed, Input, KubernetesObject, Removed, Seen
+from polyarch.kube.errors import Status, UnreadableAnswer, error_of
+from polyarch.model.meta import Key, PartialObjectMetadata
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class _Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    type: str
+    object: T
+
+
+class _RawEvent(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_raw: Final = msgspec.json.Decoder(_RawEvent).decode
+_decode_status: Final = msgspec.json.Decoder(Status).decode
+_decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
+
+
+@lru_cache(maxsize=256)
+def _event_decoder(type: type[Any]) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(_Event[type]).decode  # type: ignore[valid-type]
+
+
+class Lines:
+    """Cuts chunks of bytes into lines; each byte is looked at once, however long a line becomes."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk completes, without their ends; empty ones are left out."""
+        parts = chunk.split(b"\n")
+        rest = parts.pop()
+        if parts and self._rest:
+            self._rest.append(parts[0])
+            parts[0] = b"".join(self._rest)
+            self._rest = []
+        if rest:
+            self._rest.append(rest)
+        return [part for part in parts if part]
+
+
+class WatchDecoder(Generic[T]):
+    """Lines of a watch of one type, as inputs of the state machine."""
+
+    def __init__(self, type: type[T], resource: str) -> None:
+        self._resource = resource
+        self._decode = _event_decoder(type)
+
+    def __call__(self, line: bytes) -> Input[T]:
+        """Raises UnreadableAnswer for what is no watch event at all."""
+        try:
+            event = self._decode(line)
+        except msgspec.ValidationError as error:
+            return self._second_look(line, error)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnreadableAnswer(f"watch {self._resource}: the stream is garbled: {error}") from None
+        match event.type:
+            case "MODIFIED" | "ADDED":
+                return Seen(event.object)
+            case "DELETED":
+                metadata = event.object.metadata
+                return Removed(metadata.key, metadata.resource_version)
+        return self._second_look(line, None)
+
+    def _second_look(self, line: bytes, misfit: msgspec.ValidationError | None) -> Input[T]:
+        try:
+            event = _decode_raw(line)
+            match event.type:
+                case "ERROR":
+                    return Failed(error_of(_decode_status(event.object), verb="watch", resource=self._resource))
+                case "BOOKMARK":
+                    metadata = _decode_metadata(event.object).metadata
+                    end = (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+                    return Bookmark(metadata.resource_version, end)
+                case "ADDED" | "MODIFIED" | "DELETED":
+                    metadata = _decode_metadata(event.object).metadata
+                    if event.type != "DELETED":
+                        _report(self._resource, metadata.key, misfit)
+                    return Removed(metadata.key, metadata.resource_version)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnreadableAnswer(f"watch {self._resource}: the stream is garbled: {error}") from None
+        raise UnreadableAnswer(f"watch {self._resource}: there are no events of type {event.type!r}")
+
+
+class WatchStream(Generic[T]):
+    """An open watch: iterates over batches of events, one batch for what arrived together, until the server ends it."""
+
+    def __init__(self, content: aiohttp.StreamReader, decoder: WatchDecoder[T]) -> None:
+        self._content = content
+        self._decoder = decoder
+        self._lines = Lines()
+
+    def __aiter__(self) -> "WatchStream[T]":
+        return self
+
+    async def __anext__(self) -> list[Input[T]]:
+        while chunk := await self._content.readany():
+            if lines := self._lines.feed(chunk):
+                return self._events(lines)
+        raise StopAsyncIteration
+
+    def _events(self, lines: list[bytes]) -> list[Input[T]]:
+        events: list[Input[T]] = []
+        for line in lines:
+            try:
+                events.append(self._decoder(line))
+            except UnreadableAnswer as error:
+                # What came before it is good; the machine starts afresh from here.
+                events.append(Failed(error))
+                break
+        return events
+
+
+class _ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
+    """A LIST answer: metadata and items in one pass."""
+
+    metadata: _ListMeta
+    items: list[T] | None = None
+
+
+class _RawList(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_raw_list: Final = msgspec.json.Decoder(_RawList).decode
+
+
+@lru_cache(maxsize=256)
+def _list_decoder(type: type[Any]) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(ListPage[type]).decode  # type: ignore[valid-type]
+
+
+def decoder(type: Any) -> Callable[[bytes], Any]:
+    """The decoder of a type, made once."""
+    return _decoder(type)
+
+
+@lru_cache(maxsize=256)
+def _decoder(type: Any) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(type).decode
+
+
+def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> ListPage[T]:
+    """A page of a list. An item that does not fit the type is an error if ``strict``, else left out and logged.
+
+    A cache is lenient: one odd object must not hide ten thousand others. An answer to a person is not.
+    """
+    try:
+        page: ListPage[T] = _list_decoder(type)(body)
+        return page
+    except msgspec.ValidationError as error:
+        if strict:
+            raise UnreadableAnswer(f"list {resource}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableAnswer(f"list {resource}: the answer is garbled: {error}") from None
+    try:
+        raw = _decode_raw_list(body)
+        items: list[T] = []
+        for item in raw.items or ():
+            try:
+                items.append(decoder(type)(item))
+            except msgspec.ValidationError as error:
+                _report(resource, _decode_metadata(item).metadata.key, error)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"list {resource}: {error}") from None
+    return ListPage(raw.metadata, items)
+
+
+def _report(resource: str, key: Key, error: msgspec.ValidationError | None) -> None:
+    log.error("object left out, it does not fit its type", resource=resource, key=str(key), problem=str(error))

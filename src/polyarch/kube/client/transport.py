@@ -1,0 +1,311 @@
+"""One HTTP session to one API server: credentials, deadlines, retries and typed errors around every request.
+
+The client says what (``requests.py``), this module gets it there. It is the only place of ``kube`` that knows aiohttp's
+client. Ordinary requests share a bounded number of places so that a burst does not open a thousand connections. Watches
+do not take one, and neither do Leases: an API server that is overloaded answers them before all else, so leadership
+must not wait here behind the requests that wait there.
+"""
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from typing import Final, Protocol, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+import structlog
+from yarl import URL
+
+from polyarch import __version__
+from polyarch.kube.access.config import Configuration
+from polyarch.kube.access.credentials import Credential, Credentials, credentials_of
+from polyarch.kube.access.tls import TlsContexts
+from polyarch.kube.client.requests import JSON, Request
+from polyarch.kube.client.retry import Random, Retries, delay
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import ConnectionFailed, KubernetesError, error_for
+from polyarch.kube.resources import LEASES
+
+log = structlog.get_logger(__name__)
+
+# Raised where the far end is gone without a word: the kernel asks after 30 s of silence and gives up after 30 more.
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+_WARNINGS_REMEMBERED: Final = 256
+_UNQUEUED: Final = str(LEASES)
+
+
+class ClientMetrics(Protocol):
+    """Counts requests; ``code`` is the HTTP status, 0 where there was no answer."""
+
+    def request(self, verb: str, resource: str, code: int) -> None: ...
+
+
+class TransportSettings(msgspec.Struct, frozen=True):
+    """Seconds and counts. ``timeout`` is for one attempt, ``retries.deadline`` for all of them together.
+
+    The former is real time whatever clock the client has, as the network knows no other.
+    """
+
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    in_flight: int = 64
+    retries: Retries = Retries()
+
+
+class Transport:
+    """Sends requests; one per process and server. Use as an async context manager."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        role: str,
+        clock: Clock,
+        metrics: ClientMetrics | None = None,
+        settings: TransportSettings | None = None,
+        credentials: Credentials | None = None,
+        chance: Random | None = None,
+    ) -> None:
+        self.host = urlsplit(configuration.server).netloc
+        self._configuration = configuration
+        self._role = role
+        self._clock = clock
+        self._metrics = metrics
+        self._settings = settings or TransportSettings()
+        self._credentials = credentials or credentials_of(configuration.user, clock)
+        self._chance: Callable[[], float] = chance or random.SystemRandom().random
+        self._tls = TlsContexts(configuration.tls, clock) if configuration.server.startswith("https:") else None
+        server = URL(configuration.server, encoded=True)
+        self._scheme, self._authority, self._below = server.scheme, server.raw_authority, server.raw_path.rstrip("/")
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout)
+        self._session: aiohttp.ClientSession | None = None
+        self._places = asyncio.Semaphore(self._settings.in_flight)
+        self._warned: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        headers = {"User-Agent": f"polyarch-{self._role}/{__version__}"}
+        if not (self._configuration.compression and self._role == "cli"):
+            # Inside a cluster the network is wider than the CPU; the controller manager asks the same.
+            headers["Accept-Encoding"] = "identity"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def send(self, request: Request, *, accept: str = JSON, retry: bool = True) -> bytes:
+        """The body of a successful answer; raises ApiError, ConnectionFailed or ConfigurationError."""
+        started = self._clock.monotonic()
+        attempt = 0
+        while True:
+            try:
+                async with nullcontext() if request.resource == _UNQUEUED else self._places:
+                    return await self._attempt(request, accept)
+            except KubernetesError as error:
+                wait = delay(
+                    error,
+                    idempotent=request.idempotent,
+                    attempt=attempt,
+                    elapsed=self._clock.monotonic() - started,
+                    retries=self._settings.retries,
+                    random=self._chance,
+                )
+                if wait is None or not retry:
+                    raise
+                log.debug("request is tried again", error=str(error), attempt=attempt + 1, seconds=round(wait, 3))
+            attempt += 1
+            await self._clock.sleep(wait)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, accept: str, idle: float) -> AsyncIterator[aiohttp.StreamReader]:
+        """An open answer, to be read until it ends; ``idle`` seconds without a byte end it with ConnectionFailed."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout, sock_read=idle)
+        with self._failures(request):
+            response = await self._answer(request, accept, timeout)
+            try:
+                _keep_alive(response)
+                yield response.content
+            finally:
+                response.release()
+
+    async def _attempt(self, request: Request, accept: str) -> bytes:
+        with self._failures(request):
+            return await self._body(await self._answer(request, accept, self._timeout))
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """All of it. Mostly it came along with the headers, so that nothing can take time."""
+        try:
+            if response.content.is_eof():
+                return await response.read()
+            async with asyncio.timeout(self._settings.timeout):
+                return await response.read()
+        finally:
+            # Given back if read to its end, closed otherwise.
+            response.release()
+
+    async def _answer(self, request: Request, accept: str, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """A 2xx answer; a 401 is met once with fresh credentials, every other status is raised.
+
+        Getting credentials has its own time limits: a person may be logging in.
+        """
+        credential = await self._credentials.current()
+        response = await self._exchange(request, accept, credential, timeout)
+        if response.status == 401:
+            if self._tls is not None:
+                self._tls.expire()
+            try:
+                again = await self._credentials.refused(credential)
+            except BaseException:
+                response.release()
+                raise
+            if again:
+                response.release()
+                response = await self._exchange(request, accept, await self._credentials.current(), timeout)
+        if 200 <= response.status < 300:
+            self._warn(response)
+            return response
+        raise error_for(
+            response.status,
+            await self._body(response),
+            retry_after=_retry_after(response.headers.get("Retry-After", "")),
+            verb=request.verb,
+            resource=request.resource,
+            name=request.name,
+        )
+
+    async def _exchange(
+        self, request: Request, accept: str, credential: Credential, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it as an async context manager")
+        # From its parts: to take apart what was put together costs three times as much.
+        url = URL.build(
+            scheme=self._scheme,
+            authority=self._authority,
+            path=self._below + request.path,
+            query_string=request.query,
+            encoded=True,
+        )
+        headers = [("Accept", accept), *credential.headers]
+        if request.body is not None:
+            headers.append(("Content-Type", request.content_type))
+        proxy, proxy_headers = self._configuration.proxy, None
+        if proxy is not None and proxy.authorization is not None:
+            if self._tls is None:
+                headers.append(("Proxy-Authorization", proxy.authorization))
+            else:
+                proxy_headers = {"Proxy-Authorization": proxy.authorization}
+        context: ssl.SSLContext | bool = True
+        if self._tls is not None:
+            context = self._tls.current(credential.certificate)
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                response = await self._session.request(
+                    request.method,
+                    url,
+                    data=request.body,
+                    headers=headers,
+                    timeout=timeout,
+                    ssl=context,
+                    server_hostname=self._configuration.tls.server_name or None,
+                    proxy=proxy.url if proxy is not None else None,
+                    proxy_headers=proxy_headers,
+                    allow_redirects=False,
+                )
+        except BaseException:
+            self._count(request, 0)
+            raise
+        self._count(request, response.status)
+        return response
+
+    def _count(self, request: Request, code: int) -> None:
+        if self._metrics is not None:
+            self._metrics.request(request.verb, request.resource, code)
+
+    def _failures(self, request: Request) -> "_Failures":
+        return _Failures(request, self.host, self._settings)
+
+    def _warn(self, response: aiohttp.ClientResponse) -> None:
+        """What the API server has to say about a request it nevertheless carried out, once."""
+        for value in response.headers.getall("Warning", ()):
+            text = value.partition('"')[2].rpartition('"')[0] or value
+            if text not in self._warned and len(self._warned) < _WARNINGS_REMEMBERED:
+                self._warned.add(text)
+                log.warning("the API server warns", warning=text.replace('\\"', '"'))
+
+
+class _Failures:
+    """Turns aiohttp's many exceptions into ConnectionFailed, saying whether the request may have been carried out."""
+
+    __slots__ = ("_host", "_request", "_settings")
+
+    def __init__(self, request: Request, host: str, settings: TransportSettings) -> None:
+        self._request = request
+        self._host = host
+        self._settings = settings
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None or isinstance(error, (KubernetesError, asyncio.CancelledError)):
+            return
+        sent, permanent = True, False
+        match error:
+            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+                sent, problem = False, f"the proxy does not connect us: {error}"
+            case aiohttp.ClientConnectorCertificateError():
+                sent, permanent, problem = False, True, f"its certificate is not accepted: {error.certificate_error}"
+            case aiohttp.ClientConnectorError():
+                sent, permanent, problem = False, isinstance(error, aiohttp.ClientSSLError), str(error.os_error)
+            case aiohttp.ConnectionTimeoutError():
+                sent, problem = False, f"no connection within {self._settings.connect_timeout:g} s"
+            case aiohttp.SocketTimeoutError():
+                problem = "silent for too long"
+            case TimeoutError():
+                problem = f"no answer within {self._settings.timeout:g} s"
+            case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionResetError():
+                problem = "the connection was cut off"
+            case aiohttp.ClientError() | OSError():
+                problem = str(error) or type(error).__name__
+            case _:
+                return
+        raise ConnectionFailed(
+            problem,
+            host=self._host,
+            verb=self._request.verb,
+            resource=self._request.resource,
+            sent=sent,
+            permanent=permanent,
+        ) from error
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds; the API server never sends the date form."""
+    return float(value) if value.isascii() and value.isdigit() else None
+
+
+def _keep_alive(response: aiohttp.ClientResponse) -> None:
+    """Lets the kernel notice a far end that vanished, minutes before the idle timeout would."""
+    connection = response.connection
+    transport = connection.transport if connection is not None else None
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

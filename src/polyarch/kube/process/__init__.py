@@ -1,0 +1,1 @@
+"""One process put together from its parts, started and stopped in order (KR-034)."""

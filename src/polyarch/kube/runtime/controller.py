@@ -1,0 +1,173 @@
+"""Workers that bring the world closer to what it should be, one key at a time (KR-021).
+
+A controller is a queue, a number of workers and one function, ``reconcile(key)``. The function looks at the object as
+it is now, does what is needed and says when to look again. How a pass ends decides what becomes of the key:
+
+=========================  ==========================================================================================
+returns ``Done()``         nothing until somebody adds the key again
+returns ``After(seconds)`` another look in that time, or earlier if somebody adds the key
+raises ``Terminal``        logged; nothing until somebody adds the key again: another try would end alike
+raises anything else       logged, another try with the key's backoff, at least the server's ``Retry-After``
+is cancelled               the key goes back: whoever runs this controller next (a regained Lease) begins with it
+=========================  ==========================================================================================
+
+A controller that is not safe beside another's is fenced (KR-030): a pass begins only while the Lease holds by the
+monotonic clock, so that a process that stood still does not go on with work that is another's by now.
+
+``run`` may be cancelled and run again; handlers may fill the queue all the while, which is how a standby takes over at
+once. ``stop`` is for the end of the process. With ``writes`` no pass begins while the cache still shows the object as
+it was before our own last write (KR-022): the watch event of that write brings the key back.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.clock import Clock, SystemClock, deadline
+from polyarch.kube.errors import KubernetesError
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.queue import ShutDown, WorkQueue
+
+log = structlog.get_logger(__name__)
+
+YIELD_EVERY: Final = 32
+"""Passes of one worker after which everything else in the process has a turn, be it only for a moment."""
+FENCED_LOOK: Final = 0.5
+"""Seconds until a worker looks again whether the Lease holds; mostly it is cancelled before."""
+STALE_LOOK: Final = 5.0
+"""Seconds until a key that waits for the event of our own write is looked at again, should the event not come."""
+
+K = TypeVar("K", bound=Hashable)
+K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The object is as it should be."""
+
+
+class After(msgspec.Struct, frozen=True):
+    """Look again in ``seconds``; not a failure."""
+
+    seconds: float
+
+
+Result = Done | After
+
+
+class Terminal(Exception):  # noqa: N818 - how a pass ends, beside Done and After
+    """This pass failed, and so would the next one until something changes. The text says why."""
+
+
+class Writes(Protocol[K_contra]):
+    """What a controller asks the memory of its own writes (``writes.OwnWrites`` of an informer, KR-022)."""
+
+    def is_stale(self, key: K_contra) -> bool: ...
+
+
+class Controller(Generic[K]):
+    """``safe_on_standby`` declares that passes may run beside a leader's (KR-030); the manager then does not wait."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Result]],
+        *,
+        queue: WorkQueue[K] | None = None,
+        workers: int = 4,
+        timeout: float = 60.0,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        writes: Writes[K] | None = None,
+        safe_on_standby: bool = False,
+    ) -> None:
+        self.name = name
+        self.safe_on_standby = safe_on_standby
+        self._reconcile = reconcile
+        self._workers = workers
+        self._timeout = timeout
+        self._clock = clock or SystemClock()
+        self._writes = writes
+        self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue(name, self._clock, metrics=metrics)
+        registry = metrics or Metrics()
+        passes = registry.counter(
+            "polyarch_reconciles_total", "Passes of a controller by how they ended", ("controller", "result")
+        )
+        self._causes = Causes()
+        self._counts = {result: passes.labels(name, result) for result in ("done", "after", "terminal", "error")}
+
+    async def run(self, *, holds: Callable[[], bool] | None = None) -> None:
+        """Works until the queue is shut down or the task is cancelled; no pass begins while ``holds()`` is false."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(self._workers):
+                workers.create_task(self._work(holds), name=f"{self.name}-{number}")
+
+    async def stop(self, seconds: float) -> bool:
+        """Takes no new keys and finishes the ready ones; False if ``seconds`` were not enough (cancel ``run`` then)."""
+        self.queue.shut_down(drain=True)
+        try:
+            async with deadline(self._clock, seconds):
+                await self.queue.drained()
+        except TimeoutError:
+            self.queue.shut_down(drain=False)
+            return False
+        return True
+
+    async def _work(self, holds: Callable[[], bool] | None) -> None:
+        for number in itertools.count(1):
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # passes that wait for nothing would keep the loop until the queue is empty
+            try:
+                key = await self.queue.get()
+            except ShutDown:
+                return
+            try:
+                while holds is not None and not holds():
+                    await self._clock.sleep(FENCED_LOOK)
+                await self._pass(key)
+            except asyncio.CancelledError:
+                self.queue.add(key)
+                raise
+            finally:
+                self.queue.done(key)
+
+    async def _pass(self, key: K) -> None:
+        if self._writes is not None and self._writes.is_stale(key):
+            self.queue.add_after(key, STALE_LOOK)
+            return
+        try:
+            async with deadline(self._clock, self._timeout) as scope:
+                result = await self._reconcile(key)
+        except Terminal as reason:
+            self._counts["terminal"].inc()
+            self.queue.forget(key)
+            log.warning("pass ended for good", controller=self.name, key=str(key), reason=str(reason))
+        except Exception as error:  # noqa: BLE001 - one object's failure must not end the worker (KR-021)
+            self._counts["error"].inc()
+            late = scope.expired()
+            self._retry(key, TimeoutError(f"not finished within {self._timeout:g} s") if late else error, late)
+        else:
+            self.queue.forget(key)
+            if isinstance(result, After):
+                self._counts["after"].inc()
+                self.queue.add_after(key, result.seconds)
+            else:
+                self._counts["done"].inc()
+
+    def _retry(self, key: K, error: Exception, late: bool) -> None:
+        asked = getattr(error, "retry_after", None)
+        delay = self.queue.retry(key, at_least=asked if isinstance(asked, int | float) else 0.0)
+        is_bug = not (late or isinstance(error, KubernetesError))
+        log.warning(
+            "pass failed",
+            controller=self.name,
+            key=str(key),
+            error=str(error) or type(error).__name__,
+            failures=self.queue.failures(key),
+            next_try_in=round(delay, 3),
+            exc_info=error if is_bug and self._causes.is_new(error) else None,
+        )

@@ -1,0 +1,230 @@
+"""The objects of one watch, in memory, with indexes (KR-014).
+
+Reading is a dict look-up. Writing belongs to the informer alone: :meth:`Store.take` consumes the outputs of the watch
+machine and says what changed for those who read. A new list is collected beside the old content, which goes on being
+read; when it is complete the two are compared and swapped in one step, and only then changes come out: whatever
+differs, and a delete for everything that vanished meanwhile. An object that the new list shows unchanged stays the
+same instance.
+
+Within one list or stream, order between objects means nothing here. For one object, a version older than the one
+known, than its deletion or than the list is ignored; so events that come twice do no harm.
+"""
+
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.watch_event import KubernetesObject
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone, Output
+from polyarch.model.meta import Key
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+IndexFunction = Callable[[T], Iterable[str]]
+"""The values under which an object is found: few, plain, and depending on the object alone."""
+
+_GRAVES: Final = 4096
+"""Deletions remembered, so that a late duplicate does not bring an object back."""
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """What handlers are told: what was known before, and what is now; ``initial`` ones are from the first list."""
+
+    kind: Literal["apply", "delete"]
+    key: Key
+    old: T | None
+    new: T | None
+    initial: bool = False
+
+
+class Store(Generic[T]):
+    """Objects by key. Do not keep what ``values``, ``items`` and ``keys`` return across an ``await``: they are live."""
+
+    def __init__(self, indexes: Mapping[str, IndexFunction[T]] | None = None) -> None:
+        self._objects: dict[Key, T] = {}
+        self._functions: dict[str, IndexFunction[T]] = {}
+        self._indexes: dict[str, dict[str, dict[Key, None]]] = {}
+        self._graves: dict[Key, str] = {}
+        self._listed_at = ""
+        self._list: dict[Key, T] | None = None
+        self._list_graves: dict[Key, str] = {}
+        self._listed = False
+        for name, function in (indexes or {}).items():
+            self.add_index(name, function)
+
+    # -- for readers --------------------------------------------------------------------------------------------------
+
+    def get(self, key: Key) -> T | None:
+        return self._objects.get(key)
+
+    def keys(self) -> KeysView[Key]:
+        return self._objects.keys()
+
+    def values(self) -> ValuesView[T]:
+        return self._objects.values()
+
+    def items(self) -> ItemsView[Key, T]:
+        return self._objects.items()
+
+    def by_index(self, name: str, value: str) -> list[Key]:
+        """The keys of objects that have this value; the list is the caller's."""
+        return list(self._indexes[name].get(value, ()))
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._objects
+
+    # -- for the informer ---------------------------------------------------------------------------------------------
+
+    def add_index(self, name: str, function: IndexFunction[T]) -> None:
+        """Adds an index over what is there and what will come. The same name twice has to mean the same function."""
+        if name in self._functions:
+            if self._functions[name] is not function:
+                raise ValueError(f"there is an index {name!r} with another function already")
+            return
+        self._functions[name] = function
+        self._indexes[name] = {}
+        for key, object_ in self._objects.items():
+            self._index_one(name, key, None, object_)
+
+    def take(self, output: Output[T]) -> tuple[Change[T], ...]:
+        """Carries out one output of the watch machine and returns what readers see changed."""
+        match output:
+            case Apply(object=object_):
+                return self._apply(object_)
+            case Delete(key=key, resource_version=version):
+                return self._delete(key, version)
+            case InitApply(object=object_):
+                if self._list is not None:
+                    key, version = object_.metadata.key, object_.metadata.resource_version
+                    there = self._list.get(key)
+                    if _news(version, there) and not older(version, self._list_graves.get(key, "")):
+                        self._list[key] = object_
+            case Init():
+                self._list, self._list_graves = {}, {}
+            case InitDone(resource_version=version):
+                self._listed_at = version
+                return self._swap()
+        return ()
+
+    def _apply(self, object_: T) -> tuple[Change[T], ...]:
+        metadata = object_.metadata
+        key = metadata.key
+        old = self._objects.get(key)
+        if not _news(metadata.resource_version, old) or self._in_list(metadata.resource_version):
+            return ()
+        if old is None:
+            if older(metadata.resource_version, self._graves.get(key, "")):
+                return ()
+            self._graves.pop(key, None)
+        self._set(key, old, object_)
+        if old is not None and metadata.uid != old.metadata.uid:
+            return Change("delete", key, old, None), Change("apply", key, None, object_)
+        return (Change("apply", key, old, object_),)
+
+    def _delete(self, key: Key, version: str) -> tuple[Change[T], ...]:
+        if self._list is not None:
+            there = self._list.get(key)
+            if there is None or not older(version, there.metadata.resource_version):
+                self._list.pop(key, None)
+                self._list_graves[key] = version
+            return ()
+        old = self._objects.get(key)
+        if self._in_list(version) or (old is not None and older(version, old.metadata.resource_version)):
+            return ()
+        self._bury(key, version)
+        if old is None:
+            return ()
+        self._set(key, old, None)
+        return (Change("delete", key, old, None),)
+
+    def _swap(self) -> tuple[Change[T], ...]:
+        fresh, known = self._list or {}, self._objects
+        self._list, self._graves, self._list_graves = None, self._list_graves, {}
+        initial, self._listed = not self._listed, True
+        changes: list[Change[T]] = []
+        for key, new in fresh.items():
+            old = known.get(key)
+            if old is None:
+                changes.append(Change("apply", key, None, new, initial))
+            elif (
+                old.metadata.resource_version == new.metadata.resource_version and old.metadata.uid == new.metadata.uid
+            ):
+                fresh[key] = old
+            elif old.metadata.uid == new.metadata.uid:
+                changes.append(Change("apply", key, old, new, initial))
+            else:
+                changes.append(Change("delete", key, old, None, initial))
+                changes.append(Change("apply", key, None, new, initial))
+        changes += [Change("delete", key, old, None, initial) for key, old in known.items() if key not in fresh]
+        self._objects = fresh
+        for change in changes:
+            self._index(change.key, change.old, change.new)
+        return tuple(changes)
+
+    def _in_list(self, version: str) -> bool:
+        """Of before the list, which says what came of it."""
+        return older(version, self._listed_at)
+
+    def _bury(self, key: Key, version: str) -> None:
+        self._graves.pop(key, None)
+        self._graves[key] = version
+        if len(self._graves) > _GRAVES:
+            del self._graves[next(iter(self._graves))]
+
+    def _set(self, key: Key, old: T | None, new: T | None) -> None:
+        if new is None:
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = new
+        self._index(key, old, new)
+
+    def _index(self, key: Key, old: T | None, new: T | None) -> None:
+        for name in self._functions:
+            self._index_one(name, key, old, new)
+
+    def _index_one(self, name: str, key: Key, old: T | None, new: T | None) -> None:
+        """By difference: an object whose values did not change costs no write."""
+        before = self._values(name, key, old)
+        after = self._values(name, key, new)
+        if before == after:
+            return
+        index = self._indexes[name]
+        for value in before - after:
+            keys = index[value]
+            del keys[key]
+            if not keys:
+                del index[value]
+        for value in after - before:
+            index.setdefault(value, {})[key] = None
+
+    def _values(self, name: str, key: Key, object_: T | None) -> frozenset[str]:
+        if object_ is None:
+            return frozenset()
+        try:
+            return frozenset(self._functions[name](object_))
+        except Exception:
+            log.exception("index function failed, the object is not in this index", index=name, key=str(key))
+            return frozenset()
+
+
+def older(version: str, known: str) -> bool:
+    """Certainly older: resourceVersions are decimals since KEP-5504, of any others nobody can tell."""
+    return version.isdecimal() and known.isdecimal() and (len(version), version) < (len(known), known)
+
+
+def _news(version: str, known: KubernetesObject | None) -> bool:
+    """Is an object of this version worth having beside the one that is known?"""
+    if known is None:
+        return True
+    old = known.metadata.resource_version
+    return not (older(version, old) or (version == old and version != ""))

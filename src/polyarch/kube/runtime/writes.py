@@ -1,0 +1,73 @@
+"""What we wrote, until the cache has seen it (KR-022).
+
+A cache lags behind its own process: right after a write it still shows the object of before, and a pass over that
+would decide again and write a second, perhaps contradictory, time. So whoever writes notes the resourceVersion of the
+answer, and whoever decides asks first whether the cache is stale for that key; if so it leaves the object alone: the
+event that makes the cache current brings the key back.
+
+A cache that has not caught up within ``keep`` seconds is not late but cut off; the memory then ends, and the
+preconditions of the write itself have to protect the object.
+"""
+
+from typing import Generic, NamedTuple, TypeVar
+
+from polyarch.kube.client.watch_event import KubernetesObject
+from polyarch.kube.clock import Clock
+from polyarch.kube.runtime.store import Change, Store, older
+from polyarch.model.meta import Key
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+class _Write(NamedTuple):
+    version: str
+    before: str
+    forgotten_at: float
+
+
+class OwnWrites(Generic[T]):
+    """The writes of this process that its cache may not show yet."""
+
+    def __init__(self, store: Store[T], *, clock: Clock, keep: float = 60.0) -> None:
+        self._store = store
+        self._clock = clock
+        self._keep = keep
+        self._writes: dict[Key, _Write] = {}
+
+    def note_write(self, key: Key, resource_version: str) -> None:
+        """The API server answered a write to ``key`` with this resourceVersion."""
+        cached = self._store.get(key)
+        before = cached.metadata.resource_version if cached is not None else ""
+        write = _Write(resource_version, before, self._clock.monotonic() + self._keep)
+        if not _caught_up(write, before):
+            self._writes[key] = write
+
+    def is_stale(self, key: Key) -> bool:
+        """True while the cache shows less than what we wrote; then nothing may be decided from it."""
+        write = self._writes.get(key)
+        if write is None:
+            return False
+        cached = self._store.get(key)
+        version = cached.metadata.resource_version if cached is not None else ""
+        if _caught_up(write, version) or self._clock.monotonic() >= write.forgotten_at:
+            del self._writes[key]
+            return False
+        return True
+
+    def observe(self, change: Change[T]) -> None:
+        """A handler of the informer: forgets what the cache has seen, and what is deleted."""
+        write = self._writes.get(change.key)
+        if write is not None and (change.new is None or _caught_up(write, change.new.metadata.resource_version)):
+            del self._writes[change.key]
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+
+def _caught_up(write: _Write, version: str) -> bool:
+    if version == write.version:
+        return True
+    if version.isdecimal() and write.version.isdecimal():
+        return not older(version, write.version)
+    # Versions that cannot be compared: anything but what was there when we wrote counts as later.
+    return version != write.before

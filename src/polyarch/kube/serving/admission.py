@@ -1,0 +1,118 @@
+"""Serving admission webhooks: the routes of a role over TLS (KR-032).
+
+HTTP/1.1 and TLS 1.2 or newer only (PL-854), bodies up to 8 MiB, one deadline over reading and deciding together. What
+is not a review gets a plain sentence and a 4xx (PL-750); a review always gets HTTP 200, since anything else would make
+the API server apply its own failure policy without a word to the user.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.metrics import ADMISSION_SECONDS, Metrics
+from polyarch.kube.serving.listener import JSON_HEADERS, BodyTooLarge, HttpServer, ServingCertificate, read_body, text
+from polyarch.kube.serving.reviews import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Failure,
+    NotAReview,
+    Reviewer,
+    Route,
+)
+
+__all__ = ["AdmissionRequest", "AdmissionResponse", "AdmissionServer", "Failure", "Route"]
+
+MAX_BODY: Final = 8 * 2**20
+DEFAULT_TIMEOUT: Final = 10.0
+"""Seconds a review has where the URL does not say; an API server always says."""
+LONGEST_TIMEOUT: Final = 30.0
+
+
+class AdmissionServer:
+    """Routes by path. ``certificates`` holds the live TLS context; without it (tests) it serves plain HTTP."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route[Any]],
+        certificates: ServingCertificate | None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 9443,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        seconds = (metrics or Metrics()).histogram(
+            "polyarch_admission_seconds",
+            "Time from a review's arrival to its answer",
+            ("route",),
+            buckets=ADMISSION_SECONDS,
+        )
+        self._routes: dict[str, tuple[Reviewer[Any], Callable[[float], None]]] = {
+            route.path: (Reviewer(route, self._clock), seconds.labels(route.name).observe) for route in routes
+        }
+        self._server = HttpServer(
+            self._serve, host=host, port=port, tls=certificates.context if certificates is not None else None
+        )
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    async def start(self) -> None:
+        """Listens. Raises OSError if the address cannot be had."""
+        await self._server.start()
+
+    def retire(self) -> None:
+        """Goes on answering, but asks clients to connect elsewhere."""
+        self._server.retire()
+
+    async def stop(self, seconds: float = 0.0) -> None:
+        """Accepts nothing new; reviews under way have ``seconds`` to finish."""
+        await self._server.stop(seconds)
+
+    async def _serve(self, request: web.BaseRequest) -> web.Response:
+        path, _, query = request.raw_path.partition("?")
+        found = self._routes.get(path)
+        if found is None:
+            return text(404, f"nothing is served at {path[:200]!r}; reviews go to {', '.join(self._routes)}")
+        if request.method != "POST":
+            return text(405, f"{path} takes AdmissionReviews by POST, not {request.method}", Allow="POST")
+        reviewer, observe = found
+        arrived_at = self._clock.monotonic()
+        timeout = timeout_of(query)
+        try:
+            body = await read_body(request, MAX_BODY, timeout)
+            answer = await reviewer.answer(body, timeout=timeout, arrived_at=arrived_at)
+        except BodyTooLarge:
+            return text(413, f"the body is larger than the {MAX_BODY} bytes that are read")
+        except TimeoutError:
+            return text(408, f"the body did not arrive within {timeout:g} s")
+        except NotAReview as problem:
+            return text(400, str(problem))
+        observe(self._clock.monotonic() - arrived_at)
+        return web.Response(body=answer, headers=JSON_HEADERS)
+
+
+@functools.lru_cache(maxsize=64)
+def timeout_of(query: str) -> float:
+    """Seconds the API server waits, from ``timeout=10s`` in the URL (a Go duration); without it, 10."""
+    values = parse_qs(query).get("timeout", [""])
+    if not _DURATION.fullmatch(values[-1]):
+        return DEFAULT_TIMEOUT
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(values[-1]))
+    return min(seconds, LONGEST_TIMEOUT) if seconds > 0 else DEFAULT_TIMEOUT
+
+
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ns|us|µs|ms|s|m|h)")
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")

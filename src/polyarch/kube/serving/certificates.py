@@ -1,0 +1,286 @@
+"""Serving certificates that change while they are used (KR-033).
+
+A certificate comes from files (a mounted Secret, cert-manager, an administrator) or straight from a Secret. It is read
+again every few seconds; if its content changed it is tried in a context of its own and then loaded into the live one:
+new connections get it, connections that exist go on. What does not load (a certificate without its key, half a file) is
+reported and the one in force stays.
+
+Nothing here needs ``cryptography``: the one fact that OpenSSL does not tell Python, the end of the validity, is read
+from the DER by hand.
+"""
+
+import asyncio
+import binascii
+import hashlib
+import math
+import os
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import SECRETS
+
+log = structlog.get_logger(__name__)
+
+INTERVAL: Final = 10.0
+"""Seconds between two looks at the source."""
+
+
+class CertificateError(Exception):
+    """A certificate cannot be used. The text names it, what is wrong, and what is expected."""
+
+
+class KeyPair(NamedTuple):
+    """A certificate chain and its private key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "KeyPair(…)"
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(self.certificate, digest_size=16)
+        digest.update(b"\0" + self.key)
+        return digest.hexdigest()
+
+
+class Certificates:
+    """A live TLS context, fed by ``read``; see :class:`FileCertificates` and :class:`SecretCertificates`."""
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[KeyPair]],
+        origin: str,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._read = read
+        self._origin = origin
+        self._clock = clock or SystemClock()
+        self._interval = interval
+        self._fingerprint = ""
+        self._refused = ""
+        self._taken = asyncio.Event()
+        self.context: ssl.SSLContext = server_context()
+        self.expires_at: datetime | None = None
+        self.problem: str | None = f"no certificate was loaded from {origin} yet"
+        if metrics is not None:
+            gauge = metrics.gauge(
+                "polyarch_certificate_expiry_seconds", "Seconds until the certificate in use ends; NaN: none is loaded"
+            )
+            gauge.set_function(self._seconds_left)
+
+    @property
+    def loaded(self) -> bool:
+        """Is there a certificate in the context, be it an old one?"""
+        return self._taken.is_set()
+
+    def not_ready(self) -> str | None:
+        """The readiness check: None when serving is possible (PL-531)."""
+        return None if self.loaded else self.problem
+
+    async def ready(self) -> None:
+        """Returns once there is a certificate in the context; somebody has to :meth:`run` meanwhile."""
+        await self._taken.wait()
+
+    def _seconds_left(self) -> float:
+        return (self.expires_at - self._clock.now()).total_seconds() if self.expires_at else math.nan
+
+    async def load(self) -> bool:
+        """Looks at the source once; True if another certificate was taken. Raises :class:`CertificateError`."""
+        try:
+            pair = await self._read()
+            if pair.fingerprint == self._fingerprint:
+                self.problem = None
+                return False
+            expires_at = not_after(pair.certificate, self._origin)
+            load_into(server_context(), pair, self._origin)
+        except CertificateError as error:
+            self.problem = str(error)
+            raise
+        load_into(self.context, pair, self._origin)
+        self._fingerprint, self.expires_at, self.problem = pair.fingerprint, expires_at, None
+        self._taken.set()
+        log.info("certificate loaded", origin=self._origin, expires_at=expires_at.isoformat())
+        return True
+
+    async def run(self) -> None:
+        """Follows the source until cancelled; before the first success every second, as readiness waits for it."""
+        while True:
+            try:
+                await self.load()
+            except CertificateError as error:
+                if str(error) != self._refused:
+                    log.warning("certificate not usable", problem=str(error), serving_another=self.loaded)
+                self._refused = str(error)
+            else:
+                self._refused = ""
+            await self._clock.sleep(self._interval if self.loaded else min(1.0, self._interval))
+
+
+class FileCertificates(Certificates):
+    """``tls.crt`` and ``tls.key`` of a folder, as the kubelet mounts a Secret of type ``kubernetes.io/tls``."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        certificate: str = "tls.crt",
+        key: str = "tls.key",
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        interval: float = INTERVAL,
+    ) -> None:
+        paths = Path(folder) / certificate, Path(folder) / key
+
+        async def read() -> KeyPair:
+            return await asyncio.to_thread(lambda: KeyPair(*map(_file, paths)))
+
+        super().__init__(read, str(folder), clock=clock, metrics=metrics, interval=interval)
+
+
+class _SecretData(msgspec.Struct, frozen=True):
+    data: dict[str, str] | None = None
+
+
+class SecretCertificates(Certificates):
+    """``tls.crt`` and ``tls.key`` of a Secret, read by name: verb ``get`` on that one Secret is enough."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        interval: float = INTERVAL,
+    ) -> None:
+        origin = f"Secret {namespace}/{name}"
+
+        async def read() -> KeyPair:
+            try:
+                secret = await client.get(SECRETS, name, namespace=namespace, type=_SecretData)
+            except NotFound:
+                raise CertificateError(f"{origin} does not exist; the operator makes it, or create it") from None
+            except KubernetesError as error:
+                raise CertificateError(f"{origin} cannot be read: {error}") from None
+            return KeyPair(*(_entry(secret, key, origin) for key in ("tls.crt", "tls.key")))
+
+        super().__init__(read, origin, clock=clock, metrics=metrics, interval=interval)
+
+
+def server_context() -> ssl.SSLContext:
+    """TLS 1.2 or newer, HTTP/1.1 only (PL-854), no certificate yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def load_into(context: ssl.SSLContext, pair: KeyPair, origin: str) -> None:
+    """Puts a certificate into a context. A failure leaves a context unusable, so try on a fresh one first."""
+    with _as_files(pair) as (certificate, key):
+        try:
+            context.load_cert_chain(certificate, key, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            raise CertificateError(
+                f"{origin}: tls.crt and tls.key are not a certificate and its own unencrypted key, both PEM: {error}"
+            ) from None
+
+
+def not_after(certificate: bytes, origin: str) -> datetime:
+    """The end of the validity of the first certificate in a PEM text."""
+    try:
+        block = certificate[certificate.index(b"-----BEGIN CERTIFICATE-----") :]
+        block = block[: block.index(b"-----END CERTIFICATE-----") + 25]
+        return _validity_end(ssl.PEM_cert_to_DER_cert(block.decode("ascii")))
+    except (ValueError, IndexError, binascii.Error) as error:
+        raise CertificateError(f"{origin}: tls.crt does not begin with a certificate in PEM: {error}") from None
+
+
+def _validity_end(der: bytes) -> datetime:
+    """RFC 5280: Certificate > tbsCertificate > version?, serial, signature, issuer, validity > notBefore, notAfter."""
+    body, _ = _element(der, 0)
+    fields, _ = _element(body, 0)
+    offset = 0
+    for _ in range(4 if fields[0] == 0xA0 else 3):
+        _, offset = _element(fields, offset)
+    validity, _ = _element(fields, offset)
+    _, offset = _element(validity, 0)
+    time, _ = _element(validity, offset)
+    text = time.decode("ascii")
+    if validity[offset] == 0x17:  # UTCTime has two digits for the year, 50 and above are of the last century
+        text = ("19" if text >= "5" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def _element(data: bytes, offset: int) -> tuple[bytes, int]:
+    """The content of the DER element at ``offset``, and where the next one begins."""
+    length = data[offset + 1]
+    start = offset + 2
+    if length & 0x80:
+        size = length & 0x7F
+        length = int.from_bytes(data[start : start + size], "big")
+        start += size
+    if start + length > len(data):
+        raise ValueError("the certificate is cut off")
+    return data[start : start + length], start + length
+
+
+@contextmanager
+def _as_files(pair: KeyPair) -> Iterator[tuple[str, str]]:
+    """OpenSSL reads files only. In memory where the system can, as the root file system may be read-only."""
+    if hasattr(os, "memfd_create"):
+        descriptors = [os.memfd_create("polyarch-tls"), os.memfd_create("polyarch-tls")]
+        try:
+            for descriptor, content in zip(descriptors, pair, strict=True):
+                with os.fdopen(os.dup(descriptor), "wb") as file:
+                    file.write(content)
+            yield (f"/proc/self/fd/{descriptors[0]}", f"/proc/self/fd/{descriptors[1]}")
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            for path, content in zip(paths, pair, strict=True):
+                path.touch(mode=0o600)
+                path.write_bytes(content)
+            yield (str(paths[0]), str(paths[1]))
+
+
+def _no_password() -> str:
+    """Without it OpenSSL would ask on the terminal."""
+    return ""
+
+
+def _file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _entry(secret: _SecretData, key: str, origin: str) -> bytes:
+    try:
+        return binascii.a2b_base64((secret.data or {})[key], strict_mode=True)
+    except KeyError:
+        raise CertificateError(f"{origin} has no entry {key} (type kubernetes.io/tls is expected)") from None
+    except binascii.Error:
+        raise CertificateError(f"{origin}: entry {key} is not base64") from None

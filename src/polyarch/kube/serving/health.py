@@ -1,0 +1,314 @@
+"""What a role tells about itself: ``/healthz`` and ``/readyz`` with their checks by name, and ``/metrics``.
+
+A check is a function that says what is wrong, or None. The answers list every check, as the API server's do, so that a
+pod that is not ready says why. Liveness is only what a restart would mend, an event loop that stood still (PL-531): an
+API server that is away comes back sooner than a CrashLoopBackOff ends. Metrics are for whoever the API server says may
+``get`` the path ``/metrics`` (PL-703).
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from polyarch.kube.clock import Clock, SystemClock, deadline
+from polyarch.kube.errors import KubernetesError
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+from polyarch.kube.serving.listener import HttpServer, ServingCertificate, text
+
+log = structlog.get_logger(__name__)
+
+Check = Callable[[], str | None]
+
+STALL_LIMIT: Final = 10.0
+
+
+class Checks:
+    """Named checks, asked in the order in which they were added."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._checks: dict[str, Check] = {}
+
+    def add(self, name: str, check: Check) -> None:
+        if name in self._checks:
+            raise ValueError(f"{self.name} has a check {name!r} already")
+        self._checks[name] = check
+
+    def report(self) -> tuple[bool, str]:
+        """Whether all is well, and a line for each check."""
+        lines: list[str] = []
+        well = True
+        for name, check in self._checks.items():
+            problem = _ask(check)
+            well = well and problem is None
+            lines.append(f"[+]{name} ok" if problem is None else f"[-]{name} failed: {' '.join(problem.split())}")
+        return well, "\n".join([*lines, f"{self.name} check {'passed' if well else 'failed'}"])
+
+
+class HealthServer:
+    """Plain HTTP for the kubelet's probes; it is the first to start and the last to stop."""
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 8081) -> None:
+        self.liveness = Checks("healthz")
+        self.readiness = Checks("readyz")
+        self._paths = {"/healthz": self.liveness, "/readyz": self.readiness}
+        self._server = HttpServer(self._serve, host=host, port=port)
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def _serve(self, request: web.BaseRequest) -> web.Response:
+        checks = self._paths.get(request.path)
+        if checks is None:
+            return text(404, f"nothing is served at {request.path[:200]!r}; there are {' and '.join(self._paths)}")
+        well, report = checks.report()
+        return text(200 if well else 503, report)
+
+
+class LoopWatch:
+    """Notices an event loop that stands still: work that blocks, or a process that was stopped."""
+
+    def __init__(self, clock: Clock, *, beat: float = 1.0, limit: float = STALL_LIMIT) -> None:
+        self._clock = clock
+        self._beat = beat
+        self._limit = limit
+        self._last = clock.monotonic()
+        self._stalled_until: float | None = None
+        self._stalled_for = 0.0
+
+    async def run(self) -> None:
+        """Beats until cancelled."""
+        self._last = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(self._beat)
+            now = self._clock.monotonic()
+            late = now - self._last - self._beat
+            self._last = now
+            if late >= self._beat:
+                log.warning("the event loop stood still", seconds=round(late, 1))
+            if late + self._beat >= self._limit:
+                self._stalled_for, self._stalled_until = late + self._beat, now
+
+    def check(self) -> str | None:
+        """Fails during a stall, and for as long again as is tolerated, so that the next probe sees it."""
+        now = self._clock.monotonic()
+        if now - self._last >= self._limit:
+            return f"the event loop has stood still for {now - self._last:.0f} s"
+        if self._stalled_until is not None and now - self._stalled_until < self._limit:
+            return f"the event loop stood still for {self._stalled_for:.0f} s"
+        return None
+
+
+class ReviewClient(Protocol):
+    """What authorising a scraper needs of the client."""
+
+    async def create(self, resource: Resource, document: Any, *, type: type[Any] = ..., retry: bool = True) -> Any: ...
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+Verdict = Literal["allowed", "unauthenticated", "forbidden"]
+
+
+class ScraperAuthorization:
+    """Asks the API server who a bearer token is and whether they may ``get`` a path; answers are kept for a minute.
+
+    Tokens are remembered as keyed hashes only, and those that were allowed apart from all others: whoever sends made-up
+    tokens stands in a line with other unknown ones, at most ``size`` long, of which ``at_once`` are reviewed at a time,
+    and pushes nobody out who is known.
+    """
+
+    def __init__(
+        self,
+        client: ReviewClient,
+        *,
+        path: str = "/metrics",
+        clock: Clock | None = None,
+        keep: float = 60.0,
+        size: int = 64,
+        at_once: int = 4,
+        timeout: float = 5.0,
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._keep = keep
+        self._size = size
+        self._timeout = timeout
+        self._secret = secrets.token_bytes(32)
+        self._allowed = _Line(at_once)
+        self._others = _Line(at_once)
+
+    async def verdict(self, token: str) -> Verdict:
+        """Raises ``KubernetesError`` or ``TimeoutError`` if the API server cannot be asked in time."""
+        digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), key=self._secret).digest()
+        if (known := self._known(digest)) is not None:
+            return known
+        line = self._allowed if digest in self._allowed.verdicts else self._others
+        if line.present >= self._size:
+            raise TimeoutError(f"{line.present} tokens are being reviewed already")
+        line.present += 1
+        try:
+            async with deadline(self._clock, self._timeout), line.turns:
+                if (known := self._known(digest)) is None:
+                    known = await self._review(token)
+                    self._remember(digest, known)
+                return known
+        finally:
+            line.present -= 1
+
+    def _known(self, digest: bytes) -> Verdict | None:
+        for line in (self._allowed, self._others):
+            known = line.verdicts.get(digest)
+            if known is not None and self._clock.monotonic() < known[0]:
+                return known[1]
+        return None
+
+    def _remember(self, digest: bytes, verdict: Verdict) -> None:
+        for line in (self._allowed, self._others):
+            line.verdicts.pop(digest, None)
+        line = self._allowed if verdict == "allowed" else self._others
+        line.verdicts[digest] = (self._clock.monotonic() + self._keep, verdict)
+        if len(line.verdicts) > self._size:
+            line.verdicts.popitem(last=False)
+
+    async def _review(self, token: str) -> Verdict:
+        asked = _review_document(TOKEN_REVIEWS, {"token": token})
+        who: _TokenReview = await self._client.create(TOKEN_REVIEWS, asked, type=_TokenReview)
+        if not who.status.authenticated:
+            return "unauthenticated"
+        user = who.status.user
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or [],
+            "extra": user.extra or {},
+            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+        }
+        asked = _review_document(SUBJECT_ACCESS_REVIEWS, spec)
+        may: _AccessReview = await self._client.create(SUBJECT_ACCESS_REVIEWS, asked, type=_AccessReview)
+        return "allowed" if may.status.allowed else "forbidden"
+
+
+class _Line:
+    """Tokens of one standing: what was said of them, who is reviewed now, and how many wait or are reviewed."""
+
+    def __init__(self, at_once: int) -> None:
+        self.present = 0
+        self.turns = asyncio.Semaphore(at_once)
+        self.verdicts: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
+
+
+class MetricsServer:
+    """``/metrics``: plain, or TLS with ``certificates``; open, or for those whom ``authorization`` allows."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8443,
+        certificates: ServingCertificate | None = None,
+        authorization: ScraperAuthorization | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._authorization = authorization
+        tls = certificates.context if certificates is not None else None
+        self._server = HttpServer(self._serve, host=host, port=port, tls=tls)
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def _serve(self, request: web.BaseRequest) -> web.Response:
+        if request.path != "/metrics":
+            return text(404, f"nothing is served at {request.path[:200]!r}; there is /metrics")
+        if request.method != "GET":
+            return text(405, "/metrics is read with GET", Allow="GET")
+        if self._authorization is not None:
+            refusal = await self._refusal(self._authorization, request.headers.get("Authorization", ""))
+            if refusal is not None:
+                return refusal
+        body, content_type = self._metrics.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type, "Server": "polyarch"})
+
+    async def _refusal(self, authorization: ScraperAuthorization, header: str) -> web.Response | None:
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return text(401, "send a ServiceAccount's token: Authorization: Bearer …", **_CHALLENGE)
+        try:
+            verdict = await authorization.verdict(token.strip())
+        except (KubernetesError, TimeoutError) as error:
+            log.warning("scraper could not be authorised", error=str(error) or "no answer in time")
+            return text(503, "the API server cannot be asked now who may read metrics")
+        if verdict == "unauthenticated":
+            return text(401, "the API server does not know this token", **_CHALLENGE)
+        if verdict == "forbidden":
+            return text(403, "not allowed: bind a ClusterRole with nonResourceURLs [/metrics], verbs [get]")
+        return None
+
+
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+
+
+def _review_document(resource: Resource, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+
+
+def _ask(check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:  # a check that fails to run is a failed check, and the others are still told
+        log.exception("health check failed to run")
+        return f"the check itself failed: {type(error).__name__}"

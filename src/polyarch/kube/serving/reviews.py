@@ -1,0 +1,329 @@
+"""What an admission webhook says: AdmissionReview v1 in, an answer out, whatever happens in between (KR-032).
+
+A handler gets the object decoded into the type of its route, in the same pass as the envelope, and answers with JSON
+patch operations. What must not depend on it stands here: the deadline of the request, which it cannot overrun; the
+answer by the route's policy (``allow`` with a warning, or ``deny`` with the reason) when it fails, is late, or the
+object's fields have types it does not understand; and a plain sentence, never a stack trace, for what is no review.
+
+This is all of it without a network; ``admission.py`` serves it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+import structlog
+from msgspec import UNSET, UnsetType
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.client.jsonpatch import Operation
+from polyarch.kube.clock import Clock, deadline
+from polyarch.kube.resources import Resource
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+WARNING_LENGTH: Final = 256
+WARNINGS_LENGTH: Final = 4096
+"""What an API server passes on to the user's terminal: characters per warning, and in all."""
+
+Failure = Literal["undecodable", "deadline", "exception"]
+"""Why the policy of a route answered and not its handler."""
+
+
+class NotAReview(Exception):  # noqa: N818 - what the body is
+    """The body is not an AdmissionReview of admission.k8s.io/v1; the text says what was found and what is expected."""
+
+
+class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class GroupVersionResource(msgspec.Struct, frozen=True, gc=False):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class UserInfo(msgspec.Struct, frozen=True, gc=False):
+    """Who made the request (authentication/v1 UserInfo)."""
+
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+
+
+class AdmissionRequest(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What a handler is asked. ``object`` is of the route's type; a route for DELETE takes ``Type | None``.
+
+    ``timeout_seconds`` is what the API server waits in all, counted from ``arrived_at`` (monotonic clock). A pod made
+    from ``generateName`` has neither name nor uid yet; ``uid`` here is that of the review.
+    """
+
+    uid: str
+    operation: str
+    object: T
+    old_object: T | None
+    kind: GroupVersionKind
+    resource: GroupVersionResource
+    sub_resource: str
+    name: str
+    namespace: str
+    dry_run: bool
+    user: UserInfo
+    timeout_seconds: float
+    arrived_at: float
+    body: bytes
+
+    @property
+    def raw_object(self) -> msgspec.Raw:
+        """The object's JSON as it came, with every field that the route's type leaves out; read again when asked."""
+        return _RAW.decode(self.body).request.object
+
+
+class AdmissionResponse(msgspec.Struct, frozen=True):
+    """A handler's answer. ``code`` and ``message`` are for refusals; warnings are shown in the user's terminal."""
+
+    allowed: bool = True
+    patch: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    audit_annotations: Mapping[str, str] = {}
+    code: int = 403
+    message: str = ""
+
+
+class Route(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One webhook. Reviews of another resource or operation, where these are given, are allowed without the handler.
+
+    ``failed`` is told of every answer that the policy ``on_error`` gave in place of the handler.
+    """
+
+    path: str
+    name: str
+    type: Any
+    handler: Callable[[AdmissionRequest[T]], Awaitable[AdmissionResponse]]
+    on_error: Literal["allow", "deny"]
+    resource: Resource | None = None
+    operations: frozenset[str] = frozenset()
+    failed: Callable[[Failure], None] | None = None
+
+
+class _Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
+    uid: str
+    object: T
+    old_object: T | None = None
+    kind: GroupVersionKind = GroupVersionKind()
+    resource: GroupVersionResource = GroupVersionResource()
+    sub_resource: str = ""
+    operation: str = ""
+    name: str = ""
+    namespace: str = ""
+    dry_run: bool | None = None
+    user_info: UserInfo = UserInfo()
+
+
+class _Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    request: _Request[T]
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    """A review of which nothing is believed yet."""
+
+    api_version: Any = None
+    kind: Any = None
+    request: msgspec.Raw = msgspec.Raw()
+
+
+class _Addressed(msgspec.Struct, frozen=True, rename="camel"):
+    """What an answer and a log line need of a request whose object could not be understood."""
+
+    uid: str
+    resource: GroupVersionResource = GroupVersionResource()
+    sub_resource: str = ""
+    operation: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _RawRequest(msgspec.Struct, frozen=True):
+    object: msgspec.Raw
+
+
+class _RawReview(msgspec.Struct, frozen=True):
+    request: _RawRequest
+
+
+class _Status(msgspec.Struct, frozen=True):
+    code: int
+    message: str
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    allowed: bool
+    patch_type: str | UnsetType = UNSET
+    patch: bytes | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
+    audit_annotations: Mapping[str, str] | UnsetType = UNSET
+    status: _Status | UnsetType = UNSET
+
+
+class _AnsweredReview(msgspec.Struct, frozen=True, rename="camel"):
+    response: _Answer
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ADDRESSED = msgspec.json.Decoder(_Addressed)
+_RAW = msgspec.json.Decoder(_RawReview)
+_encode = msgspec.json.Encoder().encode
+
+
+class Reviewer(Generic[T]):
+    """Answers the reviews of one route."""
+
+    def __init__(self, route: Route[T], clock: Clock) -> None:
+        self.route = route
+        self._clock = clock
+        review: Any = _Review
+        self._decode: Callable[[bytes], _Review[T]] = msgspec.json.Decoder(review[route.type]).decode
+        self._causes = Causes()
+
+    async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
+        """The encoded AdmissionReview that answers ``body``. Raises :class:`NotAReview`, and nothing else.
+
+        The handler is cancelled shortly before ``timeout`` seconds after ``arrived_at`` (monotonic clock), so that the
+        answer by policy still reaches the API server in time.
+        """
+        try:
+            review = self._decode(body)
+        except _UNREADABLE as error:
+            return self._undecodable(body, error)
+        _expect(review.api_version, review.kind)
+        asked = review.request
+        if self._is_foreign(asked):
+            return _encoded(asked.uid, AdmissionResponse())
+        request = AdmissionRequest(
+            uid=asked.uid,
+            operation=asked.operation,
+            object=asked.object,
+            old_object=asked.old_object,
+            kind=asked.kind,
+            resource=asked.resource,
+            sub_resource=asked.sub_resource,
+            name=asked.name,
+            namespace=asked.namespace,
+            dry_run=bool(asked.dry_run),
+            user=asked.user_info,
+            timeout_seconds=timeout,
+            arrived_at=arrived_at,
+            body=body,
+        )
+        left = arrived_at + timeout - min(0.5, timeout / 10) - self._clock.monotonic()
+        try:
+            async with deadline(self._clock, max(left, 0.0)) as scope:
+                response = await self.route.handler(request)
+            return _encoded(asked.uid, response)
+        except Exception as error:  # noqa: BLE001 - an admission is answered whatever happens (KR-032)
+            if scope.expired():
+                return self._by_policy(asked, "deadline", f"there was no decision within {timeout:g} s", None)
+            return self._by_policy(asked, "exception", "an internal error occurred", error)
+
+    def _undecodable(self, body: bytes, error: Exception) -> bytes:
+        """The typed pass failed: either this is no review at all, or its object is one we do not understand."""
+        try:
+            envelope = _ENVELOPE.decode(body)
+        except _UNREADABLE as broken:
+            raise NotAReview(f"the body is not JSON that can be read: {broken}") from None
+        _expect(envelope.api_version, envelope.kind)
+        try:
+            asked = _ADDRESSED.decode(envelope.request)
+        except _UNREADABLE as broken:
+            raise NotAReview(f"the AdmissionReview has no usable request: {broken}") from None
+        if self._is_foreign(asked):
+            return _encoded(asked.uid, AdmissionResponse())
+        return self._by_policy(asked, "undecodable", f"the object is not understood: {error}", None)
+
+    def _is_foreign(self, asked: _Request[T] | _Addressed) -> bool:
+        """Is it about something this route was not made for? The webhook configuration may be wider than the route."""
+        expected = self.route.resource
+        if expected is not None:
+            found = asked.resource
+            if (found.group, found.resource, asked.sub_resource) != (expected.group, expected.plural, ""):
+                return True
+        return bool(self.route.operations) and asked.operation not in self.route.operations
+
+    def _by_policy(
+        self, asked: _Request[T] | _Addressed, failure: Failure, problem: str, error: Exception | None
+    ) -> bytes:
+        route = self.route
+        log.error(
+            "admission answered by policy",
+            route=route.name,
+            policy=route.on_error,
+            failure=failure,
+            problem=problem if error is None else f"{type(error).__name__}: {error}",
+            uid=asked.uid,
+            namespace=asked.namespace,
+            name=asked.name,
+            exc_info=error if error is not None and self._causes.is_new(error) else None,
+        )
+        if route.failed is not None:
+            route.failed(failure)
+        sentence = f"{route.name}: {problem} (review {asked.uid})"
+        if route.on_error == "allow":
+            return _encoded(asked.uid, AdmissionResponse(warnings=(f"{sentence}; admitted unchanged",)))
+        return _encoded(asked.uid, AdmissionResponse(allowed=False, code=500, message=f"{sentence}; try again"))
+
+
+def fit_warnings(warnings: tuple[str, ...]) -> list[str]:
+    """As an API server passes them on: one line each, no control characters, no repetition, bounded in length."""
+    fitting: list[str] = []
+    left = WARNINGS_LENGTH
+    for warning in warnings:
+        line = " ".join("".join(c if c.isprintable() else " " for c in warning).split())
+        if len(line) > WARNING_LENGTH:
+            line = line[: WARNING_LENGTH - 1] + "…"
+        if line and line not in fitting and len(line) <= left:
+            fitting.append(line)
+            left -= len(line)
+    return fitting
+
+
+def _expect(api_version: object, kind: object) -> None:
+    if api_version != API_VERSION or kind != KIND:
+        raise NotAReview(
+            f"expected apiVersion {API_VERSION} and kind {KIND}, found apiVersion {_quoted(api_version)} "
+            f"and kind {_quoted(kind)}; set admissionReviewVersions: [v1] in the webhook configuration"
+        )
+
+
+def _quoted(value: object) -> str:
+    return "none" if value is None else repr(value)[:80]
+
+
+def _encoded(uid: str, response: AdmissionResponse) -> bytes:
+    patch = response.patch
+    warnings = fit_warnings(response.warnings) if response.warnings else None
+    return _encode(
+        _AnsweredReview(
+            _Answer(
+                uid,
+                response.allowed,
+                "JSONPatch" if patch else UNSET,
+                _encode(patch) if patch else UNSET,
+                warnings or UNSET,
+                response.audit_annotations or UNSET,
+                UNSET if response.allowed else _Status(response.code, response.message or "refused without a reason"),
+            )
+        )
+    )

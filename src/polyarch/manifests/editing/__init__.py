@@ -1,0 +1,1 @@
+"""Changes of an object as splices of the text it is written in: no other character changes. Pure."""

@@ -1,0 +1,252 @@
+"""The document that operations want, as changes to the nodes it has.
+
+Operations come one after the other and their indexes count what the ones before have left; text is spliced once. So
+they are merged first: each :class:`Draft` is either a node as it is, another value in its place, or a collection with
+some members kept, some gone and some new. What an alias or a merge key shares is changed once, and only if every use
+of it asks for the same (MF-053).
+
+Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests.editing.layout import CannotEdit
+from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation, apply, index, segments
+from polyarch.manifests.scan.composer import children
+from polyarch.manifests.scan.nodes import Document, entries, is_merge, key_of, merged_mappings
+
+_NOTHING: Any = object()
+
+
+@dataclass
+class Draft:
+    """What becomes of a node, or with ``node`` None a value that is new."""
+
+    node: Node | None
+    value: Any = _NOTHING
+    """What stands in its place; only :attr:`is_replaced` says whether there is one."""
+    members: list["Member"] | None = None
+    """The members of a collection whose members change; None: all as they are."""
+
+    @property
+    def is_replaced(self) -> bool:
+        return self.value is not _NOTHING
+
+    @property
+    def is_changed(self) -> bool:
+        return self.is_replaced or (self.members is not None and any(member.is_changed for member in self.members))
+
+    @property
+    def kept(self) -> list[tuple[int, "Member"]]:
+        """The members that stay, with their numbers in the text."""
+        return [(each.place, each) for each in self.members or () if each.place is not None and not each.removed]
+
+    @property
+    def fresh(self) -> list["Member"]:
+        """The members that are new."""
+        return [member for member in self.members or () if member.place is None]
+
+
+@dataclass
+class Member:
+    """One entry or element: ``place`` is its number in the text, None for a new one."""
+
+    key: str | None
+    draft: Draft
+    place: int | None
+    renamed: bool = False
+    removed: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        return self.place is None or self.renamed or self.removed or self.draft.is_changed
+
+
+def drafted(document: Document, operations: Iterable[TreeOperation]) -> Draft:
+    """The wanted document. Raises :class:`Misfit` where an operation does not fit, :class:`CannotEdit` where it would
+    change a shared node for some of its uses only.
+    """
+    drafting = _Drafting(document)
+    for operation in operations:
+        drafting.take(drafting.root, operation, segments(operation.pointer), "")
+    for asked in drafting.asked.values():
+        drafting.take_shared(asked)
+    return drafting.root
+
+
+@dataclass
+class _Asked:
+    """What each use asks of a shared node: pointer of the use → operations, their pointers below the node."""
+
+    node: Node
+    by_use: dict[str, list[TreeOperation]] = field(default_factory=dict)
+
+
+class _Drafting:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.root = Draft(document.root)
+        self.asked: dict[int, _Asked] = {}
+
+    def take(self, draft: Draft, operation: TreeOperation, path: tuple[str, ...], here: str | None) -> None:
+        """Apply an operation below a draft, whose pointer is ``here``; None inside a node that is shared, whose uses
+        are known to agree.
+        """
+        if not path:
+            if not isinstance(operation, Replace):
+                raise Misfit(operation, "the whole document can only be replaced")
+            self._check_anchors(children(draft.node) if draft.node is not None else [])
+            draft.value, draft.members = operation.value, None
+            return
+        if draft.is_replaced or draft.node is None:
+            draft.value = apply(draft.value, (_moved(operation, path),))
+            return
+        members = _expanded(draft)
+        if members is None:
+            raise Misfit(operation, f"{path[0]!r} is looked for in a plain value")
+        if len(path) == 1 and not isinstance(operation, Replace):
+            self._change(draft, members, operation, path[0])
+            return
+        member = _member(draft, path[0])
+        node = member.draft.node if member else _merged_member(draft.node, path[0])
+        if member is None and node is None:
+            raise Misfit(operation, f"there is no member or element {path[0]!r}")
+        if node is not None and (member is None or self._is_shared(node, within=here is None)):
+            # What an alias or a merge key brings in is its anchor's: changing it changes every use.
+            if here is None:
+                raise CannotEdit("it is shared by an alias inside what an alias shares")
+            asked = self.asked.setdefault(id(node), _Asked(node))
+            asked.by_use.setdefault(here + pointer(path[0]), []).append(_moved(operation, path[1:]))
+        elif member is not None:
+            if id(node) in self.document.merged and len(path) == 1 + (not isinstance(operation, Replace)):
+                raise CannotEdit("a merge key uses the same text in another place")
+            self.take(member.draft, operation, path[1:], None if here is None else here + pointer(path[0]))
+
+    def _is_shared(self, node: Node, *, within: bool) -> bool:
+        """The members of a mapping that is merged are shared one by one, the mapping is not at their places."""
+        if within:
+            return id(node) in self.document.shared
+        return id(node) in self.document.uses and id(node) not in self.document.merged
+
+    def take_shared(self, asked: _Asked) -> None:
+        """A shared node is changed once, where its anchor stands, if all of its uses ask for the same."""
+        uses = self.document.uses.get(id(asked.node), ())
+        wanted = list(asked.by_use.values())
+        if set(asked.by_use) != set(uses) or any(each != wanted[0] for each in wanted):
+            raise CannotEdit("an alias or merge key uses the same text in another place, which needs another edit")
+        draft = next(filter(None, map(self._anchor, uses)), None)
+        if draft is None:
+            raise CannotEdit("the anchor of an alias stands where no edit can reach it")
+        for operation in wanted[0]:
+            self.take(draft, operation, segments(operation.pointer), None)
+
+    def _anchor(self, path: str) -> Draft | None:
+        """The draft at a pointer if the text of the node stands there, None if an alias or a merge key does."""
+        draft = self.root
+        for segment in segments(path):
+            member = None if draft.is_replaced else _member(draft, segment)
+            if member is None or self._is_alias(draft, member):
+                return None
+            draft = member.draft
+        return draft
+
+    def _change(self, draft: Draft, members: list[Member], operation: TreeOperation, segment: str) -> None:
+        if isinstance(operation, Add):
+            self._add(draft, members, operation, segment)
+            return
+        member = _member(draft, segment)
+        if member is None:
+            if _merged_member(draft.node, segment) is not None:
+                raise CannotEdit(f"the key {segment} comes from a merge key")
+            raise Misfit(operation, f"there is no member or element {segment!r}")
+        if isinstance(operation, Remove):
+            if member.draft.node is not None and not self._is_alias(draft, member):
+                self._check_anchors([member.draft.node])
+            if member.place is None:
+                members.remove(member)
+            else:
+                member.removed = True
+        elif isinstance(operation, Rename):
+            if member.key is None:
+                raise Misfit(operation, "an element of a list has no key")
+            self._check_absent(draft, operation, operation.key)
+            member.key, member.renamed = operation.key, member.place is not None
+
+    def _add(self, draft: Draft, members: list[Member], operation: Add, segment: str) -> None:
+        if isinstance(draft.node, MappingNode):
+            self._check_absent(draft, operation, segment)
+            members.append(Member(segment, Draft(None, operation.value), None))
+            return
+        present = [place for place, member in enumerate(members) if not member.removed]
+        number = len(present) if segment == "-" else index(segment)
+        if number is None or number > len(present):
+            raise Misfit(operation, f"cannot insert at {segment} in a list of {len(present)}")
+        members.insert(present[number - 1] + 1 if number else 0, Member(None, Draft(None, operation.value), None))
+
+    def _is_alias(self, parent: Draft, member: Member) -> bool:
+        anchor = self.document.shared.get(id(member.draft.node))
+        if anchor is None or member.place is None:
+            return False
+        number = 2 * member.place + 1 if isinstance(parent.node, MappingNode) else member.place
+        return anchor != (id(parent.node), number)
+
+    def _check_absent(self, draft: Draft, operation: TreeOperation, key: str) -> None:
+        if _member(draft, key) is not None or _merged_member(draft.node, key) is not None:
+            raise Misfit(operation, f"there is a member {key!r} already")
+
+    def _check_anchors(self, nodes: list[Node]) -> None:
+        """Refuse to take away a text that an alias elsewhere may point at."""
+        stack, visited = list(nodes), set()
+        while stack and self.document.shared:
+            node = stack.pop()
+            if id(node) in self.document.shared:
+                raise CannotEdit("it holds an anchor or an alias")
+            if id(node) not in visited:
+                visited.add(id(node))
+                stack += children(node)
+
+
+def _expanded(draft: Draft) -> list[Member] | None:
+    """The members of a draft, listed when they are asked for first; a merge key has no name here."""
+    node = draft.node
+    if draft.members is None and isinstance(node, MappingNode):
+        draft.members = [
+            Member(None if is_merge(key) else key_of(key), Draft(value), place)
+            for place, (key, value) in enumerate(node.value)
+        ]
+    elif draft.members is None and isinstance(node, SequenceNode):
+        draft.members = [Member(None, Draft(value), place) for place, value in enumerate(node.value)]
+    return draft.members
+
+
+def _member(draft: Draft, segment: str) -> Member | None:
+    """By key, or by index among those that are left."""
+    present = [member for member in _expanded(draft) or () if not member.removed]
+    if isinstance(draft.node, MappingNode):
+        named = [member for member in present if member.key == segment]
+        if len(named) > 1:
+            raise CannotEdit(f"the key {segment} stands twice in one mapping")
+        return named[0] if named else None
+    place = index(segment)
+    return present[place] if place is not None and place < len(present) else None
+
+
+def _merged_member(node: Node | None, key: str) -> Node | None:
+    """The value that merge keys give a mapping for a key that it does not have itself."""
+    if isinstance(node, MappingNode):
+        for mapping in merged_mappings(node):
+            own = [value for name, _, value in entries(mapping) if name == key]
+            found = own[-1] if own else _merged_member(mapping, key)
+            if found is not None:
+                return found
+    return None
+
+
+def _moved(operation: TreeOperation, path: tuple[str, ...]) -> TreeOperation:
+    return msgspec.structs.replace(operation, pointer=pointer(*path))

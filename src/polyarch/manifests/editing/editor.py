@@ -1,0 +1,298 @@
+"""Operations on the object, as splices of the text it is written in (MF-060 – MF-065).
+
+A file is never dumped again: what an operation does not name keeps every character. New text is written in the style of
+its surroundings. Where an edit would need a guess (an explicit ``? key``, a tag, a text that an alias shares with
+another use) there is no edit but a :class:`CannotEdit` that says why.
+
+Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
+
+from polyarch.manifests.editing import flowing
+from polyarch.manifests.editing.comments import affinity_run
+from polyarch.manifests.editing.draft import Draft, Member, drafted
+from polyarch.manifests.editing.layout import CannotEdit, Entry, Layout, column, layout, properties_end
+from polyarch.manifests.editing.splices import Edit, ordered, splice
+from polyarch.manifests.editing.style import (
+    DEFAULT_STEP,
+    BlockStyle,
+    block_lines,
+    inline,
+    is_collection,
+    is_pod_spec,
+    nested_columns,
+    quoted,
+    requoted,
+    sequence_indent,
+)
+from polyarch.manifests.operations import TreeOperation
+from polyarch.manifests.scan.nodes import Document
+from polyarch.manifests.scan.text import SourceText
+
+__all__ = ["CannotEdit", "Edit", "render", "splice"]
+
+
+def render(source: SourceText, document: Document, operations: Iterable[TreeOperation]) -> tuple[Edit, ...]:
+    """The edits that make the document what the operations make of its object, in the order of the text.
+
+    Raises :class:`CannotEdit`, or :class:`polyarch.manifests.operations.Misfit` for operations that do not fit
+    the object.
+    """
+    draft = drafted(document, operations)
+    if draft.is_replaced:
+        raise CannotEdit("the whole document would be replaced")
+    writer = _Writer(source, document)
+    if draft.is_changed:
+        if not draft.kept:
+            raise CannotEdit("nothing would be left of the document")
+        writer.collection(draft, document.root, _Surroundings())
+    return ordered(writer.edits)
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """What the style of an insertion depends on."""
+
+    parent_column: int | None = None
+    """Of the key that the collection is the value of."""
+    step: int = DEFAULT_STEP
+    pod_spec: Node | None = None
+
+    def inside(self, node: Node, columns: int) -> "_Surroundings":
+        """The step is that of the pod specification, outside of one that of the mapping itself (MF-062)."""
+        if self.pod_spec is not None or not isinstance(node, MappingNode):
+            return self
+        pod_spec = node if is_pod_spec(node) else None
+        step = columns - self.parent_column if self.parent_column is not None else 0
+        if step <= 0:
+            step = DEFAULT_STEP if pod_spec is not None else self.step
+        return replace(self, step=step, pod_spec=pod_spec)
+
+
+def _value(members: list[Member], collection: Node | None) -> Any:
+    """New members as the value that they make up."""
+    if isinstance(collection, MappingNode):
+        return {member.key: member.draft.value for member in members}
+    return [member.draft.value for member in members]
+
+
+def _is_filled_flow(node: Node) -> bool:
+    """Written as ``[a, b]``, and staying so; only the empty ``[]`` and ``{}`` give way to block style."""
+    return isinstance(node, CollectionNode) and bool(node.flow_style) and bool(node.value)
+
+
+class _Writer:
+    def __init__(self, source: SourceText, document: Document) -> None:
+        self.source = source
+        self.text = source.text
+        self.document = document
+        self.style_of_flow = flowing.document_style(document)
+        self.edits: list[Edit] = []
+
+    def edit(self, start: int, end: int, replacement: str) -> None:
+        if start != end or replacement:
+            self.edits.append(Edit(start, end, replacement))
+
+    def collection(self, draft: Draft, node: Node, around: _Surroundings) -> None:
+        """The edits of a collection that keeps some of its members: inner ones first, then its own."""
+        where = layout(self.document, node)
+        around = around.inside(node, where.column)
+        for place, member in draft.kept:
+            entry = where.entries[place]
+            if member.renamed:
+                self.rename(entry, member.key or "")
+            self.member(member.draft, where, entry, around)
+        if all(member.place is not None and not member.removed for member in draft.members or ()):
+            return
+        if where.flow:
+            style = flowing.style_of(self.source, where, self.style_of_flow)
+            self.edits += flowing.member_edits(self.source, where, draft.members or [], style)
+        else:
+            self.remove(draft, where)
+            self.insert(draft, where, around)
+
+    def member(self, draft: Draft, where: Layout, entry: Entry, around: _Surroundings) -> None:
+        if not draft.is_changed:
+            return
+        if entry.is_alias:
+            raise CannotEdit("an alias stands where the edit should be")
+        if not draft.is_replaced and draft.kept and draft.node is not None:
+            parent = where.column if entry.key is not None and not where.flow else None
+            self.collection(draft, draft.node, replace(around, parent_column=parent))
+            return
+        value = draft.value if draft.is_replaced else _value(draft.fresh, draft.node)
+        if where.flow:
+            self.flow_value(where, entry, value)
+        elif is_collection(value) and value and not _is_filled_flow(entry.value):
+            self.block_value(where, entry, value, around)
+        else:
+            self.plain_value(entry, value)
+
+    def rename(self, entry: Entry, key: str) -> None:
+        if self.text[entry.start] in "&*!" or not isinstance(entry.key, ScalarNode):
+            raise CannotEdit(f"the key to be renamed to {key} has an anchor, an alias or a tag")
+        self.edit(entry.start, entry.key_end, quoted(key) if self.style_of_flow.json else requoted(key, entry.key))
+
+    # Values -----------------------------------------------------------------------------------------------------
+
+    def content_start(self, entry: Entry) -> int:
+        """Where a value starts behind its anchor; a value with a tag is not edited."""
+        start = min(properties_end(self.text, entry.value_start), entry.end)
+        if any(part.startswith("!") for part in self.text[entry.value_start : start].split()):
+            raise CannotEdit("the value has a tag")
+        return max(start, entry.value_start)
+
+    def flow_value(self, where: Layout, entry: Entry, value: Any) -> None:
+        style = flowing.style_of(self.source, where, self.style_of_flow)
+        text = flowing.value_text(self.source, entry, value, style, old=entry.value)
+        start = self.content_start(entry)
+        if start < entry.end:
+            self.edit(start, entry.end, text)
+        elif entry.key is not None and entry.after_key == entry.key_end:
+            self.edit(entry.key_end, entry.key_end, f": {text}")
+        else:
+            self.edit(entry.end, entry.end, text if self.text[entry.end - 1] in " [" else f" {text}")
+
+    def plain_value(self, entry: Entry, value: Any) -> None:
+        """A scalar or an empty collection in block context."""
+        start, node = self.content_start(entry), entry.value
+        text = requoted(value, node) if isinstance(value, str) else inline(value)
+        if start >= entry.end:
+            self.edit(entry.end, entry.end, f" {text}")
+        elif self.starts_own_line(start, entry):
+            line = self.source.line_start(start)
+            self.edit(self.tail(entry), self.tail(entry), f" {text}")
+            self.edit(line, self.source.next_line(entry.end), "")
+        else:
+            self.edit(start, entry.end, text)
+
+    def block_value(self, where: Layout, entry: Entry, value: Any, around: _Surroundings) -> None:
+        """A collection with members in block context; a comment on the line of the key stays there (MF-064)."""
+        style = self.style(around, entry.start)
+        lines = block_lines(value, style)
+        start, node = self.content_start(entry), entry.value
+        own_line = start < entry.end and self.starts_own_line(start, entry)
+        if own_line and isinstance(node, CollectionNode) and isinstance(node, MappingNode) == isinstance(value, dict):
+            self.edit(start, entry.end, self.joined(lines, column(self.document, start)))
+            return
+        nested = where.column + (2 if entry.key is None else nested_columns(value, style))
+        if own_line:
+            self.edit(self.source.line_start(start), entry.end, " " * nested + self.joined(lines, nested))
+        elif entry.key is None and start == entry.value_start:
+            if start == entry.end:
+                self.edit(start, start, " " + self.joined(lines, nested))
+            else:
+                self.edit(start, entry.end, self.joined(lines, column(self.document, start)))
+        else:
+            self.edit(self.tail(entry), entry.end, "")
+            self.insert_below(entry.end, lines, nested)
+
+    def tail(self, entry: Entry) -> int:
+        """After the colon or dash, or after the anchor behind it."""
+        start = self.content_start(entry)
+        if start == entry.value_start:
+            return entry.after_key
+        return entry.value_start + len(self.text[entry.value_start : start].rstrip())
+
+    def starts_own_line(self, start: int, entry: Entry) -> bool:
+        return self.source.line_start(start) > entry.start
+
+    # Entries of block collections -------------------------------------------------------------------------------
+
+    def remove(self, draft: Draft, where: Layout) -> None:
+        """Whole lines, with the comment on them; comment lines above stay (MF-065)."""
+        kept = {place for place, _ in draft.kept}
+        for number, entry in enumerate(where.entries):
+            if number in kept:
+                continue
+            line = self.source.line_start(entry.start)
+            after = self.source.next_line(entry.end)
+            if not self.text[line : entry.start].strip():
+                self.edit(line, after, "")
+                continue
+            # The first entry stands behind a dash: what comes next moves up to it.
+            while number + 1 not in kept:
+                number += 1
+                after = self.source.next_line(where.entries[number].end)
+            rest = len(self.text[after:]) - len(self.text[after:].lstrip())
+            self.edit(entry.start, after + rest, "")
+            kept.update(range(number + 1))
+
+    def insert(self, draft: Draft, where: Layout, around: _Surroundings) -> None:
+        if isinstance(draft.node, MappingNode):
+            is_pod_spec = around.pod_spec is draft.node
+            first = [member for member in draft.fresh if is_pod_spec and member.key == "affinity"]
+            rest = [member for member in draft.fresh if member not in first]
+            if first:
+                self.insert_affinity(draft, where, first, around)
+            if rest:
+                self.insert_after(draft, where, draft.kept[-1][0], rest, around)
+            return
+        last: int | None = None
+        pending: list[Member] = []
+        for member in [*(draft.members or ()), None]:
+            if member is not None and member.place is None:
+                pending.append(member)
+            elif member is None or not member.removed:
+                if pending and last is None:
+                    self.insert_before(where, where.entries[draft.kept[0][0]], pending, around)
+                elif pending and last is not None:
+                    self.insert_after(draft, where, last, pending, around)
+                last, pending = member.place if member is not None else None, []
+
+    def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
+        """Below a commented-out affinity, else before the first key that no comment stands above (MF-063)."""
+        run = affinity_run(self.document, where)
+        if run is not None:
+            at = run.lines[-1][0]
+            self.insert_below(at, self.lines(members, where, around, at), where.column)
+            return
+        entries = [where.entries[place] for place, _ in draft.kept]
+        free = (entry for entry in entries if not self.is_below_comment(entry))
+        self.insert_before(where, next(free, entries[0]), members, around)
+
+    def is_below_comment(self, entry: Entry) -> bool:
+        line = self.source.line_start(entry.start)
+        return line > 0 and self.text[self.source.previous_line(line) : line].lstrip().startswith("#")
+
+    def insert_after(
+        self, draft: Draft, where: Layout, place: int, members: list[Member], around: _Surroundings
+    ) -> None:
+        entry = where.entries[place]
+        if entry.end == len(self.text) and self.ends_in_block_scalar(entry.value):
+            # A line break behind a block scalar at the end of the file would become part of it.
+            if not isinstance(draft.node, MappingNode):
+                raise CannotEdit("a block scalar ends the file without a line break")
+            self.insert_before(where, where.entries[draft.kept[0][0]], members, around)
+            return
+        self.insert_below(entry.end, self.lines(members, where, around, entry.end), where.column)
+
+    def ends_in_block_scalar(self, node: Node) -> bool:
+        while isinstance(node, CollectionNode) and not node.flow_style and node.value:
+            node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
+        return isinstance(node, ScalarNode) and node.style in ("|", ">")
+
+    def insert_before(self, where: Layout, entry: Entry, members: list[Member], around: _Surroundings) -> None:
+        lines, columns = self.lines(members, where, around, entry.start), where.column
+        self.edit(entry.start, entry.start, self.joined(lines, columns) + self.source.newline + " " * columns)
+
+    def insert_below(self, offset: int, lines: list[str], columns: int) -> None:
+        """New lines below the line of an offset."""
+        at = self.source.next_line(offset)
+        text = " " * columns + self.joined(lines, columns)
+        ends = at > self.source.line_end(offset)
+        self.edit(at, at, text + self.source.newline if ends else self.source.newline + text)
+
+    def lines(self, members: list[Member], where: Layout, around: _Surroundings, at: int) -> list[str]:
+        return block_lines(_value(members, where.node), self.style(around, at))
+
+    def joined(self, lines: list[str], columns: int) -> str:
+        return (self.source.newline + " " * columns).join(lines)
+
+    def style(self, around: _Surroundings, at: int) -> BlockStyle:
+        return BlockStyle(around.step, sequence_indent(self.document, around.pod_spec, at))

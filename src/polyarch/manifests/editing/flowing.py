@@ -1,0 +1,128 @@
+"""Members of flow collections: ``{a: b}``, ``[a, b]`` and all of JSON (MF-064, MF-065).
+
+A new member stands behind the last one, on a line of its own where the others do; separators are kept right, also a
+comma after the last element, which YAML allows and JSON does not.
+
+Pure.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from yaml.nodes import MappingNode, Node
+
+from polyarch.manifests.editing.draft import Member
+from polyarch.manifests.editing.layout import Entry, Layout, layout
+from polyarch.manifests.editing.splices import Edit
+from polyarch.manifests.editing.style import DEFAULT_STEP, FlowStyle, flow, flow_entries, is_json, requoted
+from polyarch.manifests.scan.nodes import Document
+from polyarch.manifests.scan.text import SourceText
+
+
+def document_style(document: Document) -> FlowStyle:
+    """What all flow collections of a document have in common: whether they are JSON, and without blanks."""
+    if not is_json(document):
+        return FlowStyle(newline=document.source.newline)
+    entries = layout(document, document.root).entries if document.root.value else ()
+    compact = bool(entries) and entries[0].key is not None and entries[0].after_key == entries[0].value_start
+    return FlowStyle(json=True, compact=compact, newline=document.source.newline)
+
+
+def style_of(source: SourceText, where: Layout, style: FlowStyle) -> FlowStyle:
+    """The style of a collection's members: over several lines only in JSON that is written so."""
+    if not style.json or not _stands_alone(source, where.entries[0].start):
+        return style
+    step = len(_indent(source, where.entries[0].start)) - len(_indent(source, where.open))
+    return replace(style, step=step if step > 0 else DEFAULT_STEP)
+
+
+def value_text(source: SourceText, entry: Entry, value: Any, style: FlowStyle, *, old: Node) -> str:
+    """The text of another value for an entry."""
+    if isinstance(value, str) and not style.json:
+        return requoted(value, old)
+    return flow(value, style, _indent(source, entry.start))
+
+
+def member_edits(source: SourceText, where: Layout, members: list[Member], style: FlowStyle) -> list[Edit]:
+    """The edits for the members that are removed and new, of a collection that keeps at least one."""
+    kept = [member.place for member in members if member.place is not None and not member.removed]
+    left = [member for member in members if not member.removed]
+    ends_new = left[-1].place is None
+    edits = _removals(source, where, kept, ends_new=ends_new)
+    last: int | None = None
+    pending: list[Member] = []
+    for member in [*members, None]:
+        if member is not None and member.place is None:
+            pending.append(member)
+        elif member is None or not member.removed:
+            if pending:
+                following = member.place if member is not None else None
+                edits += _insertion(source, where, pending, style, last, following)
+            last, pending = member.place if member is not None else None, []
+    return edits
+
+
+def _insertion(
+    source: SourceText, where: Layout, new: list[Member], style: FlowStyle, last: int | None, following: int | None
+) -> list[Edit]:
+    """After the kept entry ``last``, or before the kept entry ``following`` where there is none."""
+    beside = where.entries[last if last is not None else following or 0]
+    own_line = _stands_alone(source, beside.start)
+    indent = _indent(source, beside.start) if own_line else ""
+    values: Any = [member.draft.value for member in new]
+    if isinstance(where.node, MappingNode):
+        values = {member.key: member.draft.value for member in new}
+    parts = flow_entries(values, style, indent)
+    comma = "," if style.compact else ", "
+    if last is None:
+        glue = f",{source.newline}{indent}" if own_line else comma
+        return [Edit(beside.start, beside.start, "".join(part + glue for part in parts))]
+    behind = beside.end if beside.comma is None else beside.comma + 1
+    if not own_line or not _ends_line(source, behind):
+        return [Edit(beside.end, beside.end, "".join(comma + part for part in parts))]
+    at = source.next_line(behind)
+    tail = "," if following is not None or where.entries[-1].comma is not None else ""
+    text = f",{source.newline}{indent}".join(parts)
+    separator = [Edit(beside.end, beside.end, ",")] if beside.comma is None else []
+    return [*separator, Edit(at, at, f"{indent}{text}{tail}{source.newline}")]
+
+
+def _removals(source: SourceText, where: Layout, kept: list[int], *, ends_new: bool) -> list[Edit]:
+    """Each removed element with one separator; on lines of its own, those lines."""
+    edits: list[Edit] = []
+    entries = where.entries
+    number = 0
+    while number < len(entries):
+        if number in kept:
+            number += 1
+            continue
+        first = number
+        while number < len(entries) and number not in kept:
+            number += 1
+        gone = entries[first:number]
+        behind = gone[-1].end if gone[-1].comma is None else gone[-1].comma + 1
+        if _stands_alone(source, gone[0].start) and _ends_line(source, behind):
+            edits.append(Edit(source.line_start(gone[0].start), source.next_line(behind), ""))
+            comma = entries[first - 1].comma if first else None
+            if number == len(entries) and comma is not None and entries[-1].comma is None and not ends_new:
+                edits.append(Edit(comma, comma + 1, ""))
+        elif first:
+            edits.append(Edit(entries[first - 1].end, gone[-1].end, ""))
+        else:
+            edits.append(Edit(gone[0].start, entries[number].start, ""))
+    return edits
+
+
+def _stands_alone(source: SourceText, offset: int) -> bool:
+    """Nothing but white space stands before it on its line."""
+    return not source.text[source.line_start(offset) : offset].strip()
+
+
+def _ends_line(source: SourceText, offset: int) -> bool:
+    rest = source.text[offset : source.line_end(offset)].strip()
+    return not rest or rest.startswith("#")
+
+
+def _indent(source: SourceText, offset: int) -> str:
+    line = source.text[source.line_start(offset) : offset]
+    return line[: len(line) - len(line.lstrip())]

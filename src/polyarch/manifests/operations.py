@@ -1,0 +1,250 @@
+"""Repairs as operations on an object tree, before anybody thinks of text.
+
+A rule answers with operations; the editor turns them into splices of the file, ``--emit kustomize`` into JSON 6902, and
+the proof of an edit (MF-054) compares the file read again with :func:`apply`. Operations apply one after the other,
+like those of a JSON Patch: an index counts what the operations before have left.
+
+Pure: no I/O; values are what JSON can say (dict, list, str, int, float, bool, None).
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from polyarch.kube.client import jsonpatch
+from polyarch.kube.client.jsonpatch import pointer
+
+_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
+
+
+class Add(msgspec.Struct, frozen=True, tag="add"):
+    """A new member of a mapping (which must not have it), or an element before an index; ``-`` appends."""
+
+    pointer: str
+    value: Any
+
+
+class Remove(msgspec.Struct, frozen=True, tag="remove"):
+    """Take away a member or an element that is there."""
+
+    pointer: str
+
+
+class Replace(msgspec.Struct, frozen=True, tag="replace"):
+    """Another value for a member or element that is there."""
+
+    pointer: str
+    value: Any
+
+
+class Rename(msgspec.Struct, frozen=True, tag="rename"):
+    """Another key for a member, in its place; the mapping must not have that key."""
+
+    pointer: str
+    key: str
+
+
+TreeOperation = Add | Remove | Replace | Rename
+
+
+class Misfit(ValueError):  # noqa: N818 - the name says what is the matter
+    """Operations that do not fit the object: which, and why."""
+
+    def __init__(self, operation: TreeOperation, problem: str) -> None:
+        super().__init__(f"{type(operation).__name__} {operation.pointer or '(whole document)'}: {problem}")
+        self.operation = operation
+        self.problem = problem
+
+
+@lru_cache(maxsize=4096)
+def segments(path: str) -> tuple[str, ...]:
+    """The unescaped parts of a JSON pointer; ``pointer(*segments(path)) == path``."""
+    if not path:
+        return ()
+    if not path.startswith("/"):
+        raise ValueError(f"{path!r} is no JSON pointer: it starts with / or is empty")
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/"))
+
+
+def index(segment: str) -> int | None:
+    """The number a pointer's segment is, None if it is none."""
+    return int(segment) if _INDEX.fullmatch(segment) else None
+
+
+def read(value: Any, path: str) -> Any:
+    """The member at a pointer; raises KeyError (with the pointer) where nothing is."""
+    for segment in segments(path):
+        place = index(segment)
+        if isinstance(value, Mapping) and segment in value:
+            value = value[segment]
+        elif isinstance(value, list) and place is not None and place < len(value):
+            value = value[place]
+        else:
+            raise KeyError(path)
+    return value
+
+
+def ensure(value: Any, path: str, member: Any) -> TreeOperation:
+    """The one operation that puts ``member`` at ``path`` and makes the mappings that are missing or null on the way.
+
+    >>> ensure({"affinity": None}, "/affinity/nodeAffinity", {})
+    Replace(pointer='/affinity', value={'nodeAffinity': {}})
+
+    What is there already is replaced. Raises KeyError where something on the way is neither mapping, list nor null.
+    """
+    parts = segments(path)
+    for depth, segment in enumerate(parts):
+        here, rest = pointer(*parts[: depth + 1]), parts[depth + 1 :]
+        if isinstance(value, list):
+            place = index(segment)
+            if segment == "-" or place == len(value):
+                return Add(here, _nested(rest, member))
+            if place is None or place > len(value):
+                raise KeyError(here)
+            value = value[place]
+        elif isinstance(value, Mapping):
+            if segment not in value:
+                return Add(here, _nested(rest, member))
+            value = value[segment]
+        else:
+            raise KeyError(here)
+        if value is None or not rest:
+            return Replace(here, _nested(rest, member))
+    return Replace("", member)
+
+
+def rebase(operations: Iterable[TreeOperation], old: str, new: str) -> tuple[TreeOperation, ...]:
+    """The same operations below another pointer: what one use of an anchored node needs, said of another use.
+
+    Raises ValueError for an operation that is not below ``old``.
+    """
+    moved = []
+    for operation in operations:
+        if operation.pointer != old and not operation.pointer.startswith(f"{old}/"):
+            raise ValueError(f"{operation.pointer} is not below {old}")
+        moved.append(msgspec.structs.replace(operation, pointer=new + operation.pointer[len(old) :]))
+    return tuple(moved)
+
+
+def apply(value: Any, operations: Iterable[TreeOperation]) -> Any:
+    """The object after all operations, in order; the one given is not changed, what is unchanged is shared with it.
+
+    Raises :class:`Misfit`; keys keep their order, a new one comes last.
+    """
+    for operation in operations:
+        value = _edit(value, segments(operation.pointer), operation)
+    return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality that a proof can rely on: ``1`` is neither ``1.0`` nor true, not-a-number equals itself, and the order
+    of keys does not matter.
+    """
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float) and math.isnan(left):
+        return math.isnan(right)
+    return bool(left == right)
+
+
+def to_json_patch(operations: Iterable[TreeOperation], before: Any) -> tuple[jsonpatch.Operation, ...]:
+    """The operations as JSON 6902 for an object that is ``before`` now (MF-070).
+
+    A value that is replaced, removed or renamed is tested first, so that the patch fails instead of changing an object
+    that has become another. Raises :class:`Misfit`.
+    """
+    patch: list[jsonpatch.Operation] = []
+    for operation in operations:
+        after = apply(before, (operation,))
+        path = operation.pointer
+        match operation:
+            case Add():
+                patch.append(jsonpatch.add(path, operation.value))
+            case Remove():
+                patch += [jsonpatch.test(path, read(before, path)), jsonpatch.remove(path)]
+            case Replace():
+                patch += [jsonpatch.test(path, read(before, path)), jsonpatch.replace(path, operation.value)]
+            case Rename():
+                target = pointer(*segments(path)[:-1], operation.key)
+                old = read(before, path)
+                patch += [jsonpatch.test(path, old), jsonpatch.remove(path), jsonpatch.add(target, old)]
+        before = after
+    return tuple(patch)
+
+
+def _nested(path: tuple[str, ...], member: Any) -> Any:
+    for segment in reversed(path):
+        member = [member] if segment == "-" else {segment: member}
+    return member
+
+
+def _edit(value: Any, path: tuple[str, ...], operation: TreeOperation) -> Any:
+    if not path:
+        if isinstance(operation, Replace):
+            return operation.value
+        raise Misfit(operation, "the whole document can only be replaced")
+    if len(path) == 1:
+        return _change(value, path[0], operation)
+    return _at(value, path[0], operation, lambda member: _edit(member, path[1:], operation))
+
+
+def _at(value: Any, segment: str, operation: TreeOperation, change: Callable[[Any], Any]) -> Any:
+    """Copies along the path only."""
+    place = _place(value, segment, operation)
+    fresh = value.copy()
+    fresh[place] = change(value[place])
+    return fresh
+
+
+def _place(value: Any, segment: str, operation: TreeOperation) -> str | int:
+    if isinstance(value, dict):
+        if segment in value:
+            return segment
+        raise Misfit(operation, f"there is no member {segment!r}")
+    if isinstance(value, list):
+        place = index(segment)
+        if place is not None and place < len(value):
+            return place
+        raise Misfit(operation, f"there is no element {segment} in a list of {len(value)}")
+    raise Misfit(operation, f"{segment!r} is looked for in a plain value")
+
+
+def _change(value: Any, segment: str, operation: TreeOperation) -> Any:
+    match operation:
+        case Add():
+            return _added(value, segment, operation)
+        case Replace():
+            return _at(value, segment, operation, lambda _: operation.value)
+        case Remove():
+            place = _place(value, segment, operation)
+            fresh = value.copy()
+            del fresh[place]
+            return fresh
+        case Rename():
+            place = _place(value, segment, operation)
+            if not isinstance(value, dict):
+                raise Misfit(operation, "an element of a list has no key")
+            if operation.key in value:
+                raise Misfit(operation, f"there is a member {operation.key!r} already")
+            return {operation.key if key == place else key: member for key, member in value.items()}
+
+
+def _added(value: Any, segment: str, operation: Add) -> Any:
+    if isinstance(value, dict):
+        if segment in value:
+            raise Misfit(operation, f"there is a member {segment!r} already")
+        return {**value, segment: operation.value}
+    if isinstance(value, list):
+        place = len(value) if segment == "-" else index(segment)
+        if place is None or place > len(value):
+            raise Misfit(operation, f"cannot insert at {segment} in a list of {len(value)}")
+        return [*value[:place], operation.value, *value[place:]]
+    raise Misfit(operation, f"{segment!r} is added to a plain value")

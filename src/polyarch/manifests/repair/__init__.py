@@ -1,0 +1,1 @@
+"""Repairs, round by round, each proven before it is kept. Pure."""

@@ -1,0 +1,357 @@
+"""Repairs, round by round, until nothing is left to repair (MF-050 – MF-054).
+
+A repair can make another one possible, needless or different: so a round takes at most one for each pod specification,
+writes them, reads the text again and asks the rules again. What was written is proven before it is believed; if a proof
+fails, the file stays as it was and says so (MA904).
+
+Pure: a text in, a text out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from polyarch.manifests.catalogue import RULES
+from polyarch.manifests.editing.addition import CannotAdd, add_documents
+from polyarch.manifests.editing.comments import commented_affinity
+from polyarch.manifests.editing.editor import CannotEdit, Edit, render, splice
+from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, fingerprint
+from polyarch.manifests.lint.engine import Problem, lint, selected
+from polyarch.manifests.lint.options import Selection
+from polyarch.manifests.lint.sources import is_source, lint_source
+from polyarch.manifests.operations import Add, Misfit, Remove, TreeOperation, rebase
+from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal
+from polyarch.manifests.repair.proof import prove_all
+from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, Kustomizations
+from polyarch.manifests.scan.nodes import Document
+from polyarch.manifests.scan.pod_specs import PodSpec
+from polyarch.manifests.scan.scanning import Scan, scan
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
+from polyarch.manifests.suppression import suppressed
+
+ROUNDS = 20
+_ORDER = {rule: place for place, rule in enumerate(RULES)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """A repair that is about to be written."""
+
+    problem: Problem
+    document: int
+    operations: tuple[TreeOperation, ...]
+    edits: tuple[Edit, ...]
+    uncommented: str | None = None
+
+
+class _Unproven(Exception):  # noqa: N818 - the name says what happened
+    pass
+
+
+def fix(
+    source: SourceText,
+    answers: Answers,
+    request: FixRequest,
+    *,
+    kustomizations: Kustomizations = NO_KUSTOMIZATIONS,
+    mark: Callable[[Iterable[Problem]], tuple[Problem, ...]] = tuple,
+) -> FixResult:
+    """The file with everything repaired that can be and is asked for.
+
+    ``mark`` may suppress problems that are known elsewhere, as in a baseline; what is suppressed is not repaired.
+    """
+    if is_source(source.path):
+        return _fix_source(source, answers, request, mark)
+    return _Fixing(source, answers, request, kustomizations, mark).result()
+
+
+def is_wanted(finding: Finding, only: Sequence[str]) -> bool:
+    """Whether ``--only`` names the finding's rule, or the rule that it stands for in a bundle."""
+    chosen = Selection(include=tuple(only))
+    names = (finding.rule, finding.sub) if finding.rule == "MA205" else (finding.rule,)
+    return not only or any(chosen.selects(name, default=False) for name in names)
+
+
+class _Fixing:
+    def __init__(
+        self,
+        source: SourceText,
+        answers: Answers,
+        request: FixRequest,
+        kustomizations: Kustomizations,
+        mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
+    ) -> None:
+        self.source = source
+        self.answers = answers
+        self.request = request
+        self.kustomizations = kustomizations
+        self.mark = mark
+        self.applied: list[Finding] = []
+        self.impossible: dict[tuple[str, str, str, int], str] = {}
+        self.uncommented: set[tuple[int, str]] = set()
+        self.operations: dict[int, tuple[TreeOperation, ...]] = {}
+        self.rounds: list[tuple[Edit, ...]] = []
+        self.added: dict[int, tuple[object, ...]] = {}
+
+    def result(self) -> FixResult:
+        text = self.source.text
+        before: tuple[Problem, ...] | None = None
+        try:
+            for _ in range(ROUNDS):
+                found = self._scan(text)
+                problems = self._problems(found)
+                before = problems if before is None else before
+                changes = self._changes(found, problems)
+                if not changes:
+                    break
+                text = self._written(found, changes)
+            if self.added:
+                text = self._with_additions(text)
+            found = self._scan(text)
+            problems = self._problems(found)
+        except _Unproven as failure:
+            return self._left(before or (), str(failure))
+        return FixResult(
+            source=self.source,
+            text=text,
+            applied=tuple(self.applied),
+            refused=tuple(self._refusals(problems)),
+            remaining=tuple(problem.finding for problem in problems),
+            operations=self.operations,
+            added=self.added,
+            rounds=tuple(self.rounds),
+        )
+
+    def _scan(self, text: str) -> Scan:
+        return scan(self.source.replaced(text), kustomizations=self.kustomizations)
+
+    def _problems(self, found: Scan) -> tuple[Problem, ...]:
+        options = self.request.options
+        problems = lint(found, self.answers, options, object_rules=self.request.object_rules)
+        if self.uncommented:
+            # Nobody chose the values of a comment: they may be replaced and widened without being asked for.
+            free = msgspec.structs.replace(options.fixes, widen=True, replace=True)
+            options = msgspec.structs.replace(options, fixes=free)
+            freed = lint(found, self.answers, options, object_rules=self.request.object_rules)
+            repairs = {
+                _identity(each.finding): each
+                for each in freed
+                if self._pod_key(found, each.finding) in self.uncommented
+            }
+            problems = tuple(repairs.get(_identity(problem.finding), problem) for problem in problems)
+        return self.mark(suppressed(found, problems, selected=lambda rule: selected(options, rule)))
+
+    def _changes(self, found: Scan, problems: Iterable[Problem]) -> list[_Change]:
+        """What this round writes: of each pod specification one repair, and none that touches what another does."""
+        taken: set[tuple[int, str]] = set()
+        touched: dict[int, list[str]] = {}
+        equal: set[tuple[int, bytes]] = set()
+        changes: list[_Change] = []
+        for problem in sorted(self._candidates(problems), key=_place_in_order):
+            key = self._pod_key(found, problem.finding)
+            change = None if key in taken else self._change(found, problem, key)
+            if change is None:
+                continue
+            same = (change.document, msgspec.json.encode(change.operations))
+            places = [_touched(operation) for operation in change.operations]
+            others = touched.setdefault(change.document, [])
+            if same in equal:
+                self.applied.append(problem.finding)
+            elif not any(_overlap(one, other) for one in places for other in others):
+                equal.add(same)
+                others += places
+                taken.add(key)
+                changes.append(change)
+        return changes
+
+    def _candidates(self, problems: Iterable[Problem]) -> Iterator[Problem]:
+        for problem in problems:
+            finding = problem.finding
+            if finding.suppressed is not None or not is_wanted(finding, self.request.only):
+                continue
+            if problem.repair and problem.repair.operations and _identity(finding) not in self.impossible:
+                yield problem
+
+    def _change(self, found: Scan, problem: Problem, key: tuple[int, str]) -> _Change | None:
+        """The repair as edits; None, with a note kept, if the editor cannot write it."""
+        repair = problem.repair
+        if repair is None:
+            return None
+        document = found.document(repair.document)
+        if self.request.uncomment:
+            change = self._uncommented(found, problem, document, key)
+            if change is not None:
+                return change
+        try:
+            edits = render(found.source, document, repair.operations)
+        except (CannotEdit, Misfit) as error:
+            self.impossible[_identity(problem.finding)] = str(error)
+            return None
+        return _Change(problem, repair.document, repair.operations, edits)
+
+    def _uncommented(self, found: Scan, problem: Problem, document: Document, key: tuple[int, str]) -> _Change | None:
+        pod_spec = _pod_spec(found, problem.finding)
+        if pod_spec is None or problem.repair is None or key in self.uncommented:
+            return None
+        where = f"{pod_spec.pointer}/affinity"
+        if not any(isinstance(each, Add) and each.pointer == where for each in problem.repair.operations):
+            return None
+        commented = commented_affinity(document, pod_spec.pointer)
+        if commented is None:
+            return None
+        operations = (Add(where, commented.value),)
+        for use in pod_spec.uses:
+            if use != pod_spec.pointer:
+                operations += rebase(operations[:1], pod_spec.pointer, use)  # type: ignore[assignment]
+        return _Change(problem, document.index, operations, (commented.edit,), uncommented=pod_spec.pointer)
+
+    def _written(self, found: Scan, changes: Sequence[_Change]) -> str:
+        """The text after the changes of a round, proven."""
+        edits: list[Edit] = []
+        done: list[tuple[Document, tuple[TreeOperation, ...]]] = []
+        for number in sorted({change.document for change in changes}):
+            document = found.document(number)
+            own = [change for change in changes if change.document == number]
+            own, written = _together(found.source, document, own)
+            operations = tuple(operation for change in own for operation in change.operations)
+            edits += written
+            done.append((document, operations))
+            self.operations[number] = self.operations.get(number, ()) + operations
+            for change in own:
+                self.applied.append(change.problem.finding)
+                self.added[number] = self.added.get(number, ()) + change.problem.documents
+                if change.uncommented is not None:
+                    self.uncommented.add((number, change.uncommented))
+        text = splice(found.source.text, edits)
+        problem = prove_all(found.source, done, text)
+        if problem is not None:
+            raise _Unproven(problem)
+        self.rounds.append(tuple(edits))
+        return text
+
+    def _with_additions(self, text: str) -> str:
+        self.added = {number: objects for number, objects in self.added.items() if objects}
+        if not self.added:
+            return text
+        edits = add_documents(self.source.replaced(text), self.added)
+        if isinstance(edits, CannotAdd):
+            raise _Unproven(edits.problem)
+        self.rounds.append(edits)
+        return splice(text, edits)
+
+    def _pod_key(self, found: Scan, finding: Finding) -> tuple[int, str]:
+        pod_spec = _pod_spec(found, finding)
+        return finding.document, pod_spec.pointer if pod_spec is not None else finding.path
+
+    def _refusals(self, problems: Iterable[Problem]) -> Iterator[Refusal]:
+        for problem in problems:
+            finding = problem.finding
+            if finding.suppressed is not None or not is_wanted(finding, self.request.only):
+                continue
+            note = self.impossible.get(_identity(finding)) or (problem.repair.note if problem.repair else "")
+            if note:
+                yield Refusal(finding, note)
+            elif problem.repair and problem.repair.operations:
+                yield Refusal(finding, f"after {ROUNDS} rounds of repairs it is still there; run it again")
+
+    def _left(self, problems: Sequence[Problem], problem: str) -> FixResult:
+        finding = Finding(
+            rule="MA904",
+            severity=Severity.ERROR,
+            message=f"{self.source.path} was left as it was, because its repair could not be proven: {problem}",
+            hint="repair it by hand, and please report this with the file",
+            file=self.source.path,
+            span=self.source.span(0, 0),
+            fingerprint=fingerprint("MA904", "", subject=NO_OBJECT, file=self.source.path, document=0, named_path=""),
+        )
+        findings = (finding, *(each.finding for each in problems))
+        return FixResult(source=self.source, text=self.source.text, remaining=findings, unproven=finding)
+
+
+def _fix_source(
+    source: SourceText,
+    answers: Answers,
+    request: FixRequest,
+    mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
+) -> FixResult:
+    """A build file: its repairs are edits of lines, and there is no tree to prove them by."""
+    applied: list[Finding] = []
+    rounds: list[tuple[Edit, ...]] = []
+    now = source
+    for _ in range(ROUNDS):
+        problems = mark(lint_source(now, answers, request.options))
+        wanted = [
+            problem
+            for problem in problems
+            if problem.edits and problem.finding.suppressed is None and is_wanted(problem.finding, request.only)
+        ]
+        if not wanted:
+            break
+        applied.append(wanted[0].finding)
+        rounds.append(tuple(wanted[0].edits))
+        now = source.replaced(splice(now.text, wanted[0].edits))
+    return FixResult(
+        source=source,
+        text=now.text,
+        applied=tuple(applied),
+        remaining=tuple(problem.finding for problem in mark(lint_source(now, answers, request.options))),
+        rounds=tuple(rounds),
+    )
+
+
+def _together(source: SourceText, document: Document, changes: list[_Change]) -> tuple[list[_Change], list[Edit]]:
+    """The edits of several changes of a document, made as one where they are operations; of those that cannot be
+    written together the first alone.
+    """
+    uncommented = [change for change in changes if change.uncommented is not None]
+    others = [change for change in changes if change.uncommented is None]
+    edits = [edit for change in uncommented for edit in change.edits]
+    if not others:
+        return uncommented, edits
+    try:
+        written = render(source, document, [each for change in others for each in change.operations])
+        splice(source.text, [*edits, *written])
+    except (CannotEdit, Misfit, ValueError):
+        first = changes[0]
+        return [first], list(first.edits)
+    return [*uncommented, *others], [*edits, *written]
+
+
+def _pod_spec(found: Scan, finding: Finding) -> PodSpec | None:
+    """The pod specification that a finding is about, if it is about one."""
+    fitting = [
+        pod_spec
+        for pod_spec in found.pod_specs
+        if pod_spec.document.index == finding.document and _is_below(finding.path, pod_spec.pointer)
+    ]
+    return max(fitting, key=lambda pod_spec: len(pod_spec.pointer), default=None)
+
+
+def _place_in_order(problem: Problem) -> tuple[int, tuple[str, int, int, str, str, str]]:
+    """The order of the table MF-020."""
+    finding = problem.finding
+    rule = finding.sub if finding.rule == "MA205" and finding.sub in _ORDER else finding.rule
+    return _ORDER[rule], finding.order
+
+
+def _identity(finding: Finding) -> tuple[str, str, str, int]:
+    return finding.rule, finding.sub, finding.path, finding.document
+
+
+def _touched(operation: TreeOperation) -> str:
+    """What no other repair of the round may touch: of an element that comes or goes, the whole list, for every index
+    behind it counts otherwise afterwards.
+    """
+    parent, _, last = operation.pointer.rpartition("/")
+    moves = isinstance(operation, Add | Remove) and (last == "-" or last.isdigit())
+    return parent if moves else operation.pointer
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(f"{above}/")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return _is_below(one, other) or _is_below(other, one)

@@ -1,0 +1,369 @@
+"""The documents of a file as YAML nodes that know their place, and how to read values from them.
+
+Rules and editor look at one and the same thing: nodes with marks. A file is cut at its ``---`` lines first, so that
+only documents that somebody asks for are composed (MF-015); marks then count from the start of a document's *chunk*,
+which is why positions are asked of the :class:`Document`, never of the mark.
+
+Values are read the way Kubernetes reads YAML (as JSON): keys are texts, timestamps and unknown tags are texts, merge
+keys are merged, and nothing is ever constructed from a tag (MF-093).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests.finding import Span
+from polyarch.manifests.operations import index, segments
+from polyarch.manifests.scan.composer import children, compose_text
+from polyarch.manifests.scan.scalars import NULL, scalar_value
+from polyarch.manifests.scan.text import MAX_BYTES, SourceText
+
+_MERGE = "tag:yaml.org,2002:merge"
+_MARKER_ENDS = frozenset(("", *" \t\r\n\x85\u2028\u2029"))
+
+
+class SyntaxProblem(ValueError):  # noqa: N818 - the name says what is the matter
+    """A text that is no YAML, or beyond a limit: line and column (from 1) and the parser's words (MA902)."""
+
+    def __init__(self, problem: str, *, offset: int, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}")
+        self.problem = problem
+        self.offset = offset
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """One YAML document of a file, by its number from 0."""
+
+    index: int
+    root: Node
+    source: SourceText
+    base: int
+    """Offset in the text from which the marks of the nodes count."""
+    chunk_start: int
+    chunk_end: int
+    """The part of the text that is this document's: from its ``---`` (or the start of the file) to the next one."""
+
+    def start(self, node: Node) -> int:
+        """Offset of a node's first character, its anchor and tag included."""
+        return self.base + int(node.start_mark.index)
+
+    def end(self, node: Node) -> int:
+        """Offset after a node's last character; of a block scalar after its last line that says something, of a block
+        collection where the parser ends it, which is where the next thing starts (``layout.content_end`` is exact).
+        """
+        end = self.base + int(node.end_mark.index)
+        if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+            start = self.start(node)
+            return start + len(self.source.text[start:end].rstrip())
+        return end
+
+    def span(self, node: Node) -> Span:
+        """The region of a node; that of a block collection is its first key or element (MF-042)."""
+        if isinstance(node, MappingNode) and not node.flow_style and node.value:
+            return self.span(node.value[0][0])
+        if isinstance(node, SequenceNode) and not node.flow_style and node.value:
+            start = self.start(node)
+            return self.source.span(start, self.source.line_end(start))
+        return self.source.span(self.start(node), self.end(node))
+
+    @property
+    def chunk(self) -> str:
+        return self.source.text[self.chunk_start : self.chunk_end]
+
+    @property
+    def has_aliases(self) -> bool:
+        """Whether a node is reached in two ways, by an alias or a merge key."""
+        return bool(self.shared)
+
+    @cached_property
+    def shared(self) -> dict[int, tuple[int, int]]:
+        """The nodes that an alias points at, by ``id()``; with the parent's ``id()`` and the number among its children
+        where the anchor stands. That is the first way to the node, because an alias comes after its anchor.
+        """
+        chunk = self.chunk
+        if "*" not in chunk or "&" not in chunk:
+            return {}
+        first: dict[int, tuple[int, int]] = {}
+        twice: dict[int, tuple[int, int]] = {}
+        stack: list[tuple[Node, tuple[int, int]]] = [(self.root, (0, 0))]
+        while stack:
+            node, place = stack.pop()
+            if id(node) in first:
+                twice[id(node)] = first[id(node)]
+                continue
+            first[id(node)] = place
+            stack += reversed([(child, (id(node), number)) for number, child in enumerate(children(node))])
+        return twice
+
+    @cached_property
+    def uses(self) -> dict[int, tuple[str, ...]]:
+        """All pointers of each node (by ``id()``) that is shared or below a shared one, in the order of the text."""
+        found: dict[int, list[str]] = {}
+
+        def walk(node: Node, path: str, below: bool) -> None:
+            below = below or id(node) in self.shared
+            if below:
+                found.setdefault(id(node), []).append(path)
+            own = {id(member) for _, _, member in entries(node)}
+            for segment, child in effective(node):
+                merged = isinstance(node, MappingNode) and id(child) not in own
+                walk(child, path + pointer(segment), below or merged)
+
+        if self.shared:
+            walk(self.root, "", below=False)
+        return {node: tuple(paths) for node, paths in found.items()}
+
+    @cached_property
+    def merged(self) -> frozenset[int]:
+        """The mappings that a merge key (``<<``) brings into another one, by ``id()``."""
+        found: set[int] = set()
+        stack, visited = [self.root] if self.shared else [], set()
+        while stack:
+            node = stack.pop()
+            if id(node) not in visited:
+                visited.add(id(node))
+                stack += children(node)
+                found.update(map(id, merged_mappings(node) if isinstance(node, MappingNode) else ()))
+        return frozenset(found)
+
+    @cached_property
+    def value(self) -> Any:
+        """The document as Kubernetes reads it."""
+        return value(self.root)
+
+
+def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: True) -> list[Document]:
+    """The documents of a file of which the text is ``wanted``; raises :class:`SyntaxProblem`.
+
+    A document keeps its number when others are left out. Empty documents count and have a null root.
+    """
+    if source.size > MAX_BYTES:
+        problem = f"the file has {source.size} bytes, more than the {MAX_BYTES} that are read"
+        raise SyntaxProblem(problem, offset=0, line=1, column=1)
+    documents: list[Document] = []
+    number = 0
+    for start, end in chunks(source.text):
+        chunk = source.text[start:end]
+        if wanted(chunk):
+            for node in _composed(source, chunk, start):
+                documents.append(Document(number, node, source, start, start, end))
+                number += 1
+        else:
+            number += 1
+    return documents
+
+
+def chunks(text: str) -> Iterator[tuple[int, int]]:
+    """The parts of a text that are one document each: a line ``---`` starts one, always and wherever it stands.
+
+    Lines with directives or explicit ends may belong to the document after them: such a text stays whole. (Searches for
+    plain texts: a regular expression with ``^`` costs more than the parser.)
+    """
+    if text.startswith(("%", "...")) or "\n%" in text or "\n..." in text:
+        yield 0, len(text)
+        return
+    start = 0
+    for marker in _markers(text):
+        # What stands before the first marker is a document only if it says something.
+        if marker > start and (text.startswith("---", start) or _says_something(text[start:marker])):
+            yield start, marker
+        start = marker
+    yield start, len(text)
+
+
+def _markers(text: str) -> Iterator[int]:
+    at = 0 if text.startswith("---") else text.find("\n---") + 1 or -1
+    while at >= 0:
+        if text[at + 3 : at + 4] in _MARKER_ENDS:
+            yield at
+        at = text.find("\n---", at) + 1 or -1
+
+
+def _says_something(text: str) -> bool:
+    return any(line and not line.startswith("#") for line in map(str.strip, text.splitlines()))
+
+
+def _composed(source: SourceText, chunk: str, start: int) -> list[Node]:
+    try:
+        return compose_text(chunk)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        offset = start + (int(mark.index) if mark is not None else 0)
+        words = ": ".join(part for part in (error.context, error.problem) if part)
+    except yaml.reader.ReaderError as error:
+        # The C reader gives the character as a number and its position in bytes.
+        character = error.character if isinstance(error.character, str) else chr(error.character)
+        offset = start + max(chunk.find(character), 0)
+        words = f"unacceptable character U+{ord(character):04X}"
+    except yaml.YAMLError as error:
+        offset, words = start, str(error)
+    line, column = source.place(offset)
+    raise SyntaxProblem(words, offset=offset, line=line, column=column)
+
+
+# Reading nodes ------------------------------------------------------------------------------------------------------
+
+
+def key_of(node: Node) -> str:
+    """A key as JSON has it: a text. A collection as a key gets a text that no key can have."""
+    return str(node.value) if isinstance(node, ScalarNode) else f"\0{value(node)!r}"
+
+
+def is_merge(key: Node) -> bool:
+    return bool(key.tag == _MERGE)
+
+
+def entries(node: Node | None) -> Iterator[tuple[str, Node, Node]]:
+    """The entries that stand in a mapping itself, in order: key, key node, value node. Nothing for other nodes."""
+    if isinstance(node, MappingNode):
+        for key, member in node.value:
+            if key.tag != _MERGE:
+                yield key_of(key), key, member
+
+
+def members(node: Node | None) -> dict[str, tuple[Node, Node]]:
+    """The entries of a mapping with those it merges (``<<``): key → (key node, value node). Of a duplicate the last."""
+    found: dict[str, tuple[Node, Node]] = {}
+    if isinstance(node, MappingNode):
+        for merged in merged_mappings(node):
+            for key, pair in members(merged).items():
+                found.setdefault(key, pair)
+        for key, key_node, member in entries(node):
+            found[key] = key_node, member
+    return found
+
+
+def merged_mappings(node: MappingNode) -> list[MappingNode]:
+    """What a mapping merges, the strongest first."""
+    found: list[MappingNode] = []
+    for key, member in node.value:
+        if key.tag == _MERGE:
+            sources = member.value if isinstance(member, SequenceNode) else [member]
+            found += [source for source in sources if isinstance(source, MappingNode)]
+    return found
+
+
+def get(node: Node | None, key: str) -> Node | None:
+    """The value of a key in a mapping (merged ones too), None where there is none or the node is no mapping."""
+    if not isinstance(node, MappingNode):
+        return None
+    found: Node | None = None
+    merges = False
+    for key_node, member in node.value:
+        if key_node.value == key and isinstance(key_node, ScalarNode):
+            found = member
+        elif key_node.tag == _MERGE:
+            merges = True
+    if found is None and merges:
+        pair = members(node).get(key)
+        return pair[1] if pair else None
+    return found
+
+
+def find(node: Node | None, *keys: str) -> Node | None:
+    """``get`` several times."""
+    for key in keys:
+        node = get(node, key)
+    return node
+
+
+def elements(node: Node | None) -> list[Node]:
+    """The elements of a sequence; nothing for other nodes."""
+    return list(node.value) if isinstance(node, SequenceNode) else []
+
+
+def effective(node: Node) -> Iterator[tuple[str | int, Node]]:
+    """The members of a mapping or the elements of a sequence, with what leads to them."""
+    if isinstance(node, SequenceNode):
+        yield from enumerate(node.value)
+    elif isinstance(node, MappingNode):
+        for key, (_, member) in members(node).items():
+            yield key, member
+
+
+def step(node: Node | None, segment: str) -> Node | None:
+    """The member or element that one segment of a JSON pointer means, None where there is none."""
+    if isinstance(node, SequenceNode):
+        place = index(segment)
+        return node.value[place] if place is not None and place < len(node.value) else None
+    return get(node, segment)
+
+
+def along(root: Node, path: str) -> Iterator[Node]:
+    """The nodes on the way to a JSON pointer: the root, the one below, and so on as far as there are any."""
+    node: Node | None = root
+    yield root
+    for segment in segments(path):
+        node = step(node, segment)
+        if node is None:
+            return
+        yield node
+
+
+def item(root: Node, path: str) -> Node | None:
+    """The node at a JSON pointer, None where there is none."""
+    node: Node | None = root
+    for segment in segments(path):
+        node = step(node, segment)
+    return node
+
+
+def is_null(node: Node | None) -> bool:
+    """Nothing, ``null``, ``~`` or an empty value."""
+    return node is None or (isinstance(node, ScalarNode) and node.tag == NULL)
+
+
+def text_of(node: Node | None) -> str | None:
+    """What a scalar says, also if YAML takes it for a number or a boolean; None for null and collections."""
+    return str(node.value) if isinstance(node, ScalarNode) and node.tag != NULL else None
+
+
+def is_string(node: Node | None) -> bool:
+    """A scalar that Kubernetes reads as a text (``386`` without quotes is a number)."""
+    return isinstance(node, ScalarNode) and isinstance(value(node), str)
+
+
+def value(node: Node) -> Any:
+    """The node as Kubernetes reads it: dict, list, str, int, float, bool or None. Shared nodes give shared values."""
+    return _value(node, {})
+
+
+def named_pointer(root: Node, path: str) -> str:
+    """The pointer with the index of each element that has a ``name`` replaced by it (MF-033)."""
+    parts: list[str] = []
+    node: Node | None = root
+    for segment in segments(path):
+        element = isinstance(node, SequenceNode)
+        node = step(node, segment)
+        name = text_of(get(node, "name")) if element else None
+        parts.append(name or segment)
+    return pointer(*parts)
+
+
+def duplicate_keys(node: Node) -> list[tuple[str, Node]]:
+    """Keys that stand in a mapping more than once: the key and the node of its repetition."""
+    keys = [(key, key_node) for key, key_node, _ in entries(node)]
+    if len({key for key, _ in keys}) == len(keys):
+        return []
+    return [pair for place, pair in enumerate(keys) if any(pair[0] == key for key, _ in keys[:place])]
+
+
+def _value(node: Node, known: dict[int, Any]) -> Any:
+    if isinstance(node, ScalarNode):
+        return scalar_value(node)
+    if id(node) in known:
+        return known[id(node)]
+    if isinstance(node, SequenceNode):
+        result: Any = [_value(child, known) for child in node.value]
+    else:
+        result = {key: _value(member, known) for key, (_, member) in members(node).items()}
+    known[id(node)] = result
+    return result

@@ -1,0 +1,244 @@
+"""A file as the rules see it: objects, pod specifications with their images, and what kept it from being read.
+
+Most files of a tree are of no interest, so :func:`worth_reading` looks at the bytes first, and resource definitions are
+not parsed at all (MF-015). What no one can read without guessing (templates, MF-013) becomes a finding.
+
+Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from yaml.nodes import MappingNode, Node
+
+from polyarch.manifests.finding import Finding, Severity
+from polyarch.manifests.scan.composer import children
+from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, ImageEntry, Kustomizations, resolve
+from polyarch.manifests.scan.nodes import (
+    Document,
+    SyntaxProblem,
+    along,
+    compose,
+    duplicate_keys,
+    find,
+    get,
+    text_of,
+)
+from polyarch.manifests.scan.objects import KubeObject, objects_of
+from polyarch.manifests.scan.places import Holder, Place, known_places, shaped_places
+from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
+from polyarch.manifests.scan.text import MAX_BYTES, SourceText
+
+# A file without any of these texts has nothing that a rule looks at (an entry of relatedImages has an `image`).
+_SIGNS = (
+    b"image",
+    b"nodeSelector",
+    b"nodeAffinity",
+    b"operatorframework.io/",
+    b"PodPlacementConfig",
+    b"Subscription",
+    b"ClusterExtension",
+    b"olm.",
+)
+_MARKS = ("{{", "{%", "<%")
+# A resource definition describes pods and runs none, unless an example or a default in it names an image.
+_DEFINITION = b"CustomResourceDefinition"
+_HEAD = 4096  # the kind stands there, as every tool writes a definition
+_DEFINITION_TEXT = _DEFINITION.decode()
+_KIND = re.compile(rb"""[ \t{]*["']?kind["']?\s*:\s*["']?""")
+_NAMED_IMAGE = re.compile(rb"""image["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """What a file holds. With ``template`` or a syntax problem there is a finding and nothing else."""
+
+    source: SourceText
+    documents: tuple[Document, ...] = ()
+    objects: tuple[KubeObject, ...] = ()
+    pod_specs: tuple[PodSpec, ...] = ()
+    problems: tuple[Finding, ...] = ()
+    template: bool = False
+
+    def document(self, number: int) -> Document:
+        return next(document for document in self.documents if document.index == number)
+
+
+def worth_reading(data: bytes) -> bool:
+    """Whether a file could matter to any rule, by its bytes alone: this costs milliseconds for megabytes."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True  # to be refused by name
+    if _DEFINITION in data[:_HEAD] and data.find(b"\n---", 1) < 0 and _only_defines(data):
+        return False  # before the signs are searched for: each of them costs as much again
+    return any(sign in data for sign in _SIGNS)
+
+
+def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIONS) -> Scan:
+    """The file's objects and pod specifications in the order of the text; never raises for what a file says."""
+    marked = any(mark in source.text for mark in _MARKS)
+    try:
+        documents = compose(source) if marked else compose(source, _wanted)
+    except SyntaxProblem as problem:
+        if marked and source.size <= MAX_BYTES:
+            return _template(source)
+        return Scan(source, problems=(_syntax(source, problem),))
+    if marked and any(_has_mapping_as_key(document.root) for document in documents):
+        return _template(source)
+    entries = kustomizations.entries_for(source.path)
+    patched_by = kustomizations.patched_by(source.path)
+    objects: list[KubeObject] = []
+    pod_specs: list[PodSpec] = []
+    for document in documents:
+        found = list(objects_of(document, patched_by=patched_by))
+        objects += found
+        pod_specs += _pod_specs(document, found, entries)
+    problems = [problem for pod_spec in pod_specs for problem in _duplicates(pod_spec)]
+    return Scan(source, tuple(documents), tuple(objects), tuple(pod_specs), tuple(dict.fromkeys(problems)))
+
+
+def _only_defines(data: bytes) -> bool:
+    """A document that defines a resource; what it says about images are descriptions."""
+    at = data.find(_DEFINITION)
+    if at < 0 or not _KIND.fullmatch(data, data.rfind(b"\n", 0, at) + 1, at):
+        return False
+    return not _names_an_image(data)
+
+
+def _names_an_image(data: bytes) -> bool:
+    """As ``_NAMED_IMAGE.search`` would say, at a tenth of the time: for megabytes only ``find`` is quick."""
+    at = data.find(b"image")
+    while at >= 0 and not _NAMED_IMAGE.match(data, at):
+        at = data.find(b"image", at + 1)
+    return at >= 0
+
+
+def _wanted(chunk: str) -> bool:
+    return _DEFINITION_TEXT not in chunk or not _only_defines(chunk.encode())
+
+
+def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[ImageEntry, ...]) -> list[PodSpec]:
+    """Each pod specification once, by its node in the text."""
+    taken: set[int] = set()
+    found: dict[int, PodSpec] = {}
+
+    def take(subject: KubeObject, place: Place) -> None:
+        taken.add(id(place.node))
+        taken.add(id(place.covers))
+        if id(place.node) not in found:
+            found[id(place.node)] = _pod_spec(subject, place, entries)
+
+    for subject in objects:
+        for place in known_places(subject):
+            take(subject, place)
+    # The word stands in the text for each pod specification, unless aliases share it: without more words no more pods.
+    if document.shared or document.chunk.count("containers") > len(found):
+        for subject in objects:
+            for place in shaped_places(subject, taken):
+                take(subject, place)
+    return sorted(found.values(), key=lambda pod_spec: document.start(pod_spec.node))
+
+
+def _pod_spec(subject: KubeObject, place: Place, entries: tuple[ImageEntry, ...]) -> PodSpec:
+    document = subject.document
+    uses = document.uses.get(id(place.node), ()) if document.shared else ()
+    images = (_image(holder, entries) for holder in place.holders)
+    return PodSpec(
+        object=subject,
+        node=place.node,
+        pointer=place.pointer,
+        uses=uses or (place.pointer,),
+        images=tuple(image for image in images if image.text or subject.patched_by is None),
+        inherited=place.inherited,
+        duplicates=tuple(_repeated(document, place)),
+    )
+
+
+def _image(holder: Holder, entries: tuple[ImageEntry, ...]) -> ImageUse:
+    keys = ("image", "reference") if holder.role == "volume" else ("image",)
+    node = find(holder.node, *keys)
+    text = text_of(node) or ""
+    return ImageUse(
+        text=text,
+        resolved_text=resolve(text, entries),
+        role=holder.role,
+        container=holder.name,
+        node=node if node is not None else holder.node,
+        pointer="/".join((holder.pointer, *keys)),
+        holder=holder.node,
+        holder_pointer=holder.pointer,
+    )
+
+
+def _repeated(document: Document, place: Place) -> Iterator[tuple[str, Node]]:
+    """Repeated keys on the way to a pod specification, in it, its containers and what it asks of nodes."""
+    way = list(along(document.root, place.pointer))
+    stack = [get(place.node, "affinity")]
+    below = [get(place.node, "nodeSelector"), *(holder.node for holder in place.holders)]
+    while stack:
+        node = stack.pop()
+        if node is not None:
+            below.append(node)
+            stack += children(node)
+    for mapping in (*way, *below):
+        if isinstance(mapping, MappingNode):
+            yield from duplicate_keys(mapping)
+
+
+def _has_mapping_as_key(root: Node) -> bool:
+    """What an unquoted ``{{ x }}`` becomes."""
+    stack, visited = [root], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, MappingNode) and any(isinstance(key, MappingNode) for key, _ in node.value):
+            return True
+        stack += children(node)
+    return False
+
+
+def _template(source: SourceText) -> Scan:
+    at = min(offset for offset in (source.text.find(mark) for mark in _MARKS) if offset >= 0)
+    finding = Finding(
+        rule="MA901",
+        severity=Severity.INFO,
+        message=f"{source.path} is a template, not plain YAML, and was not looked at",
+        hint="render it first, for example: helm template CHART | polyarch lint -",
+        file=source.path,
+        span=source.span(at, at + 2),
+    )
+    return Scan(source, problems=(finding,), template=True)
+
+
+def _syntax(source: SourceText, problem: SyntaxProblem) -> Finding:
+    return Finding(
+        rule="MA902",
+        sub="syntax",
+        severity=Severity.ERROR,
+        message=f"{source.path} does not parse as YAML: {problem}",
+        hint="correct the text at this place; nothing else in the file was looked at",
+        file=source.path,
+        span=source.span(problem.offset, problem.offset),
+    )
+
+
+def _duplicates(pod_spec: PodSpec) -> Iterator[Finding]:
+    subject, document = pod_spec.object, pod_spec.document
+    for key, node in pod_spec.duplicates:
+        span = document.span(node)
+        yield Finding(
+            rule="MA902",
+            sub="duplicate-key",
+            severity=Severity.ERROR,
+            message=f"{subject.reference} has the key {key} twice, again at line "
+            f"{span.line}, column {span.column}; readers disagree about which one counts",
+            hint="remove one of the two",
+            file=document.source.path,
+            span=span,
+            object=subject.reference,
+            path=pod_spec.pointer,
+            document=document.index,
+            origin=subject.origin,
+        )

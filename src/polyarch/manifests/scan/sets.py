@@ -1,0 +1,380 @@
+"""The three sets that everything else compares: what images support, what a pod admits, and what there is.
+
+*P* is what all images of a pod have in common (MF-001), *S* what its node selector and required node affinity let
+through (MF-003), and *U* the platforms that are considered at all (MF-002). Both P and S are sets of node platforms, so
+a rule is a comparison of sets, never of texts.
+
+Keys other than those of architecture and system may match any node: nobody can tell from a manifest which nodes have
+them, and a rule that guessed would be wrong on some cluster.
+
+Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, reduce
+from itertools import combinations
+from operator import and_
+from typing import Any, Protocol
+
+from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
+from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.platforms import (
+    KNOWN_ARCHITECTURES,
+    KNOWN_SYSTEMS,
+    NodePlatform,
+    PlatformSet,
+    normal_architecture,
+    normal_system,
+)
+from polyarch.requirements import Requirement
+
+ARCHITECTURE_KEY = "kubernetes.io/arch"
+OS_KEY = "kubernetes.io/os"
+ARCHITECTURE_KEYS = (ARCHITECTURE_KEY, "beta.kubernetes.io/arch")
+OS_KEYS = (OS_KEY, "beta.kubernetes.io/os")
+PLATFORM_KEYS = ARCHITECTURE_KEYS + OS_KEYS
+
+DEFAULT_UNIVERSE = frozenset(NodePlatform("linux", each) for each in ("amd64", "arm64", "ppc64le", "s390x"))
+"""What clusters are made of where nobody says otherwise (MF-002)."""
+
+_WINDOWS = NodePlatform("windows", "amd64")
+# More different sets than this in one pod are not searched for the smallest conflict, only for a minimal one.
+_SEARCHED = 12
+
+
+# Images: P ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is known of the images of a run, by the text that names them (:attr:`ImageUse.resolved_text`).
+
+    ``indexes`` are answers for *other* references that show what a digest is a child of (MA004): the same name with
+    its tag, or what an answers file says; by the text of the image that has the digest.
+    """
+
+    images: Mapping[str, Inspection]
+    indexes: Mapping[str, Inspection] = field(default_factory=dict)
+    _read: dict[str, "Answer"] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, text: str) -> "Answer":
+        """The answer for a text that should name an image; one that is no reference has a problem instead."""
+        known = self._read.get(text)
+        if known is None:
+            known = self._read[text] = _answer(text, self.images.get(text))
+        return known
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one text: the reference it is (or why it is none), and what the registry said, if anything."""
+
+    text: str
+    reference: Reference | None
+    problem: str
+    """Why the text names no image; empty if it does."""
+    inspection: Inspection | None
+    platforms: PlatformSet | None
+    """None where nobody can tell; everything where the image does not constrain."""
+
+
+def _answer(text: str, inspection: Inspection | None) -> Answer:
+    if "$(" in text or "${" in text:
+        return Answer(text, None, "it has a variable that is not filled in", None, None)
+    try:
+        reference = parse(text)
+    except InvalidReference as error:
+        return Answer(text, None, error.problem, None, None)
+    platforms = None
+    if inspection is not None and inspection.status is Status.RESOLVED:
+        platforms = PlatformSet.of(inspection.node_platforms)
+    elif inspection is not None and inspection.status is Status.NEUTRAL:
+        platforms = PlatformSet.EVERYTHING
+    return Answer(text, reference, "", inspection, platforms)
+
+
+@dataclass(frozen=True, eq=False)
+class SupportedImage:
+    """One image of a pod and the platforms it leaves the pod; None where nobody can tell."""
+
+    use: ImageUse
+    answer: Answer
+    platforms: PlatformSet | None
+
+    @property
+    def name(self) -> str:
+        """As people know it: the text that is inspected, or the container if it names none."""
+        return self.use.resolved_text or f"the image of {self.use.container or 'a container'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Supported:
+    """P, or its upper bound P⁺ where an answer is missing (MF-001)."""
+
+    images: tuple[SupportedImage, ...]
+    unrestricted: PlatformSet
+    """Before ``spec.os.name``."""
+    os_name: str = ""
+    partial: bool = False
+    """There are more images than these."""
+
+    @cached_property
+    def platforms(self) -> PlatformSet:
+        if not self.os_name or self.unrestricted.is_everything:
+            return self.unrestricted
+        return PlatformSet.of(pair for pair in self.unrestricted if pair.os == self.os_name)
+
+    @cached_property
+    def exact(self) -> bool:
+        return not self.partial and all(image.platforms is not None for image in self.images)
+
+    @property
+    def neutral(self) -> bool:
+        """Every image is known and none constrains: there is nothing to say about the pod."""
+        return self.exact and self.platforms.is_everything
+
+    @property
+    def constraining(self) -> Iterator[tuple[SupportedImage, PlatformSet]]:
+        """The images that leave something out."""
+        for image in self.images:
+            if image.platforms is not None and not image.platforms.is_everything:
+                yield image, image.platforms
+
+    @cached_property
+    def conflict(self) -> tuple[SupportedImage, ...]:
+        """A minimal set of images without a common platform, the first in the pod's order (MF-022)."""
+        different: dict[PlatformSet, SupportedImage] = {}
+        for image, platforms in self.constraining:
+            different.setdefault(platforms, image)
+        sets = list(different)
+        for few in range(1, len(sets) + 1) if len(sets) <= _SEARCHED else ():
+            for chosen in combinations(sets, few):
+                if not reduce(and_, chosen):
+                    return tuple(different[each] for each in chosen)
+        remaining = sets
+        for each in reversed(sets):
+            without = [other for other in remaining if other != each]
+            if not reduce(and_, without, PlatformSet.EVERYTHING):
+                remaining = without
+        return tuple(different[each] for each in remaining)
+
+
+def supported(pod_spec: PodSpec, answers: Answers) -> Supported:
+    """What the images of a pod have in common (MF-001, MF-005)."""
+    images = tuple(_supported(use, answers) for use in pod_spec.images)
+    common = reduce(and_, (image.platforms for image in images if image.platforms is not None), PlatformSet.EVERYTHING)
+    return Supported(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
+
+
+def _supported(use: ImageUse, answers: Answers) -> SupportedImage:
+    answer = answers.of(use.resolved_text)
+    platforms = answer.platforms
+    if use.role == "volume" and platforms is not None:
+        # Nodes cannot pull an index without their platform; a single manifest they pull whatever it is.
+        inspection = answer.inspection
+        constrains = inspection is not None and inspection.kind == "index" and bool(platforms)
+        platforms = platforms if constrains else PlatformSet.EVERYTHING
+    return SupportedImage(use, answer, platforms)
+
+
+# Constraints: S -------------------------------------------------------------------------------------------------------
+
+
+class Clause(Protocol):
+    """One requirement on a node's label: an ``Expression`` of a text or a :class:`Requirement`."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def values(self) -> tuple[str, ...]: ...
+
+
+@lru_cache(maxsize=512)
+def meant_architecture(value: str) -> str:
+    """The name meant where the value is another spelling or case of a known one (MA110); else the value itself."""
+    if value in KNOWN_ARCHITECTURES:
+        return value
+    meant = normal_architecture(value)
+    return meant if meant in KNOWN_ARCHITECTURES else value
+
+
+@lru_cache(maxsize=512)
+def meant_system(value: str) -> str:
+    """As :func:`meant_architecture`, for operating systems."""
+    if value in KNOWN_SYSTEMS:
+        return value
+    meant = normal_system(value)
+    return meant if meant in KNOWN_SYSTEMS else value
+
+
+def holds(clause: Clause, platform: NodePlatform) -> bool:
+    """Whether some node of the platform could satisfy the clause (MF-003)."""
+    key = clause.key
+    if key in ARCHITECTURE_KEYS:
+        return _holds(clause, platform.architecture, meant_architecture)
+    if key in OS_KEYS:
+        return _holds(clause, platform.os, meant_system)
+    return not (clause.operator == "In" and not clause.values)
+
+
+def _holds(clause: Clause, label: str, meant: Callable[[str], str]) -> bool:
+    match clause.operator:
+        case "In":
+            return any(meant(value) == label for value in clause.values)
+        case "NotIn":
+            return all(meant(value) != label for value in clause.values)
+        case "DoesNotExist" | "Gt" | "Lt":
+            return False
+        case _:  # Exists; of an operator that does not exist nothing is claimed
+            return True
+
+
+def is_architecture_constraint(clause: Clause) -> bool:
+    """MF-004."""
+    return clause.key in ARCHITECTURE_KEYS and clause.operator != "Exists"
+
+
+def is_os_constraint(clause: Clause) -> bool:
+    """MF-004."""
+    return clause.key in OS_KEYS and clause.operator != "Exists"
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What a pod requires of its node: all of ``selector``, and all clauses of one term.
+
+    ``terms`` is None where no node affinity is required. Empty terms are left out, since they match nothing; a term of
+    fields alone is a term without clauses, which may match everything.
+    """
+
+    selector: tuple[Clause, ...] = ()
+    terms: tuple[tuple[Clause, ...], ...] | None = None
+
+    @property
+    def is_unconstrained(self) -> bool:
+        return not self.selector and self.terms is None
+
+    def admits(self, platform: NodePlatform) -> bool:
+        if not all(holds(clause, platform) for clause in self.selector):
+            return False
+        return self.terms is None or any(all(holds(clause, platform) for clause in term) for term in self.terms)
+
+    def clauses(self) -> Iterator[Clause]:
+        yield from self.selector
+        for term in self.terms or ():
+            yield from term
+
+    def without_architectures(self) -> "Constraints":
+        """The same with every expression on an architecture left out."""
+        return Constraints(
+            tuple(clause for clause in self.selector if clause.key not in ARCHITECTURE_KEYS),
+            None
+            if self.terms is None
+            else tuple(tuple(each for each in term if each.key not in ARCHITECTURE_KEYS) for term in self.terms),
+        )
+
+    @cached_property
+    def named(self) -> tuple[frozenset[str], bool]:
+        """The known architectures that constraints name, and whether they name windows (MF-002)."""
+        architectures: set[str] = set()
+        windows = False
+        for clause in self.clauses():
+            if is_architecture_constraint(clause):
+                architectures.update(map(meant_architecture, clause.values))
+            elif is_os_constraint(clause):
+                windows = windows or any(meant_system(value) == "windows" for value in clause.values)
+        return frozenset(architectures & KNOWN_ARCHITECTURES), windows
+
+
+UNCONSTRAINED = Constraints()
+
+
+def constraints(pod_spec: PodSpec) -> Constraints:
+    """The constraints of a pod specification in a text."""
+    entries, required = pod_spec.node_selector, pod_spec.required
+    if not entries and required is None:
+        return UNCONSTRAINED
+    selector = tuple(Requirement(entry.key, "In", (entry.value,)) for entry in entries)
+    if required is None:
+        return Constraints(selector)
+    return Constraints(selector, tuple(term.expressions for term in required.terms if not term.is_empty))
+
+
+def constraints_of(pod_spec: Mapping[str, Any]) -> Constraints:
+    """The same of a pod specification as an object, whatever is in it."""
+    selector = _mapping(pod_spec.get("nodeSelector"))
+    required = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity")).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    terms = None
+    if isinstance(required, Mapping):
+        each = [_mapping(term) for term in _list(required.get("nodeSelectorTerms"))]
+        terms = tuple(
+            tuple(map(_clause, _list(term.get("matchExpressions"))))
+            for term in each
+            if _list(term.get("matchExpressions")) or _list(term.get("matchFields"))
+        )
+    return Constraints(tuple(Requirement(str(key), "In", (str(value),)) for key, value in selector.items()), terms)
+
+
+def _clause(expression: Any) -> Clause:
+    members = _mapping(expression)
+    values = tuple(str(value) for value in _list(members.get("values")))
+    return Requirement(str(members.get("key") or ""), str(members.get("operator") or ""), values)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def admitted(of: Constraints, universe: Iterable[NodePlatform]) -> frozenset[NodePlatform]:
+    """S: the platforms of the universe of which a node could satisfy the constraints (MF-003)."""
+    if of.is_unconstrained:
+        return frozenset(universe)
+    return frozenset(platform for platform in universe if of.admits(platform))
+
+
+# What there is: U -----------------------------------------------------------------------------------------------------
+
+
+def universe(
+    platforms: PlatformSet, of: Constraints, *, os_name: str = "", explicit: Iterable[NodePlatform] = ()
+) -> frozenset[NodePlatform]:
+    """U (MF-002): the ``explicit`` platforms if there are any, else the usual ones and all that are named."""
+    stated = frozenset(explicit)
+    if stated:
+        return stated
+    architectures, windows = of.named
+    found = DEFAULT_UNIVERSE
+    if platforms.members:
+        found |= platforms.members
+    if architectures:
+        found |= {NodePlatform("linux", architecture) for architecture in architectures}
+    if windows or os_name == "windows":
+        found |= {_WINDOWS}
+    return found
+
+
+def texts(platforms: Iterable[NodePlatform]) -> tuple[str, ...]:
+    """Sorted and printed, as findings carry them."""
+    return _printed(frozenset(platforms))
+
+
+@lru_cache(maxsize=512)
+def _printed(platforms: frozenset[NodePlatform]) -> tuple[str, ...]:
+    return tuple(map(str, sorted(platforms)))
+
+
+def listed(platforms: Iterable[NodePlatform] | PlatformSet) -> str:
+    """For a sentence; ``no platform`` where there is none (MF-023)."""
+    if isinstance(platforms, PlatformSet) and platforms.is_everything:
+        return "every platform"
+    return ", ".join(texts(platforms)) or "no platform"

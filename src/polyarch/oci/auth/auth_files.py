@@ -1,0 +1,247 @@
+"""The credential files of container tools, as a user of the command line has them (RG-080 to RG-083).
+
+Docker, Podman, Skopeo and CI systems each left a file somewhere, and agree on most of its format. The places are tried
+in a fixed order and the first with an entry for the image wins; within one file the most specific entry does.
+"""
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polyarch.oci.auth.credential_helpers import Helper, HelperFailure, ProgramHelper, ask_helper
+from polyarch.oci.auth.entries import (
+    Credential,
+    CredentialWarning,
+    MalformedDocument,
+    hub,
+    in_turn,
+    member,
+    read_entry,
+    read_object,
+    split_key,
+)
+from polyarch.oci.reference import Reference
+
+if TYPE_CHECKING:
+    from polyarch.oci.mirrors.sources import Source
+
+INLINE = "DOCKER_AUTH_CONFIG"
+AUTHFILE = "REGISTRY_AUTH_FILE"
+
+
+class InvalidCredentialFile(ValueError):  # noqa: N818 - it says what the file is
+    """A credential file that was named is missing, or one that exists cannot be read: a usage error (RG-080)."""
+
+    def __init__(self, origin: str, problem: str, hint: str) -> None:
+        super().__init__(f"{origin}: {problem}; {hint}")
+        self.origin = origin
+        self.problem = problem
+
+
+class _Ask(NamedTuple):
+    """A step of a look-up: run this helper."""
+
+    helper: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Take:
+    """A step of a look-up: read this entry. What is in the entry stays out of ``repr`` (RG-087)."""
+
+    origin: str
+    key: str
+    entry: object = field(repr=False)
+
+
+class _File:
+    """One place with its entries, indexed as RG-081 looks them up."""
+
+    def __init__(self, origin: str, content: Mapping[str, Any], *, legacy: bool) -> None:
+        self.origin = origin
+        entries = content if legacy else member(content, "auths")
+        self._helpers = {} if legacy else _helper_names(member(content, "credHelpers"))
+        store = None if legacy else content.get("credsStore")
+        if store is not None and not isinstance(store, str):
+            raise MalformedDocument("'credsStore' is not a string")
+        self._store = store or ""
+        self._paths: dict[str, list[_Take]] = defaultdict(list)
+        self._hosts: dict[str, list[_Take]] = defaultdict(list)
+        for key, entry in entries.items():
+            take = _Take(origin, key, entry)
+            if not legacy and (path := _path_key(key)):
+                self._paths[path].append(take)
+            if host := _host_key(key, legacy=legacy):
+                self._hosts[host].append(take)
+
+    def steps(self, host: str, repository: str) -> Iterator[_Ask | _Take]:
+        """What to try for a repository, in order. ``host`` is ``docker.io`` for every name of Docker Hub."""
+        if name := self._helpers.get(host):
+            yield _Ask(name)
+        seen: list[_Take] = []
+        parts = [host, *repository.split("/")]
+        for end in range(len(parts), 0, -1):
+            seen += self._paths.get("/".join(parts[:end]), ())
+        yield from seen
+        yield from (take for take in self._hosts.get(host, ()) if take not in seen)
+        if self._store:
+            yield _Ask(self._store)
+
+
+class FileCredentials:
+    """The credentials that container tools left on this machine: a :class:`CredentialStore`.
+
+    Files are read once, by :meth:`load`; a helper is asked once per host.
+    """
+
+    def __init__(self, files: Sequence[_File], *, environ: Mapping[str, str], helper: Helper) -> None:
+        self._files = tuple(files)
+        self._environ = dict(environ)
+        self._helper = helper
+        self._answers: dict[tuple[str, str], Credential | None] = {}
+        self._asking: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._warnings: dict[str, dict[CredentialWarning, None]] = defaultdict(dict)
+
+    @classmethod
+    def load(
+        cls,
+        authfile: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        helper: Helper | None = None,
+    ) -> "FileCredentials":
+        """Read the files of RG-080. ``authfile`` (or ``REGISTRY_AUTH_FILE``) names the only one.
+
+        :class:`InvalidCredentialFile` if a named file is missing, or any file is not what it should be.
+        """
+        environ = os.environ if environ is None else environ
+        named = os.fspath(authfile) if authfile is not None else environ.get(AUTHFILE, "")
+        if named:
+            files = [_read(Path(named), missing_ok=False)]
+        else:
+            files = [_inline(environ[INLINE])] if environ.get(INLINE) else []
+            files += [_read(path, missing_ok=True) for path in _default_places(environ)]
+        found = [file for file in files if file is not None]
+        return cls(found, environ=environ, helper=ProgramHelper() if helper is None else helper)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The files that were found, in the order they are tried."""
+        return tuple(file.origin for file in self._files)
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        host = hub(source.host)
+        for step in self._steps(host, source.repository):
+            found = await self._ask(step.helper, host) if isinstance(step, _Ask) else self._take(step, host)
+            if found is not None:
+                return in_turn([found])
+        return in_turn([])
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        host = hub(source.host)
+        for step in self._steps(host, source.repository):
+            if isinstance(step, _Take):
+                found = self._take(step, host)
+            elif (step.helper, host) in self._answers:
+                found = self._answers[step.helper, host]
+            else:
+                return None
+            if found is not None:
+                return in_turn([found])
+        return in_turn([])
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return tuple(self._warnings.get(hub(source.host), ()))
+
+    def _steps(self, host: str, repository: str) -> Iterator[_Ask | _Take]:
+        for file in self._files:
+            yield from file.steps(host, repository)
+
+    def _take(self, step: _Take, host: str) -> Credential | None:
+        found = read_entry(step.entry, source=step.origin, key=step.key)
+        if isinstance(found, CredentialWarning):
+            self._warnings[host][found] = None
+            return None
+        return found
+
+    async def _ask(self, name: str, host: str) -> Credential | None:
+        place = (name, host)
+        async with self._asking[place]:
+            if place not in self._answers:
+                try:
+                    self._answers[place] = await ask_helper(self._helper, name, host, environ=self._environ)
+                except HelperFailure as failure:
+                    self._warnings[host][CredentialWarning("credential-helper", str(failure))] = None
+                    self._answers[place] = None
+        return self._answers[place]
+
+
+def _default_places(environ: Mapping[str, str]) -> Iterator[Path]:
+    home = environ.get("HOME", "")
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime, "containers", "auth.json")
+    if configuration := environ.get("XDG_CONFIG_HOME") or (home and f"{home}/.config"):
+        yield Path(configuration, "containers", "auth.json")
+    if docker := environ.get("DOCKER_CONFIG") or (home and f"{home}/.docker"):
+        yield Path(docker, "config.json")
+    if home:
+        yield Path(home, ".dockercfg")
+
+
+def _read(path: Path, *, missing_ok: bool) -> _File | None:
+    origin = str(path)
+    try:
+        body = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if missing_ok:
+            return None
+        raise InvalidCredentialFile(origin, "there is no such file", "name the file that a login wrote") from None
+    except OSError as error:
+        raise InvalidCredentialFile(
+            origin, f"it cannot be read: {error.strerror}", f"make it readable, or name another one with {AUTHFILE}"
+        ) from None
+    return _parse(origin, body, legacy=path.name == ".dockercfg")
+
+
+def _inline(text: str) -> _File:
+    return _parse(INLINE, text.encode("utf-8", "surrogateescape"), legacy=False)
+
+
+def _parse(origin: str, body: bytes, *, legacy: bool) -> _File:
+    try:
+        content = read_object(body)
+        return _File(origin, content, legacy=legacy and "auths" not in content)
+    except MalformedDocument as error:
+        raise InvalidCredentialFile(origin, str(error), "correct it, or log in again to write it anew") from None
+
+
+def _helper_names(helpers: Mapping[str, Any]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for key, name in helpers.items():
+        if not isinstance(name, str):
+            raise MalformedDocument("'credHelpers' has a value that is not a string")
+        host = _host_key(key, legacy=False)
+        if host and name and (host not in names or key == host):
+            names[host] = name
+    return names
+
+
+def _path_key(key: str) -> str:
+    """``host/path`` as it stands in the key, ``""`` if the key has a scheme, a tag or a digest."""
+    if "://" in key:
+        return ""
+    host, slash, path = key.strip().partition("/")
+    return f"{hub(host.lower())}{slash}{path.rstrip('/')}" if slash and path.rstrip("/") else hub(host.lower())
+
+
+def _host_key(key: str, *, legacy: bool) -> str:
+    """The host that the key stands for as a whole, ``""`` if it stands for a path on it, has a tag or a digest.
+
+    Keys with a scheme come from tools that knew hosts only; what is behind the host in them means nothing.
+    """
+    host, path = split_key(key)
+    if "@" in path or ":" in path.rpartition("/")[2]:
+        return ""
+    return host if legacy or not path.strip("/") or "://" in key else ""

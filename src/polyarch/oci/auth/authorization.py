@@ -1,0 +1,339 @@
+"""Showing a registry who asks: without credentials first, then each credential in turn (RG-071 to RG-075, RG-084).
+
+What a host wants is learned from its first 401 and remembered, so that a known host is shown a token or a password at
+once. Only the source's own origin is learned from: whoever answers where a redirect leads would name a realm of his own
+to be sent the credentials. A credential counts as refused when the registry or its token endpoint says 401 or 403 to
+it; then the next one has its turn, anonymous access last. Which credential opened a repository stays with the
+``Access``: the configuration blob of an image is asked for as its manifest was.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote_plus
+
+from polyarch.clock import Clock
+from polyarch.oci.auth.challenges import parse_challenges
+from polyarch.oci.auth.entries import ANONYMOUS, Credential
+from polyarch.oci.auth.tokens import (
+    NoToken,
+    Token,
+    TokenKey,
+    TokenRequest,
+    Tokens,
+    named_scopes,
+    pull_scope,
+    read_token,
+    token_requests,
+)
+from polyarch.oci.cache.memory import Recent
+from polyarch.oci.documents import TOKEN_LIMIT
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.traffic.exchange import Exchange, Reply, Request, Visit, channels_of, origin_host
+from polyarch.oci.traffic.failures import NO_CREDENTIALS, Failure, Said, clean, read_errors
+from polyarch.oci.traffic.flights import Flights
+from polyarch.oci.traffic.pacing import HOSTS_KEPT
+from polyarch.oci.transport.addresses import NAMED, Reach
+from polyarch.oci.transport.redirects import Refusal, RegistryServer, check_realm
+from polyarch.oci.transport.seam import NO_TLS
+from polyarch.oci.transport.tls import channels
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a host wants to be asked, as its last challenge said. ``reach``: who named the realm (RG-103)."""
+
+    realm: str = ""
+    service: str = ""
+    basic: bool = False
+    reach: Reach = NAMED
+    unusable_realm: bool = False
+
+    @property
+    def bearer(self) -> bool:
+        return bool(self.realm)
+
+    def same_as(self, other: "Door") -> bool:
+        return (self.realm, self.service, self.basic) == (other.realm, other.service, other.basic)
+
+
+class Access:
+    """One source, as those may use it who hold these credentials; ``scopes`` is pull unless stated (RG-075)."""
+
+    __slots__ = ("_pull_only", "_tokens", "accepted", "channels", "credentials", "refused", "scopes", "source")
+
+    def __init__(
+        self, source: Source, credentials: Sequence[Credential], *, scopes: Sequence[str] = (), loopback: bool = False
+    ) -> None:
+        self.source = source
+        self.channels = channels(source, loopback=loopback)
+        self.scopes = tuple(scopes) or (pull_scope(source.repository),)
+        self._pull_only = not scopes
+        self._tokens: set[str] = set()
+        unique = {credential.secret: credential for credential in reversed(credentials)}
+        self.credentials = [each for each in credentials if unique.get(each.secret) is each]
+        self.accepted: Credential | None = None
+        """The credential of the last success."""
+        self.refused: list[Credential] = []
+
+    @property
+    def candidates(self) -> list[Credential]:
+        """Who to try: what was accepted before, then the others in order."""
+        if self.accepted is None:
+            return self.credentials
+        return [self.accepted, *(each for each in self.credentials if each != self.accepted)]
+
+    @property
+    def name(self) -> str:
+        """What doors and tokens are kept by: registries below different paths of a host may want different things."""
+        return f"{self.source.base_url}{self.source.path_prefix}"
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Texts that must not be repeated by a message (RG-087)."""
+        found = {value for _, value in self.source.headers} | self._tokens
+        for credential in self.credentials:
+            found.update(credential.secret)
+            found.add((credential.basic or "").removeprefix("Basic "))
+        found |= {quote_plus(text, errors="surrogateescape") for text in found}
+        return frozenset(text for text in found if len(text) > 3)
+
+    def show(self, token: Token) -> str:
+        """The header for a token, which is a secret from now on."""
+        self._tokens.add(token.value)
+        return f"Bearer {token.value}"
+
+    def adopt(self, scopes: tuple[str, ...] | None) -> None:
+        """The scope of a challenge is used if it names the same repository (RG-072); what was stated stays (RG-075)."""
+        if scopes and self._pull_only:
+            self.scopes = scopes
+
+    def refuse(self, credential: Credential) -> None:
+        if credential not in self.refused:
+            self.refused.append(credential)
+
+
+class Authorization:
+    """Tokens and doors of all sources; ``key`` makes the fingerprints that tokens are kept by."""
+
+    def __init__(self, exchange: Exchange, *, clock: Clock, key: bytes) -> None:
+        self._exchange = exchange
+        self._clock = clock
+        self._key = key
+        self._doors: Recent[str, Door] = Recent(HOSTS_KEPT)
+        self._tokens = Tokens(clock)
+        self._flights: Flights[TokenKey, Token] = Flights()
+
+    async def close(self) -> None:
+        await self._flights.close()
+
+    async def fetch(self, request: Request, access: Access, visit: Visit) -> Reply:
+        """The answer to the first credential that is not refused, ``access.accepted``; else a failure of class auth.
+
+        A HEAD refused with 403 by all is answered as it is: some registries forbid the method (RG-032).
+        """
+        request = replace(request, secrets=access.secrets)
+        door = self._doors.get(access.name)
+        tried_plainly = False
+        last: Reply | None = None
+        if door is None and access.accepted in (None, ANONYMOUS):
+            last = await self._exchange.fetch(request, visit)
+            if not _refuses(last):
+                return self._accept(request, access, ANONYMOUS, last, visit)
+            tried_plainly = True
+            door = self._learn(access, last)
+        door = door or Door()
+        failure: Failure | None = None
+        for credential in access.candidates:
+            if credential.is_anonymous and tried_plainly and not door.bearer:
+                continue
+            try:
+                reply, door = await self._show(credential, door, request, access, visit)
+            except Failure as refusal:
+                if refusal.error.error_class != "auth":
+                    raise
+                failure, reply = refusal, None
+            if reply is not None and not _refuses(reply):
+                return self._accept(request, access, credential, reply, visit)
+            access.refuse(credential)
+            if reply is not None:
+                last, failure = reply, None
+        access.accepted = None
+        if last is not None and last.status == 403 and request.method == "HEAD":
+            return last
+        raise failure or _refusal(request, access, last, door)
+
+    async def _show(
+        self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
+    ) -> tuple[Reply | None, Door]:
+        """The answer to one credential, with one new token or one changed challenge taken into account (RG-074).
+
+        None if the credential cannot be shown to this door at all.
+        """
+        renewals = {"token", "scope", "door"}
+        while True:
+            token: Token | None = None
+            reused = False
+            shown: str | None = None
+            scopes = access.scopes
+            key = TokenKey(access.name, door.realm, door.service, scopes, credential.fingerprint(self._key))
+            if credential.registry_token:
+                shown = f"Bearer {credential.registry_token}"
+            elif door.bearer:
+                token, reused = await self._token(key, credential, door, access, visit)
+                shown = access.show(token)
+            elif door.basic:
+                shown = credential.basic
+            if shown is None and not credential.is_anonymous:
+                return None, door
+            reply = await self._exchange.fetch(_authorized(request, shown, access), visit)
+            if reply.status != 401 or reply.elsewhere:
+                return reply, door
+            renewed = self._learn(access, reply)
+            if token is not None:
+                self._tokens.drop(key, token)
+            if reused and "token" in renewals:
+                renewals.remove("token")
+            elif access.scopes != scopes and "scope" in renewals:
+                renewals.remove("scope")
+            elif not renewed.same_as(door) and "door" in renewals:
+                renewals.remove("door")
+            else:
+                return reply, renewed
+            door = renewed
+
+    async def _token(
+        self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit
+    ) -> tuple[Token, bool]:
+        """A token and whether it was used before."""
+        token = self._tokens.get(key)
+        if token is not None:
+            return token, True
+        return await self._flights.join(key, lambda: self._fetch_token(key, credential, door, access, visit)), False
+
+    async def _fetch_token(
+        self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit
+    ) -> Token:
+        host = origin_host(key.realm)
+        requests = token_requests(key, credential)
+        for position, token_request in enumerate(requests):
+            reply = await self._exchange.fetch(_token_request(token_request, door, access), visit)
+            if reply.status == 200:
+                try:
+                    token = read_token(reply.body, self._clock.monotonic())
+                except NoToken as error:
+                    raise Failure.of("unauthorized", host, str(error), status=200) from None
+                self._tokens.put(key, token)
+                return token
+            if reply.status in (404, 405) and position + 1 < len(requests):
+                continue
+            if 400 <= reply.status < 500:
+                said = read_errors(reply.body, access.secrets)
+                who = f"the credential from {credential.origin}" if not credential.is_anonymous else "anonymous access"
+                what = f"HTTP {reply.status}{_words(said)}: the token endpoint refused {who}"
+                action = None if not credential.is_anonymous else NO_CREDENTIALS
+                raise Failure.of("unauthorized", host, what, status=reply.status, action=action)
+            what = f"HTTP {reply.status} from the token endpoint"
+            raise Failure.of("server-error", host, what, status=reply.status)
+        raise AssertionError("there is at least one token request")
+
+    def _learn(self, access: Access, reply: Reply) -> Door:
+        """The door that the challenges of a 401 describe; remembered if it can be used (RG-071)."""
+        challenges = parse_challenges(reply.headers.get_all("www-authenticate"))
+        bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
+        parameters: Mapping[str, str] = {}
+        reach = NAMED
+        for each in bearers:
+            judged = check_realm(each.get("realm", ""), RegistryServer(reply.url, reply.peer), self._exchange.policy)
+            if not isinstance(judged, Refusal):
+                parameters, reach = each, judged
+                break
+            if judged.code == "refused-address":
+                raise Failure.of(
+                    "refused-address", access.source.host, clean(judged.message, access.secrets, limit=400)
+                )
+        access.adopt(named_scopes(parameters.get("scope", ""), access.source.repository))
+        door = Door(
+            realm=parameters.get("realm", ""),
+            service=parameters.get("service", ""),
+            basic=any(each.scheme == "basic" for each in challenges),
+            reach=reach,
+            unusable_realm=bool(bearers) and not parameters,
+        )
+        if door.bearer or door.basic:
+            self._doors.put(access.name, door)
+        return door
+
+    def _accept(self, request: Request, access: Access, credential: Credential, reply: Reply, visit: Visit) -> Reply:
+        """The source took the credential; ``Failure`` if a place that it redirects to refuses, where none is shown."""
+        access.accepted = credential
+        # A URL may be signed for GET alone: a HEAD that is refused where it leads to is answered as it is (RG-032).
+        if reply.elsewhere and reply.status in (401, 403) and (request.method, reply.status) != ("HEAD", 403):
+            raise _refused_elsewhere(request, access, reply)
+        if credential.is_anonymous and 200 <= reply.status < 300:
+            for refused in access.refused:
+                if not refused.is_anonymous:
+                    what = f"{access.source.host} refused the credential from {refused.origin}; anonymous access worked"
+                    visit.warn("credentials-rejected", what)
+        return reply
+
+
+def _authorized(request: Request, shown: str | None, access: Access) -> Request:
+    if shown is None:
+        return request
+    own: Mapping[str, str] = {**request.own_headers, "Authorization": shown}
+    return replace(request, own_headers=own, secrets=access.secrets)
+
+
+def _token_request(token_request: TokenRequest, door: Door, access: Access) -> Request:
+    """The realm as a request; only on the source's own host and port is it trusted like the source (RG-101, RG-103)."""
+    source = access.source
+    at_home = door.reach.named
+    return Request(
+        method=token_request.method,
+        url=token_request.url,
+        operation="token",
+        what="a token",
+        limit=TOKEN_LIMIT,
+        own_headers=token_request.headers,
+        body=token_request.body,
+        token=True,
+        reach=door.reach,
+        channels=channels_of(token_request.url, access.channels) if at_home else channels_of(token_request.url),
+        tls=source.tls if at_home else NO_TLS,
+        secrets=access.secrets,
+    )
+
+
+def _refuses(reply: Reply) -> bool:
+    """Whether the source itself refuses what it was shown."""
+    return reply.status in (401, 403) and not reply.elsewhere
+
+
+def _refused_elsewhere(request: Request, access: Access, reply: Reply) -> Failure:
+    said = _words(read_errors(reply.body, access.secrets))
+    what = f"the redirect to {origin_host(reply.url)} ended with HTTP {reply.status}{said} for {request.what}"
+    code = "denied" if reply.status == 403 else "unauthorized"
+    action = "no credential is sent to where a registry redirects: tell whoever runs it"
+    return Failure.of(code, access.source.host, what, status=reply.status, action=action)
+
+
+def _refusal(request: Request, access: Access, last: Reply | None, door: Door) -> Failure:
+    host = access.source.host
+    said = read_errors(last.body, access.secrets) if last is not None else Said("", "")
+    status = last.status if last is not None else None
+    shown = [credential.origin for credential in access.refused if not credential.is_anonymous]
+    code = "denied" if status == 403 else "unauthorized"
+    answer = f"HTTP {status}{_words(said)} for {request.what}" if status is not None else "access was refused"
+    if door.unusable_realm:
+        what = f"{answer}; its token endpoint is not one that may be asked"
+        return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
+    if not shown:
+        return Failure.of(code, host, answer, status=status, action=NO_CREDENTIALS)
+    if not (door.bearer or door.basic):
+        what = f"{answer}; it offers no way to show the credentials from {', '.join(shown)}"
+        return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
+    return Failure.of(code, host, f"{answer} with the credentials from {', '.join(shown)}", status=status)
+
+
+def _words(said: Said) -> str:
+    return f" {said}" if str(said) else ""

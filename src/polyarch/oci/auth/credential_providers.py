@@ -1,0 +1,315 @@
+"""Kubelet credential-provider plugins, for clouds whose registries want short-lived credentials (RG-086).
+
+A node gets such credentials from a program of the cloud, configured by a ``CredentialProviderConfig``. Given the same
+configuration and programs, polyarch gets what the node gets: the same images match, the same requests are made and the
+answers are kept for as long as the plugin says.
+
+The configuration is usually YAML; this package reads no YAML, so it is given as data.
+"""
+
+import asyncio
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from polyarch.clock import Clock, SystemClock
+from polyarch.oci.auth.credential_helpers import Helper, HelperFailure, ProgramHelper
+from polyarch.oci.auth.entries import Credential, CredentialWarning, hub, in_turn
+from polyarch.oci.auth.keyring import KeyPattern, split_host
+from polyarch.oci.reference import Reference
+
+if TYPE_CHECKING:
+    from polyarch.oci.mirrors.sources import Source
+
+PROVIDER_TIMEOUT = 30.0
+API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
+CONFIG_KIND = "CredentialProviderConfig"
+CONFIG_GROUP = "kubelet.config.k8s.io/"
+MAX_CACHED = 4096
+FAILURE_REST = 30.0
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+CacheKeyType = Literal["Image", "Registry", "Global"]
+
+
+class InvalidProviderConfiguration(ValueError):  # noqa: N818 - it says what the configuration is
+    """The plugins' configuration cannot be used: file, member and reason."""
+
+    def __init__(self, origin: str, member: str, problem: str) -> None:
+        super().__init__(f"{origin}: {member}: {problem}" if member else f"{origin}: {problem}")
+        self.origin = origin
+        self.member = member
+        self.problem = problem
+
+
+class Provider(msgspec.Struct, frozen=True):
+    """One plugin of the configuration. ``environment`` may hold secrets and is not shown."""
+
+    name: str
+    match_images: tuple[str, ...]
+    default_cache_duration: float
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Provider(name={self.name!r}, match_images={self.match_images!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("name", self.name), ("match_images", self.match_images)]
+
+
+class ProviderConfiguration(msgspec.Struct, frozen=True):
+    """What a ``CredentialProviderConfig`` says, and the directory that the plugins are in."""
+
+    providers: tuple[Provider, ...]
+    directory: str
+    origin: str = ""
+
+    @classmethod
+    def from_mapping(
+        cls, data: object, *, directory: str, origin: str = "credential provider configuration"
+    ) -> "ProviderConfiguration":
+        """Read the decoded file. :class:`InvalidProviderConfiguration` names the member that is not as expected."""
+        try:
+            file = msgspec.convert(data, type=_ConfigurationFile)
+        except msgspec.ValidationError as error:
+            raise InvalidProviderConfiguration(origin, "", str(error)) from None
+        if file.kind != CONFIG_KIND or not file.api_version.startswith(CONFIG_GROUP):
+            problem = f"expected kind {CONFIG_KIND} of {CONFIG_GROUP}v1"
+            raise InvalidProviderConfiguration(origin, "kind", problem)
+        providers = tuple(_provider(item, origin, f"providers[{place}]") for place, item in enumerate(file.providers))
+        names = [provider.name for provider in providers]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidProviderConfiguration(origin, "providers", f"the name {name!r} is there twice")
+        return cls(providers, directory, origin)
+
+
+class ProviderCredentials:
+    """Asks the plugins. A :class:`~polyarch.oci.auth.credentials.CredentialStore`.
+
+    All plugins that match an image are asked, in the order of the configuration. One that fails is a
+    ``credential-helper`` warning and gives nothing; it is left alone for :data:`FAILURE_REST` seconds, so that a plugin
+    that hangs holds up the images of a run once and not each of them.
+    """
+
+    def __init__(
+        self,
+        configuration: ProviderConfiguration,
+        *,
+        helper: Helper | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._plugins = tuple(
+            _Plugin(
+                provider,
+                program=os.path.join(configuration.directory, provider.name),  # noqa: PTH118 - text for the Helper
+                helper=ProgramHelper() if helper is None else helper,
+                environ=os.environ if environ is None else environ,
+                clock=SystemClock() if clock is None else clock,
+            )
+            for provider in configuration.providers
+        )
+        self._warnings: dict[str, dict[CredentialWarning, None]] = defaultdict(dict)
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        host = hub(source.host)
+        found: list[Credential] = []
+        for plugin in self._plugins:
+            if plugin.matches(host, source.repository):
+                try:
+                    found += await plugin.credentials(host, source.repository)
+                except HelperFailure as failure:
+                    self._warn(host, failure)
+        return in_turn(found)
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        host = hub(source.host)
+        found: list[Credential] = []
+        for plugin in self._plugins:
+            if plugin.matches(host, source.repository):
+                part = plugin.cached(host, source.repository)
+                if part is None:
+                    return None
+                found += part
+        return in_turn(found)
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return tuple(self._warnings.get(hub(source.host), ()))
+
+    def _warn(self, host: str, failure: HelperFailure) -> None:
+        if len(self._warnings) >= MAX_CACHED:
+            self._warnings.clear()
+        self._warnings[host][CredentialWarning("credential-helper", str(failure))] = None
+
+
+class _Plugin:
+    """One plugin with what it answered so far."""
+
+    def __init__(
+        self, provider: Provider, *, program: str, helper: Helper, environ: Mapping[str, str], clock: Clock
+    ) -> None:
+        self._provider = provider
+        self._program = program
+        self._helper = helper
+        self._environ = {**environ, **dict(provider.environment)}
+        self._clock = clock
+        self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
+        self._asking = asyncio.Lock()
+        self._rests_until = float("-inf")
+        self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
+
+    def matches(self, host: str, repository: str) -> bool:
+        return _any_match(self._patterns, host, repository)
+
+    async def credentials(self, host: str, repository: str) -> list[Credential]:
+        async with self._asking:  # one run at a time: what it answers may be kept for many images
+            found = self.cached(host, repository)
+            if found is not None:
+                return found
+            try:
+                return await self._run(host, repository)
+            except HelperFailure:
+                self._rests_until = self._clock.monotonic() + FAILURE_REST
+                raise
+
+    def cached(self, host: str, repository: str) -> list[Credential] | None:
+        now = self._clock.monotonic()
+        for place in _places(host, repository):
+            kept = self._answers.get(place)
+            if kept is not None and now < kept[0]:
+                return _matching(kept[1], host, repository)
+        return [] if now < self._rests_until else None
+
+    async def _run(self, host: str, repository: str) -> list[Credential]:
+        request = {"kind": "CredentialProviderRequest", "apiVersion": API_VERSION, "image": f"{host}/{repository}"}
+        result = await self._helper.run(
+            self._program,
+            self._provider.arguments,
+            stdin=msgspec.json.encode(request),
+            environ=self._environ,
+            timeout=PROVIDER_TIMEOUT,
+        )
+        name = f"credential provider {self._provider.name}"
+        if result.status != 0:
+            raise HelperFailure(f"{name} ended with status {result.status}; run it by hand to see why")
+        answer, duration = _read_answer(result.output, name, self._provider.default_cache_duration)
+        keys = [
+            (KeyPattern(key), Credential(entry.username, entry.password, source=name, key=KeyPattern(key).text))
+            for key, entry in answer.auth.items()
+        ]
+        keys.sort(key=lambda item: item[0].text, reverse=True)
+        if duration > 0:
+            now = self._clock.monotonic()
+            self._answers = {place: kept for place, kept in self._answers.items() if now < kept[0]}
+            if len(self._answers) >= MAX_CACHED:
+                self._answers.clear()
+            places = {place[0]: place for place in _places(host, repository)}
+            self._answers[places[answer.cache_key_type]] = (now + duration, tuple(keys))
+        return _matching(tuple(keys), host, repository)
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class _ProviderEntry(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    match_images: list[str]
+    default_cache_duration: str
+    api_version: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    token_attributes: dict[str, Any] | None = None
+
+
+class _ConfigurationFile(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    providers: list[_ProviderEntry]
+
+
+class _AuthEntry(msgspec.Struct, frozen=True):
+    username: str = ""
+    password: str = ""
+
+
+class _Response(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    cache_key_type: CacheKeyType
+    cache_duration: str | None = None
+    auth: dict[str, _AuthEntry] = {}
+
+
+def _provider(item: _ProviderEntry, origin: str, member: str) -> Provider:
+    if not _NAME.fullmatch(item.name) or item.name in (".", ".."):
+        raise InvalidProviderConfiguration(origin, f"{member}.name", "it is not the name of a program in a directory")
+    if item.api_version != API_VERSION:
+        raise InvalidProviderConfiguration(
+            origin, f"{member}.apiVersion", f"{item.api_version!r} is not known; {API_VERSION} is"
+        )
+    if item.token_attributes:
+        raise InvalidProviderConfiguration(
+            origin,
+            f"{member}.tokenAttributes",
+            "plugins that want a pod's service account token are not supported; use a pull secret for those images",
+        )
+    if not item.match_images:
+        raise InvalidProviderConfiguration(origin, f"{member}.matchImages", "it is empty, so the plugin is never asked")
+    duration = parse_duration(item.default_cache_duration)
+    if duration is None:
+        raise InvalidProviderConfiguration(
+            origin, f"{member}.defaultCacheDuration", f"{item.default_cache_duration!r} is not a duration such as 12h"
+        )
+    environment = tuple((variable.name, variable.value) for variable in item.env or ())
+    return Provider(item.name, tuple(item.match_images), duration, tuple(item.args or ()), environment)
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds of a duration as Go writes it (``1h30m``, ``0``, ``10.5s``); ``None`` if it is none or negative."""
+    text = text.strip().removeprefix("+")
+    if text == "0":
+        return 0.0
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _read_answer(output: bytes, name: str, default_duration: float) -> tuple[_Response, float]:
+    try:
+        answer = msgspec.json.decode(output, type=_Response)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HelperFailure(f"{name} did not answer with a CredentialProviderResponse of {API_VERSION}") from None
+    if answer.kind != "CredentialProviderResponse" or answer.api_version != API_VERSION:
+        raise HelperFailure(f"{name} answered with another kind than CredentialProviderResponse of {API_VERSION}")
+    if answer.cache_duration is None:
+        return answer, default_duration
+    duration = parse_duration(answer.cache_duration)
+    if duration is None:
+        raise HelperFailure(f"{name} answered with a cacheDuration that is no duration")
+    return answer, duration
+
+
+def _places(host: str, repository: str) -> tuple[tuple[CacheKeyType, str], ...]:
+    return (("Image", f"{host}/{repository}"), ("Registry", host), ("Global", ""))
+
+
+def _any_match(patterns: Sequence[KeyPattern], host: str, repository: str) -> bool:
+    labels, port = split_host(host)
+    return any(pattern.matches(labels, port, f"/{repository}") for pattern in patterns)
+
+
+def _matching(keys: Sequence[tuple[KeyPattern, Credential]], host: str, repository: str) -> list[Credential]:
+    labels, port = split_host(host)
+    return [credential for pattern, credential in keys if pattern.matches(labels, port, f"/{repository}")]

@@ -1,0 +1,125 @@
+"""Where credentials come from, as one question: what may be shown to this source for this image (RG-002, RG-084)?
+
+A store answers for the *source* that is going to be asked, not for the registry that the reference names: a mirror's
+credential is looked up for the mirror, so nothing is ever forwarded from one host to another. Anonymous is always last.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from polyarch.oci.auth.auth_files import FileCredentials, InvalidCredentialFile
+from polyarch.oci.auth.entries import ANONYMOUS, Credential, CredentialWarning, in_turn
+from polyarch.oci.auth.keyring import Document, Keyring
+from polyarch.oci.reference import Reference
+
+if TYPE_CHECKING:
+    from polyarch.oci.mirrors.sources import Source
+
+__all__ = [
+    "ANONYMOUS",
+    "ChainedCredentials",
+    "Credential",
+    "CredentialStore",
+    "CredentialWarning",
+    "Document",
+    "FileCredentials",
+    "InvalidCredentialFile",
+    "KeyringCredentials",
+    "NoCredentials",
+]
+
+MAX_REMEMBERED = 4096
+
+
+class CredentialStore(Protocol):
+    """What is asked for credentials. Never raises for a credential that cannot be had: it warns and goes on."""
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        """The credentials to try for this source, in order; the last is :data:`ANONYMOUS`.
+
+        Asynchronous because a store may run programs; they have ended, or were stopped, when it returns.
+        """
+        ...
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        """The same list without any I/O, or ``None`` if it takes some (RG-115)."""
+        ...
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        """What went wrong while looking for credentials for this source so far; names places, never secrets."""
+        ...
+
+
+class NoCredentials:
+    """Everything is asked anonymously."""
+
+    __slots__ = ()
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        return [ANONYMOUS]
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        return [ANONYMOUS]
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return ()
+
+
+class KeyringCredentials:
+    """The pull secrets of a pod or a cluster, as a kubelet would use them (RG-085).
+
+    Frozen: a changed secret makes a new store. ``problems`` name documents and entries that could not be used; they are
+    sentences without any content of those (PL-422).
+    """
+
+    __slots__ = ("_keyring", "_remembered")
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._keyring = Keyring(documents)
+        self._remembered: dict[tuple[str, str], list[Credential]] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return self._keyring.problems
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        return self.cached_candidates(reference, source)
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        place = (source.host, source.repository)
+        found = self._remembered.get(place)
+        if found is None:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[place] = in_turn(self._keyring.lookup(*place))
+        return list(found)
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return tuple(CredentialWarning("credential-document", problem) for problem in self.problems)
+
+
+class ChainedCredentials:
+    """The credentials of several stores, in their order, each secret once and anonymous last (PL-420)."""
+
+    __slots__ = ("_stores",)
+
+    def __init__(self, stores: Iterable[CredentialStore]) -> None:
+        self._stores = tuple(stores)
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        found: list[Credential] = []
+        for store in self._stores:
+            found += await store.candidates(reference, source)
+        return in_turn(found)
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        found: list[Credential] = []
+        for store in self._stores:
+            part = store.cached_candidates(reference, source)
+            if part is None:
+                return None
+            found += part
+        return in_turn(found)
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return tuple(warning for store in self._stores for warning in store.warnings(source))

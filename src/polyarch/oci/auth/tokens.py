@@ -1,0 +1,136 @@
+"""Bearer tokens: how one is asked for, what counts as one, and how long it is used again (RG-072 to RG-075).
+
+The requests are built and the answers read here, without sending anything; who sends is the authorization beside it.
+Tokens are kept in memory only, per source, realm, service, scope and credential, and never outlive the process.
+"""
+
+import json
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from polyarch.clock import Clock
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.cache.memory import Recent
+
+CLIENT_ID = "polyarch"
+SHORTEST_LIFE = 60.0
+LONGEST_LIFE = 24 * 3600.0
+RENEWED_BEFORE_END = 10.0
+TOKENS_KEPT = 10_000
+_TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
+
+
+class TokenKey(NamedTuple):
+    """What a token is good for, and for whom; ``credential`` is a fingerprint, ``""`` for anonymous."""
+
+    source: str
+    realm: str
+    service: str
+    scopes: tuple[str, ...]
+    credential: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """A request to a token endpoint; its secret parts are not shown."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+
+
+class NoToken(ValueError):  # noqa: N818 - the name says what is the matter
+    """An endpoint's answer has no usable token; the text says why and quotes nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token and the time of the monotonic clock after which it is not used again."""
+
+    value: str = field(repr=False)
+    until: float
+
+
+def pull_scope(repository: str) -> str:
+    return f"repository:{repository}:pull"
+
+
+def push_scopes(repository: str, mounted_from: Sequence[str] = ()) -> tuple[str, ...]:
+    """``pull,push`` for the target, ``pull`` for the repositories that blobs are mounted from: one token (RG-075)."""
+    return (f"repository:{repository}:pull,push", *(pull_scope(source) for source in mounted_from))
+
+
+def named_scopes(scope: str, repository: str) -> tuple[str, ...] | None:
+    """The scopes of a challenge if they all name this very repository, else None (RG-072)."""
+    scopes = tuple(scope.split())
+    ours = f"repository:{repository}:"
+    return scopes if scopes and all(each.startswith(ours) and ":" not in each[len(ours) :] for each in scopes) else None
+
+
+def token_requests(key: TokenKey, credential: Credential) -> list[TokenRequest]:
+    """The requests to make, in order: the next one only if the endpoint knows no POST, 404 or 405 (RG-072)."""
+    common = [("service", key.service)] if key.service else []
+    requests: list[TokenRequest] = []
+    if credential.identity_token:
+        form = [
+            ("grant_type", "refresh_token"),
+            *common,
+            ("client_id", CLIENT_ID),
+            ("scope", " ".join(key.scopes)),
+            ("refresh_token", credential.identity_token),
+        ]
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        requests.append(TokenRequest("POST", key.realm, headers, urlencode(form).encode("ascii")))
+        if not credential.password:
+            return requests
+    query = urlencode([*common, *(("scope", scope) for scope in key.scopes), ("client_id", CLIENT_ID)])
+    joint = "&" if urlsplit(key.realm).query else "?"
+    basic = credential.basic
+    url = f"{key.realm.rstrip('?&')}{joint}{query}"
+    requests.append(TokenRequest("GET", url, {"Authorization": basic} if basic else {}))
+    return requests
+
+
+def read_token(body: bytes, received_at: float) -> Token:
+    """The token in an endpoint's answer and its life, counted from receipt (RG-073); ``NoToken`` if there is none."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise NoToken("the token endpoint answered without a token (not JSON)") from None
+    if not isinstance(document, dict):
+        raise NoToken("the token endpoint answered without a token")
+    value = next((v for v in map(document.get, ("token", "access_token")) if isinstance(v, str) and v), None)
+    if value is None:
+        raise NoToken("the token endpoint answered without a token")
+    if not _TOKEN_CHARACTERS.issuperset(value):
+        raise NoToken("the token endpoint answered with a token that cannot be in a header")
+    life = document.get("expires_in")
+    seconds = min(life, LONGEST_LIFE) if isinstance(life, int | float) and life > SHORTEST_LIFE else SHORTEST_LIFE
+    return Token(value, received_at + seconds - RENEWED_BEFORE_END)
+
+
+class Tokens:
+    """Tokens to use again, the latest used ones."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens: Recent[TokenKey, Token] = Recent(TOKENS_KEPT)
+
+    def get(self, key: TokenKey) -> Token | None:
+        token = self._tokens.get(key)
+        if token is not None and token.until <= self._clock.monotonic():
+            self._tokens.pop(key)
+            return None
+        return token
+
+    def put(self, key: TokenKey, token: Token) -> None:
+        self._tokens.put(key, token)
+
+    def drop(self, key: TokenKey, token: Token) -> None:
+        """Forgets a token that was refused, unless a newer one has taken its place."""
+        if self._tokens.get(key) is token:
+            self._tokens.pop(key)

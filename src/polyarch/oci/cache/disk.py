@@ -1,0 +1,309 @@
+"""The cache of the command line on disk: readings, tags and proofs that outlive a run (RG-114).
+
+One SQLite file in WAL mode, because several runs use it at once: readers never wait, a writer waits for another at most
+a few seconds, and a process that is killed in mid-write leaves the last complete state. A JSON file under a lock would
+have to be read whole at each start and rewritten whole at each end. All that a run has learned is written in one
+transaction when it ends.
+
+A cache is never worth failing for. A file that is damaged or has another version is set aside under another name, with
+one warning, and the run goes on with a new one; if even that is impossible, without any. Secrets are not in it: a
+credential is a keyed hash, and the key is as readable as the file, by its owner only (RG-087).
+"""
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from polyarch.clock import Clock
+from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.memory import Place, ReadingRecord, TagRecord
+
+FILE = "registry-cache.sqlite"
+LOCK = "registry-cache.lock"
+SET_ASIDE = ".set-aside"
+APPLICATION_ID = 0x706F6C79  # "poly"
+VERSION = 1
+BUSY_SECONDS = 5.0
+MAX_BYTES = 56 * 2**20
+"""With the write-ahead log, which is emptied at 4 MiB, the files stay below 64 MiB."""
+PRUNE_ABOVE = 40 * 2**20
+PAGE = 4096
+KEPT_SECONDS = 30 * 24 * 3600.0
+
+_SCHEMA = f"""
+CREATE TABLE secret (key BLOB NOT NULL);
+CREATE TABLE readings (digest TEXT PRIMARY KEY, body BLOB NOT NULL, public INTEGER NOT NULL, used REAL NOT NULL);
+CREATE TABLE places (digest TEXT, host TEXT, repository TEXT, PRIMARY KEY (digest, host, repository)) WITHOUT ROWID;
+CREATE TABLE tags (host TEXT, repository TEXT, tag TEXT, digest TEXT NOT NULL, checked REAL NOT NULL,
+  advertised TEXT NOT NULL, etag TEXT NOT NULL, PRIMARY KEY (host, repository, tag)) WITHOUT ROWID;
+CREATE TABLE proofs (host TEXT, repository TEXT, fingerprint TEXT, proved REAL NOT NULL,
+  PRIMARY KEY (host, repository, fingerprint)) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+"""
+_DECODER = msgspec.json.Decoder(Reading)
+
+
+class Unusable(Exception):  # noqa: N818 - the name says what is the matter
+    """The file is not a cache of this version; the text says what it is instead."""
+
+
+class _Batch(NamedTuple):
+    """Rows to write, but for the time of use."""
+
+    readings: list[tuple[str, bytes, bool]]
+    places: list[tuple[str, str, str]]
+    tags: list[tuple[str, str, str, str, float, str, str]]
+    proofs: list[tuple[str, str, str, float]]
+
+
+class DiskCache:
+    """A ``Backing`` for ``Cache``. ``warn`` is called at most once, whatever happens."""
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        *,
+        warn: Callable[[str], None],
+        max_bytes: int = MAX_BYTES,
+        prune_above: int = PRUNE_ABOVE,
+    ) -> None:
+        self._path = directory / FILE
+        self._lock = directory / LOCK
+        self._clock = clock
+        self._warn = warn
+        self._warned = False
+        self._max_bytes = max_bytes
+        self._prune_above = prune_above
+        self._offset = clock.now().timestamp() - clock.monotonic()
+        self._used: set[str] = set()
+        self._connection: sqlite3.Connection | None = None
+        self._key = b""
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._locked():
+                self._open()
+        except (OSError, sqlite3.Error, Unusable) as error:
+            self._give_up(f"the cache {self._path} cannot be used ({error}); going on without it")
+        if not self._key:
+            self._key = secrets.token_bytes(32)
+
+    @property
+    def key(self) -> bytes:
+        return self._key
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def load_reading(self, digest: str) -> ReadingRecord | None:
+        rows = self._query("SELECT body, public FROM readings WHERE digest = ?", digest)
+        if not rows:
+            return None
+        try:
+            reading = _DECODER.decode(rows[0][0])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None  # written by a neighbour of another build: read again and overwritten
+        places = self._query("SELECT host, repository FROM places WHERE digest = ?", digest)
+        self._used.add(digest)
+        return ReadingRecord(reading, tuple(Place(*row) for row in places), public=bool(rows[0][1]), until=None)
+
+    def load_tag(self, place: Place, tag: str) -> TagRecord | None:
+        rows = self._query(
+            "SELECT digest, checked, advertised, etag FROM tags WHERE host = ? AND repository = ? AND tag = ?",
+            *place,
+            tag,
+        )
+        return TagRecord(rows[0][0], self._monotonic(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
+
+    def load_proofs(self, place: Place) -> dict[str, float]:
+        rows = self._query("SELECT fingerprint, proved FROM proofs WHERE host = ? AND repository = ?", *place)
+        return {fingerprint: self._monotonic(at) for fingerprint, at in rows}
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        readings: Iterable[ReadingRecord],
+        tags: Iterable[tuple[Place, str, TagRecord]],
+        proofs: Iterable[tuple[Place, str, float]],
+    ) -> None:
+        """One transaction; what other runs wrote meanwhile stays, and of the same thing the newer one."""
+        found = list(readings)
+        batch = _Batch(
+            [(each.reading.digest, msgspec.json.encode(each.reading), each.public) for each in found],
+            [(each.reading.digest, *place) for each in found for place in each.places],
+            [
+                (*place, tag, each.digest, each.checked_at + self._offset, each.advertised, each.etag)
+                for place, tag, each in tags
+            ],
+            [(*place, fingerprint, at + self._offset) for place, fingerprint, at in proofs],
+        )
+        try:
+            self._write(batch, make_room=False)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                self._broken(error)
+                return
+            try:
+                self._write(batch, make_room=True)
+            except sqlite3.Error as again:
+                self._broken(again)
+        except sqlite3.Error as error:
+            self._broken(error)
+
+    def _write(self, batch: "_Batch", *, make_room: bool) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        now = self._clock.now().timestamp()
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "UPDATE readings SET used = ? WHERE digest = ?", [(now, digest) for digest in self._used]
+            )
+            self._prune(connection, now, make_room=make_room)
+            connection.executemany(
+                "INSERT INTO readings VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+                "body = excluded.body, public = max(public, excluded.public), used = excluded.used",
+                [(*reading, now) for reading in batch.readings],
+            )
+            connection.executemany("INSERT OR IGNORE INTO places VALUES (?, ?, ?)", batch.places)
+            connection.executemany(
+                "INSERT INTO tags VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (host, repository, tag) DO UPDATE SET "
+                "digest = excluded.digest, checked = excluded.checked, advertised = excluded.advertised, "
+                "etag = excluded.etag WHERE excluded.checked >= checked",
+                batch.tags,
+            )
+            connection.executemany(
+                "INSERT INTO proofs VALUES (?, ?, ?, ?) ON CONFLICT (host, repository, fingerprint) DO UPDATE SET "
+                "proved = max(proved, excluded.proved)",
+                batch.proofs,
+            )
+
+    def forget(self, place: Place, fingerprint: str) -> None:
+        """A proof that no longer holds: the registry refused."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            with connection:
+                connection.execute(
+                    "DELETE FROM proofs WHERE host = ? AND repository = ? AND fingerprint = ?", (*place, fingerprint)
+                )
+        except sqlite3.Error as error:
+            self._broken(error)
+
+    def close(self) -> None:
+        self._disconnect()
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One run at a time decides whether the file is good: a second would set the first one's new file aside."""
+        with os.fdopen(os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _open(self) -> None:
+        try:
+            self._connect()
+        except (sqlite3.DatabaseError, Unusable) as error:
+            if isinstance(error, sqlite3.Error) and not _is_damage(error):
+                raise  # locked, full, or not ours to write: no damage
+            self._disconnect()
+            self._set_aside(str(error))
+            self._connect()
+
+    def _connect(self) -> None:
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        self._path.chmod(0o600)
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+        self._connection = connection
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA max_page_count = {self._max_bytes // PAGE}")
+        if empty and version == 0:
+            connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
+            connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
+        elif connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID or version != VERSION:
+            raise Unusable(f"it has version {version} where {VERSION} was expected")
+        row = connection.execute("SELECT key FROM secret").fetchone()
+        if row is None or not isinstance(row[0], bytes) or len(row[0]) < 16:
+            raise Unusable("it has no key")
+        self._key = row[0]
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _set_aside(self, problem: str) -> None:
+        aside = self._path.with_name(FILE + SET_ASIDE)
+        self._path.replace(aside)
+        for suffix in ("-wal", "-shm"):
+            self._path.with_name(FILE + suffix).unlink(missing_ok=True)
+        self._say(f"the cache {self._path} is damaged or not ours ({problem}); it was set aside as {aside.name}")
+
+    def _prune(self, connection: sqlite3.Connection, now: float, *, make_room: bool) -> None:
+        """Drops what is old, and to make room the half of the readings that was not used for longest."""
+        connection.execute("DELETE FROM tags WHERE checked < ?", (now - KEPT_SECONDS,))
+        connection.execute("DELETE FROM proofs WHERE proved < ?", (now - KEPT_SECONDS,))
+        pages, free = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
+        if make_room or (pages - free) * PAGE > self._prune_above:
+            connection.execute(
+                "DELETE FROM readings WHERE digest IN "
+                "(SELECT digest FROM readings ORDER BY used LIMIT (SELECT (count(*) + 1) / 2 FROM readings))"
+            )
+            connection.execute("DELETE FROM places WHERE digest NOT IN (SELECT digest FROM readings)")
+            connection.execute("DELETE FROM tags WHERE digest NOT IN (SELECT digest FROM readings)")
+
+    def _query(self, statement: str, *parameters: str) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            return []
+        try:
+            return self._connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            self._broken(error)
+            return []
+
+    def _monotonic(self, wall: float) -> float:
+        """A stored time on this process's clock. One in the future was written by a clock that was wrong: long ago."""
+        return wall - self._offset if wall <= self._clock.now().timestamp() + 1 else float("-inf")
+
+    def _broken(self, error: sqlite3.Error) -> None:
+        """Damage that shows only in use. The file is set aside now if possible; this run goes on without a cache."""
+        self._disconnect()
+        if not _is_damage(error):
+            self._say(f"the cache {self._path} cannot be used ({error}); going on without it")
+            return
+        try:
+            with self._locked():
+                self._set_aside(str(error))
+        except OSError as problem:
+            self._say(f"the cache {self._path} is damaged ({error}) and could not be set aside ({problem})")
+
+    def _give_up(self, text: str) -> None:
+        self._disconnect()
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._warn(text)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Not a database, a broken page, or tables that are not ours; a full disk or a lock held for long is none."""
+    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return primary in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_MISMATCH)

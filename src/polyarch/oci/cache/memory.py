@@ -1,0 +1,389 @@
+"""What is known already, and whom it may be told (RG-110 to RG-115).
+
+Three tables make a hit: a *tag* record says which digest a tag named when it was last checked, a *reading* what that
+digest says, and a *proof* that this credential, or nobody in particular, may read the repository. A reading that was
+made with one tenant's credential therefore never answers another's question, and one that was made anonymously answers
+everybody's (RG-111). Two more tables hold what went wrong: refusals and absences per reference and credential, unusable
+content per place and digest (RG-060).
+
+Times are the monotonic ones of the clock. The tables live in memory; a ``Backing`` such as the cache on disk is asked
+when memory does not know, and given what is new by ``flush``. ``peek`` paths never touch it.
+"""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from polyarch.clock import Clock
+from polyarch.oci.answer import InspectionError
+from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.metrics import Metrics, NoMetrics
+
+MAX_READINGS = 10_000
+MAX_BYTES = 36 * 2**20
+MAX_OTHERS = 20_000
+PLACES_PER_READING = 32
+PROOFS_PER_PLACE = 256
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+
+class Place(NamedTuple):
+    """A repository of a source: what a credential is good for."""
+
+    host: str
+    repository: str
+
+
+class TagRecord(NamedTuple):
+    """What a tag named. ``advertised`` is the digest that its registry stated; if it differs, it is wrong (RG-033)."""
+
+    digest: str
+    checked_at: float
+    advertised: str = ""
+    etag: str = ""
+    failed_at: float | None = None
+    """When a later check failed for passing reasons; None since the last success (PL-407)."""
+
+
+class ReadingRecord:
+    """A reading, where it was read, and whether it was given to anybody (``public``)."""
+
+    __slots__ = ("places", "public", "reading", "size", "until")
+
+    def __init__(self, reading: Reading, places: tuple[Place, ...], *, public: bool, until: float | None) -> None:
+        self.reading = reading
+        self.places = places
+        self.public = public
+        self.until = until
+        self.size = reading.size
+
+    def usable_in(self, place: Place) -> bool:
+        """Read in this repository, or anonymously anywhere: the first half of RG-111."""
+        return self.public or place in self.places
+
+
+class PlaceRecord:
+    """What is known of a repository: fingerprint → time of the last success; ``""`` is the anonymous one."""
+
+    __slots__ = ("private_since", "proofs")
+
+    def __init__(self) -> None:
+        self.proofs: dict[str, float] = {}
+        self.private_since: float | None = None
+
+
+class Proof(NamedTuple):
+    at: float
+    public: bool
+
+
+class Backing(Protocol):
+    """Where a cache outlives its process. Methods do not raise: a store that breaks knows nothing from then on."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    def load_reading(self, digest: str) -> ReadingRecord | None: ...
+
+    def load_tag(self, place: Place, tag: str) -> TagRecord | None: ...
+
+    def load_proofs(self, place: Place) -> dict[str, float]: ...
+
+    def save(
+        self,
+        readings: Iterable[ReadingRecord],
+        tags: Iterable[tuple[Place, str, TagRecord]],
+        proofs: Iterable[tuple[Place, str, float]],
+    ) -> None: ...
+
+    def forget(self, place: Place, fingerprint: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Recent(Generic[_K, _V]):
+    """A mapping of bounded length that forgets what was not used for longest."""
+
+    __slots__ = ("_items", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._items: OrderedDict[_K, _V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[tuple[_K, _V]]:
+        return iter(list(self._items.items()))
+
+    def get(self, key: _K) -> _V | None:
+        value = self._items.get(key)
+        if value is not None:
+            self._items.move_to_end(key)
+        return value
+
+    def put(self, key: _K, value: _V) -> None:
+        self._items[key] = value
+        self._items.move_to_end(key)
+        if len(self._items) > self._limit:
+            self._items.popitem(last=False)
+
+    def pop(self, key: _K) -> _V | None:
+        return self._items.pop(key, None)
+
+    def pop_oldest(self) -> _V:
+        return self._items.popitem(last=False)[1]
+
+
+class Cache:
+    """The tables. ``key`` makes the fingerprints; it is random and, with a backing, the backing's."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        backing: Backing | None = None,
+        metrics: Metrics | None = None,
+        max_readings: int = MAX_READINGS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._clock = clock
+        self._backing = backing
+        self._metrics = metrics or NoMetrics()
+        self._max_readings = max_readings
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._readings: Recent[str, ReadingRecord] = Recent(max_readings + 1)
+        self._tags: Recent[tuple[Place, str], TagRecord] = Recent(MAX_OTHERS)
+        self._places: Recent[Place, PlaceRecord] = Recent(MAX_OTHERS)
+        self._negatives: Recent[Hashable, tuple[InspectionError, float]] = Recent(MAX_OTHERS)
+        self._faults: Recent[tuple[Place, str], tuple[InspectionError, float]] = Recent(MAX_OTHERS)
+        self._new_readings: dict[str, ReadingRecord] = {}
+        self._new_tags: dict[tuple[Place, str], TagRecord] = {}
+        self._new_proofs: dict[tuple[Place, str], float] = {}
+        self.key = backing.key if backing is not None else secrets.token_bytes(32)
+        self.changes = 0
+        """Grows with every reading, tag and proof that is new: whoever exports can tell whether there is news."""
+
+    # -- readings ------------------------------------------------------------------------------------------------------
+
+    def reading(self, digest: str, *, memory_only: bool = False) -> ReadingRecord | None:
+        record = self._readings.get(digest)
+        if record is None and self._backing is not None and not memory_only:
+            record = self._backing.load_reading(digest)
+            if record is not None:
+                self._keep(record)
+        if record is not None and record.until is not None and record.until <= self._clock.monotonic():
+            self._drop(digest)
+            record = None
+        self._metrics.cache("readings", "miss" if record is None else "hit")
+        return record
+
+    def put_reading(self, reading: Reading, place: Place, *, public: bool, seconds: float | None = None) -> None:
+        """Keeps a reading; for ``seconds`` only if it is not complete. What was known of its places stays known."""
+        known = self._readings.get(reading.digest)
+        places: tuple[Place, ...] = (place,)
+        if known is not None:
+            places = (*(each for each in known.places if each != place), place)[-PLACES_PER_READING:]
+            public = public or known.public
+            if reading.bundle is None and known.until is None and known.reading.bundle is not None:
+                reading = known.reading
+        until = None if seconds is None else self._clock.monotonic() + seconds
+        record = ReadingRecord(reading, places, public=public, until=until)
+        self._keep(record)
+        self.changes += 1
+        if until is None and self._backing is not None:
+            self._new_readings[reading.digest] = record
+
+    def readings(self) -> Iterator[ReadingRecord]:
+        """Those in memory, the longest unused first."""
+        return (record for _, record in self._readings)
+
+    def _keep(self, record: ReadingRecord) -> None:
+        self._drop(record.reading.digest)
+        self._readings.put(record.reading.digest, record)
+        self._bytes += record.size
+        while len(self._readings) > self._max_readings or (self._bytes > self._max_bytes and len(self._readings) > 1):
+            self._bytes -= self._readings.pop_oldest().size
+
+    def _drop(self, digest: str) -> None:
+        dropped = self._readings.pop(digest)
+        if dropped is not None:
+            self._bytes -= dropped.size
+
+    # -- tags ----------------------------------------------------------------------------------------------------------
+
+    def tag(self, place: Place, tag: str, *, memory_only: bool = False) -> TagRecord | None:
+        record = self._tags.get((place, tag))
+        if record is None and self._backing is not None and not memory_only:
+            record = self._backing.load_tag(place, tag)
+            if record is not None:
+                self._tags.put((place, tag), record)
+        self._metrics.cache("tags", "miss" if record is None else "hit")
+        return record
+
+    def put_tag(self, place: Place, tag: str, record: TagRecord) -> None:
+        self._tags.put((place, tag), record)
+        self.changes += 1
+        if self._backing is not None:
+            self._new_tags[place, tag] = record
+
+    def tag_failed(self, place: Place, tag: str) -> None:
+        """A check failed for passing reasons: the record may stand in for it (PL-407)."""
+        record = self._tags.get((place, tag))
+        if record is not None:
+            self._tags.put((place, tag), record._replace(failed_at=self._clock.monotonic()))
+
+    def tags(self) -> Iterator[tuple[Place, str, TagRecord]]:
+        return ((place, tag, record) for (place, tag), record in self._tags)
+
+    # -- proofs --------------------------------------------------------------------------------------------------------
+
+    def proof(
+        self,
+        place: Place,
+        fingerprints: Sequence[str],
+        *,
+        seconds: float,
+        public_seconds: float,
+        memory_only: bool = False,
+    ) -> Proof | None:
+        """The proof that one of these credentials, or nobody in particular, may read there: the second half of RG-111.
+
+        ``seconds`` is how old it may be, ``public_seconds`` how old an anonymous one may be.
+        """
+        record = self._place(place, memory_only=memory_only)
+        found: Proof | None = None
+        if record is not None:
+            now = self._clock.monotonic()
+            at = record.proofs.get("")
+            if at is not None and now - at < public_seconds:
+                found = Proof(at, public=True)
+            else:
+                for fingerprint in fingerprints:
+                    at = record.proofs.get(fingerprint) if fingerprint else None
+                    if at is not None and now - at < seconds:
+                        found = Proof(at, public=False)
+                        break
+        self._metrics.cache("proofs", "miss" if found is None else "hit")
+        return found
+
+    def put_proof(self, place: Place, fingerprint: str, *, at: float | None = None) -> None:
+        """A request with this credential succeeded now, or ``at`` that time."""
+        record = self._place(place) or PlaceRecord()
+        at = self._clock.monotonic() if at is None else at
+        if fingerprint not in record.proofs:
+            self.changes += 1
+            if len(record.proofs) >= PROOFS_PER_PLACE:
+                del record.proofs[min(record.proofs, key=record.proofs.__getitem__)]
+        record.proofs[fingerprint] = at
+        if not fingerprint:
+            record.private_since = None
+        self._places.put(place, record)
+        if self._backing is not None:
+            self._new_proofs[place, fingerprint] = at
+
+    def put_proof_if_newer(self, place: Place, fingerprint: str, at: float) -> None:
+        if at > self.proofs_of(place).get(fingerprint, float("-inf")):
+            self.put_proof(place, fingerprint, at=at)
+
+    def proofs_of(self, place: Place) -> Mapping[str, float]:
+        """Fingerprint → time, of what memory knows."""
+        record = self._places.get(place)
+        return record.proofs if record is not None else {}
+
+    def drop_proof(self, place: Place, fingerprint: str) -> None:
+        """The registry refused what this credential, or anonymous for ``""``, could do before."""
+        record = self._places.get(place)
+        if record is not None and record.proofs.pop(fingerprint, None) is not None:
+            self._new_proofs.pop((place, fingerprint), None)
+            self.changes += 1
+            if self._backing is not None:
+                self._backing.forget(place, fingerprint)
+
+    def drop_proofs(self, fingerprints: Iterable[str]) -> None:
+        """Forgets what these credentials proved; readings stay (PL-423)."""
+        gone = {fingerprint for fingerprint in fingerprints if fingerprint}
+        for _, record in self._places:
+            for fingerprint in gone & record.proofs.keys():
+                del record.proofs[fingerprint]
+                self.changes += 1
+        for place, fingerprint in list(self._new_proofs):
+            if fingerprint in gone:
+                del self._new_proofs[place, fingerprint]
+
+    def mark_private(self, place: Place) -> None:
+        """An anonymous request was refused (RG-112)."""
+        record = self._place(place) or PlaceRecord()
+        record.private_since = self._clock.monotonic()
+        self._places.put(place, record)
+        self.drop_proof(place, "")
+
+    def known_private(self, place: Place, *, seconds: float) -> bool:
+        record = self._places.get(place)
+        since = record.private_since if record is not None else None
+        return since is not None and self._clock.monotonic() - since < seconds
+
+    def knows(self, place: Place) -> bool:
+        """Whether anything of the repository was read before (RG-031)."""
+        record = self._place(place)
+        return record is not None and bool(record.proofs)
+
+    def _place(self, place: Place, *, memory_only: bool = False) -> PlaceRecord | None:
+        record = self._places.get(place)
+        if record is None and self._backing is not None and not memory_only:
+            record = PlaceRecord()
+            record.proofs.update(self._backing.load_proofs(place))
+            self._places.put(place, record)
+        return record
+
+    # -- what went wrong -----------------------------------------------------------------------------------------------
+
+    def negative(self, key: Hashable) -> InspectionError | None:
+        """The refusal or absence that this question was answered with a short time ago."""
+        found = self._unexpired(self._negatives, key)
+        self._metrics.cache("negatives", "miss" if found is None else "hit")
+        return found
+
+    def put_negative(self, key: Hashable, error: InspectionError, seconds: float) -> None:
+        self._negatives.put(key, (error, self._clock.monotonic() + seconds))
+
+    def drop_negative(self, key: Hashable) -> None:
+        self._negatives.pop(key)
+
+    def fault(self, place: Place, digest: str) -> InspectionError | None:
+        """Why the content that this place has for a digest is of no use."""
+        return self._unexpired(self._faults, (place, digest))
+
+    def put_fault(self, place: Place, digest: str, error: InspectionError, seconds: float) -> None:
+        self._faults.put((place, digest), (error, self._clock.monotonic() + seconds))
+
+    def _unexpired(self, table: Recent[_K, tuple[InspectionError, float]], key: _K) -> InspectionError | None:
+        found = table.get(key)
+        if found is None:
+            return None
+        error, until = found
+        if until <= self._clock.monotonic():
+            table.pop(key)
+            return None
+        return error
+
+    # -- the backing ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Hands what is new to the backing."""
+        if self._backing is not None and (self._new_readings or self._new_tags or self._new_proofs):
+            self._backing.save(
+                self._new_readings.values(),
+                [(place, tag, record) for (place, tag), record in self._new_tags.items()],
+                [(place, fingerprint, at) for (place, fingerprint), at in self._new_proofs.items()],
+            )
+        self._new_readings, self._new_tags, self._new_proofs = {}, {}, {}
+
+    def close(self) -> None:
+        self.flush()
+        if self._backing is not None:
+            self._backing.close()

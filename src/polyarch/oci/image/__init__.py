@@ -1,0 +1,1 @@
+"""From a reference to its platforms: manifests, configurations, indexes, layouts."""

@@ -1,0 +1,217 @@
+"""A registry's manifests and blobs, as bytes that are what they claim to be (RG-030 to RG-033, RG-050).
+
+Every manifest request accepts all six types at once: some registries turn an index into one of its children for a
+client that does not name indexes, silently, and others answer 404. ``/v2/`` is never pinged. A digest in a header is
+compared and reported, never believed for content.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import quote
+
+from polyarch.oci.auth.authorization import Access, Authorization
+from polyarch.oci.documents import (
+    ACCEPT,
+    CONFIG_LIMIT,
+    DOCUMENT_TYPES,
+    MANIFEST_LIMIT,
+    ContentError,
+    check_body,
+    digest_of,
+)
+from polyarch.oci.reference import DIGEST_DIGITS, check_digest
+from polyarch.oci.traffic.exchange import Exchange, Receive, Reply, Request, Visit
+from polyarch.oci.traffic.failures import Failure, of_status, read_errors
+from polyarch.oci.traffic.line import Urgency
+from polyarch.oci.traffic.pacing import Pacing
+
+_MANIFEST_HEADERS = {"Accept": ", ".join(ACCEPT), "Accept-Encoding": "identity"}
+_BLOB_HEADERS = {"Accept-Encoding": "identity"}
+_NO_HEAD_STATUSES = frozenset({400, 403, 405, 406, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A manifest. ``digest`` is computed over the bytes; ``advertised`` is what the header said, ``""`` if nothing."""
+
+    body: bytes = field(repr=False)
+    digest: str
+    content_type: str
+    advertised: str = ""
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a HEAD said: the digest that the registry states for a tag or confirms for a digest."""
+
+    digest: str
+    etag: str = ""
+
+
+class Holder(Protocol):
+    """Who has manifests and blobs: a registry, or a layout directory."""
+
+    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None: ...
+
+    async def get_blob(
+        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+    ) -> bytes: ...
+
+    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None: ...
+
+
+class RegistryClient:
+    """The three requests that reading images takes, each with all its authorization, pauses and retries."""
+
+    def __init__(self, exchange: Exchange, authorization: Authorization, pacing: Pacing) -> None:
+        self._exchange = exchange
+        self._authorization = authorization
+        self._pacing = pacing
+
+    async def close(self) -> None:
+        await self._authorization.close()
+
+    async def head_manifest(self, access: Access, selector: str, visit: Visit) -> Stated | None:
+        """What a HEAD says; None if this host has no useful HEAD and a GET has to answer (RG-032).
+
+        Raises ``Failure``: a 404 is final on HEAD as on GET.
+        """
+        if self._pacing.knows_no_head(self._pacing.host(access.source.host)):
+            return None
+        request = _manifest_request(access, "HEAD", selector)
+        reply = await self._authorization.fetch(request, access, visit)
+        if reply.status == 200:
+            stated = reply.headers.get("docker-content-digest")
+            content_type = reply.headers.get("content-type").partition(";")[0].strip().lower()
+            is_digest = ":" in selector
+            if (
+                check_digest(stated) is None
+                and content_type in DOCUMENT_TYPES
+                and stated == (selector if is_digest else stated)
+            ):
+                return Stated(stated, reply.headers.get("etag"))
+            return None
+        if reply.status in _NO_HEAD_STATUSES:
+            return None
+        raise _failure(access, request, reply)
+
+    def has_no_head(self, access: Access) -> None:
+        """A GET succeeded where a HEAD had not: the host is not asked by HEAD for an hour (RG-032)."""
+        self._pacing.has_no_head(self._pacing.host(access.source.host))
+
+    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None:
+        """A manifest by tag or digest, verified (RG-033); None if it still has this ``etag`` (304)."""
+        request = _manifest_request(access, "GET", selector, etag=etag)
+        reply = await self._authorization.fetch(request, access, visit)
+        if reply.status == 304 and etag:
+            return None
+        if reply.status != 200:
+            raise _failure(access, request, reply)
+        advertised = reply.headers.get("docker-content-digest")
+        well_formed = check_digest(advertised) is None
+        if ":" in selector:
+            digest = selector
+            _check(access, reply.body, digest)
+        else:
+            algorithm = advertised.partition(":")[0] if well_formed else "sha256"
+            digest = digest_of(reply.body, algorithm if algorithm in DIGEST_DIGITS else "sha256")
+        if well_formed and advertised != digest:
+            what = f"{access.source.host} states {advertised} for bytes that are {digest}; the bytes count"
+            visit.warn("digest-header-mismatch", what)
+        return Fetched(
+            body=reply.body,
+            digest=digest,
+            content_type=reply.headers.get("content-type"),
+            advertised=advertised if well_formed else "",
+            etag=reply.headers.get("etag"),
+        )
+
+    async def get_blob(
+        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+    ) -> bytes:
+        """A small blob, verified; after all manifests that wait for the same host (RG-052)."""
+        request = _blob_request(access, digest, what=what, limit=limit)
+        reply = await self._authorization.fetch(request, access, visit)
+        if reply.status != 200:
+            raise _failure(access, request, reply)
+        _check(access, reply.body, digest)
+        return reply.body
+
+    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
+        """A blob of any size, given to ``receive`` while it arrives (RG-049, RG-155).
+
+        The pieces end with ``Failure`` ``digest-mismatch`` if together they are not the blob; who stops before the end
+        has no such proof.
+        """
+
+        async def verified(chunks: AsyncIterator[bytes]) -> None:
+            await receive(_verified(chunks, digest, access.source.host))
+
+        request = _blob_request(access, digest, what="the blob", limit=0, receive=verified)
+        reply = await self._authorization.fetch(request, access, visit)
+        if reply.status != 200:
+            raise _failure(access, request, reply)
+
+
+def _manifest_request(access: Access, method: str, selector: str, *, etag: str = "") -> Request:
+    headers = {**_MANIFEST_HEADERS, "If-None-Match": etag} if etag else _MANIFEST_HEADERS
+    return Request(
+        method=method,
+        url=_url(access, "manifests", selector),
+        operation=f"manifest-{method.lower()}",
+        what=f"the manifest {selector}",
+        limit=MANIFEST_LIMIT,
+        headers=headers,
+        own_headers=dict(access.source.headers),
+        charged=method == "GET",
+        channels=access.channels,
+        tls=access.source.tls,
+    )
+
+
+def _blob_request(access: Access, digest: str, *, what: str, limit: int, receive: Receive | None = None) -> Request:
+    return Request(
+        method="GET",
+        url=_url(access, "blobs", digest),
+        operation="blob-get",
+        what=f"{what} {digest}",
+        limit=limit,
+        headers=_BLOB_HEADERS,
+        own_headers=dict(access.source.headers),
+        receive=receive,
+        urgency=Urgency.BLOB,
+        charged=True,
+        channels=access.channels,
+        tls=access.source.tls,
+    )
+
+
+def _url(access: Access, kind: str, selector: str) -> str:
+    source = access.source
+    path = f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{quote(selector, safe=':')}"
+    return f"{path}?{source.query}" if source.query else path
+
+
+async def _verified(chunks: AsyncIterator[bytes], digest: str, host: str) -> AsyncIterator[bytes]:
+    actual = hashlib.new(digest.partition(":")[0])
+    async for chunk in chunks:
+        actual.update(chunk)
+        yield chunk
+    if f"{actual.name}:{actual.hexdigest()}" != digest:
+        what = f"asked for {digest}, the bytes received are {actual.name}:{actual.hexdigest()}"
+        raise Failure.of("digest-mismatch", host, what)
+
+
+def _check(access: Access, body: bytes, digest: str) -> None:
+    try:
+        check_body(body, digest)
+    except ContentError as error:
+        raise Failure.of(error.code, access.source.host, error.message) from None
+
+
+def _failure(access: Access, request: Request, reply: Reply) -> Failure:
+    said = read_errors(reply.body, access.secrets)
+    return of_status(access.source.host, request.what, reply.status, said)

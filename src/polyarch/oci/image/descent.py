@@ -1,0 +1,176 @@
+"""From a manifest's bytes to a reading, by as few requests as that takes (RG-040 to RG-047).
+
+An index mostly answers by itself. Its inner indexes, the children that state no platform, and the one image of an index
+that could be an operator bundle are asked for, at the same time where nothing depends on their order. What the
+documents mean is decided in ``documents``, ``reading`` and ``tree``; this module only fetches.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from polyarch.oci.answer import Entry, Status
+from polyarch.oci.auth.authorization import Access
+from polyarch.oci.cache.image_reading import BundleMode, Reading
+from polyarch.oci.documents import ContentError, Document, classify
+from polyarch.oci.image.client import Fetched, Holder
+from polyarch.oci.image.flattening import Artifact, Finding, flatten, wanted
+from polyarch.oci.image.parsing import (
+    ConfigReading,
+    IndexEntry,
+    IndexReading,
+    ManifestReading,
+    read_config,
+    read_index,
+    read_manifest,
+    read_schema1,
+)
+from polyarch.oci.traffic.exchange import Visit
+from polyarch.oci.traffic.failures import Failure
+
+ARTIFACT = "artifact"
+PASSING = frozenset({"transient", "limit"})
+
+
+class Read(NamedTuple):
+    """A reading; not ``complete`` if a child did not answer, so that it must not be kept for ever."""
+
+    reading: Reading
+    complete: bool = True
+
+
+class ImageReader:
+    """Reads what is below one manifest with the access that the manifest was read with."""
+
+    def __init__(self, client: Holder) -> None:
+        self._client = client
+
+    async def read(self, fetched: Fetched, access: Access, visit: Visit, *, mode: BundleMode) -> Read:
+        """The reading of a manifest. Raises ``ContentError`` or ``Failure`` if there is none."""
+        document = classify(fetched.body, fetched.content_type)
+        for warning in document.warnings:
+            visit.warn(warning.code, warning.message)
+        if document.type == "index":
+            return await self._read_index(document, fetched.digest, access, visit, mode=mode)
+        size = len(fetched.body)
+        if document.type == "schema1":
+            return Read(_of_config(read_schema1(document), fetched.digest, document, size))
+        found = await self._read_image(document, access, visit)
+        if isinstance(found, Artifact):
+            reading = Reading(
+                digest=fetched.digest,
+                kind="artifact",
+                media_type=document.media_type,
+                status=Status.NEUTRAL,
+                neutral_reason=ARTIFACT,
+                bundle=False,
+            )
+            return Read(reading)
+        return Read(_of_config(found, fetched.digest, document, size))
+
+    async def read_tree(
+        self, document: Document, digest: str, access: Access, visit: Visit
+    ) -> tuple[IndexReading, dict[str, Finding]]:
+        """What an index says, and everything below it that has to be read to know its platforms, by digest."""
+        top = read_index(document)
+        found: dict[str, Finding] = {digest: top}
+        while missing := wanted(top, found):
+            found.update(await self._read_children(missing, access, visit))
+        return top, found
+
+    async def look_for_bundle(self, reading: Reading, access: Access, visit: Visit) -> Reading:
+        """The reading of an index with its first image's labels looked at (RG-046); unchanged if that has no answer."""
+        entry = reading.entries[0]
+        unread = IndexEntry("runnable", entry.digest, size=entry.size, platform=entry.platform)
+        return _with_bundle(reading, await self._read_child(unread, access, visit))
+
+    async def _read_index(
+        self, document: Document, digest: str, access: Access, visit: Visit, *, mode: BundleMode
+    ) -> Read:
+        top, found = await self.read_tree(document, digest, access, visit)
+        flat = flatten(top, found)
+        if flat.error is not None:
+            raise Failure(flat.error)
+        reading = Reading(
+            digest=digest,
+            kind="index",
+            media_type=document.media_type,
+            status=Status.RESOLVED,
+            entries=flat.entries,
+            skipped=flat.skipped,
+            warnings=flat.warnings,
+        )
+        complete = all(warning.code != "child-unresolved" for warning in flat.warnings)
+        if not reading.settles(mode):
+            first = reading.entries[0].digest
+            child = found.get(first) or await self._read_child(_entry_of(first, top, found), access, visit)
+            reading = _with_bundle(reading, child)
+        return Read(reading, complete)
+
+    async def _read_children(self, entries: Iterable[IndexEntry], access: Access, visit: Visit) -> dict[str, Finding]:
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                entry.digest: group.create_task(self._read_child(entry, access, visit), name="child of an index")
+                for entry in entries
+            }
+        return {digest: task.result() for digest, task in tasks.items()}
+
+    async def _read_child(self, entry: IndexEntry, access: Access, visit: Visit) -> Finding:
+        """What a child says; an error is a finding like any other: one bad entry never fails an image (RG-043)."""
+        try:
+            body, content_type = entry.data, entry.media_type
+            if body is None:
+                fetched = await self._client.get_manifest(access, entry.digest, visit)
+                if fetched is None:
+                    raise AssertionError("304 without If-None-Match")
+                body, content_type = fetched.body, fetched.content_type
+            document = classify(body, content_type)
+            if document.type == "index":
+                return read_index(document)
+            if document.type == "schema1":
+                return read_schema1(document)
+            return await self._read_image(document, access, visit)
+        except ContentError as error:
+            return error.error(access.source.host)
+        except Failure as failure:
+            return failure.error
+
+    async def _read_image(self, document: Document, access: Access, visit: Visit) -> ConfigReading | Artifact:
+        manifest: ManifestReading = read_manifest(document)
+        config = manifest.config
+        if config is None:
+            return Artifact(manifest.artifact_type)
+        body = config.data
+        if body is None:
+            body = await self._client.get_blob(access, config.digest, visit)
+        return read_config(body)
+
+
+def _of_config(config: ConfigReading, digest: str, document: Document, size: int) -> Reading:
+    """An image by itself: its one platform, or that it does not say (RG-045, RG-047)."""
+    entries = (Entry(config.platform, digest, size, config.stated),) if config.platform is not None else ()
+    return Reading(
+        digest=digest,
+        kind="schema1" if document.type == "schema1" else "image",
+        media_type=document.media_type,
+        status=Status.RESOLVED if entries else Status.UNKNOWN,
+        entries=entries,
+        warnings=config.warnings,
+        bundle=config.is_bundle,
+    )
+
+
+def _with_bundle(reading: Reading, child: Finding) -> Reading:
+    if isinstance(child, ConfigReading):
+        return msgspec.structs.replace(reading, bundle=child.is_bundle)
+    if isinstance(child, Artifact):
+        return msgspec.structs.replace(reading, bundle=False)
+    return reading
+
+
+def _entry_of(digest: str, top: IndexReading, found: dict[str, Finding]) -> IndexEntry:
+    """The descriptor of a child, which may carry the child itself (RG-041)."""
+    indexes = [top, *(each for each in found.values() if isinstance(each, IndexReading))]
+    return next(entry for index in indexes for entry in index.entries if entry.digest == digest)

@@ -1,0 +1,207 @@
+"""OCI layout directories: images in a folder, read like those of a registry (RG-120).
+
+What builders write without a registry, ``oci-layout``, ``index.json`` and ``blobs/``, is as foreign as what a registry
+sends: every blob is verified against its digest, everything has a limit, and nothing outside of the folder is read,
+wherever its links lead.
+"""
+
+import asyncio
+import hashlib
+import os
+import stat
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.auth.authorization import Access
+from polyarch.oci.auth.entries import ANONYMOUS
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.documents import CONFIG_LIMIT, MANIFEST_LIMIT, ContentError, check_body, decode, digest_of
+from polyarch.oci.image.client import Fetched
+from polyarch.oci.image.descent import ImageReader
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.reference import Reference, check_digest
+from polyarch.oci.traffic.exchange import Receive, Visit
+from polyarch.oci.traffic.failures import Failure
+
+REF_NAME = "org.opencontainers.image.ref.name"
+VERSION_LIMIT = 4096
+CHUNK = 256 * 1024
+_SHOWN_TAGS = 20
+
+
+class Layout:
+    """One folder, in the place of a registry's client: what reads images cannot tell them apart.
+
+    Raises ``Failure``: ``layout`` for a folder that is none, ``not-found`` for a blob that is not there, and those of
+    class content.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = f"oci:{path}"
+        self._root = Path(path)
+
+    @property
+    def access(self) -> Access:
+        """For interfaces that want one; nobody is asked."""
+        source = Source(base_url="", host="", repository=str(self._root), origin=self.name)
+        return Access(source, [ANONYMOUS])
+
+    async def inspect(self, reference: Reference, visit: Visit, *, mode: BundleMode) -> Inspection:
+        """The answer for an image in it. Never raises for an image's fault."""
+        try:
+            digest = await self.resolve(reference)
+            manifest = await self.get_manifest(self.access, digest, visit)
+            read = await ImageReader(self).read(manifest, self.access, visit, mode=mode)
+        except ContentError as error:
+            found = InspectionError.of(error.code, f"{reference}: {error.message}")
+        except Failure as failure:
+            found = failure.about(reference.canonical)
+        else:
+            return read.reading.answer(reference, mode=mode, source=None, warnings=tuple(visit.warnings))
+        return Inspection(reference, Status.ERROR, error=found)
+
+    async def resolve(self, reference: Reference) -> str:
+        """The digest that the reference selects: by digest, by tag, or the only entry (RG-120)."""
+        return await asyncio.to_thread(self._resolve, reference)
+
+    async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched:
+        """The manifest of this digest."""
+        body = await asyncio.to_thread(self._read_blob, selector, "the manifest", MANIFEST_LIMIT)
+        return Fetched(body=body, digest=selector, content_type="")
+
+    async def get_blob(
+        self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
+    ) -> bytes:
+        """A small blob."""
+        return await asyncio.to_thread(self._read_blob, digest, what, limit)
+
+    async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
+        """A blob of any size, piece by piece; an error at its end if the bytes do not have the digest."""
+        with await asyncio.to_thread(self._open, self._blob_path(digest), f"the blob {digest}") as file:
+            await receive(self._chunks(file, digest))
+
+    async def _chunks(self, file: BinaryIO, digest: str) -> AsyncIterator[bytes]:
+        actual = hashlib.new(digest.partition(":")[0])
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
+            actual.update(chunk)
+            yield chunk
+        if f"{actual.name}:{actual.hexdigest()}" != digest:
+            raise self._damaged(digest, f"{actual.name}:{actual.hexdigest()}")
+
+    # -- the folder, in threads ----------------------------------------------------------------------------------------
+
+    def _resolve(self, reference: Reference) -> str:
+        self._check_version()
+        if reference.digest is not None:
+            return reference.digest
+        body = self._read(self._root / "index.json", "index.json", MANIFEST_LIMIT)
+        try:
+            entries = decode(body, _Index, "index.json").manifests
+        except ContentError as error:
+            raise self._failure(error.message, "write the layout again with a current tool") from None
+        found = [each for each in entries if reference.tag is None or each.tag == reference.tag]
+        digests = list(dict.fromkeys(each.digest for each in found))
+        if len(digests) == 1:
+            if problem := check_digest(digests[0]):
+                raise self._failure(f"index.json has an unusable digest: {problem}", "write the layout again")
+            return digests[0]
+        tags = _listed(entries)
+        if digests:
+            which = "several images" if reference.tag is None else f"several images tagged {reference.tag}"
+            raise self._failure(f"it has {which}: {tags}", f"name one, {self.name}:TAG or {self.name}@DIGEST")
+        if not entries:
+            raise self._failure("it has no image", "write one into it")
+        raise self._failure(f"it has no image tagged {reference.tag}, but {tags}", "name one of these")
+
+    def _check_version(self) -> None:
+        body = self._read(self._root / "oci-layout", "oci-layout", VERSION_LIMIT)
+        try:
+            version = decode(body, _Version, "oci-layout").version
+        except ContentError as error:
+            raise self._failure(error.message, "write the layout again with a current tool") from None
+        if version.partition(".")[0] != "1":
+            raise self._failure(f"its version is {version[:40]!r}", "only version 1 of OCI layouts can be read")
+
+    def _blob_path(self, digest: str) -> Path:
+        if problem := check_digest(digest):
+            raise self._failure(f"{digest[:200]!r} is no digest: {problem}", "write the layout again")
+        algorithm, _, digits = digest.partition(":")
+        return self._root / "blobs" / algorithm / digits
+
+    def _read_blob(self, digest: str, what: str, limit: int) -> bytes:
+        body = self._read(self._blob_path(digest), f"{what} {digest}", limit, code="not-found")
+        try:
+            check_body(body, digest)
+        except ContentError:
+            raise self._damaged(digest, digest_of(body, digest.partition(":")[0])) from None
+        return body
+
+    def _read(self, path: Path, what: str, limit: int, *, code: str = "layout") -> bytes:
+        with self._open(path, what, code=code) as file:
+            body = file.read(limit + 1)
+            if len(body) > limit:
+                size = os.fstat(file.fileno()).st_size
+                message = f"{what} is too large: {size} bytes where at most {limit} bytes are read"
+                raise Failure.of("too-large", self.name, message)
+        return body
+
+    def _open(self, path: Path, what: str, *, code: str = "not-found") -> BinaryIO:
+        """The file, if it is one and within the folder; a link may lead to another place in the folder only."""
+        try:
+            root, real = self._root.resolve(strict=True), path.resolve(strict=True)
+        except (FileNotFoundError, NotADirectoryError):
+            where = path.relative_to(self._root)
+            if code == "layout":
+                raise self._failure(f"there is no {where} in it", "name an OCI layout directory") from None
+            raise Failure.of(code, self.name, f"{what} is not there ({where})", action="copy it again") from None
+        except (OSError, RuntimeError) as error:
+            raise self._failure(f"{path} cannot be read: {_reason(error)}", "check its permissions") from None
+        if not real.is_relative_to(root):
+            raise self._failure(f"{path} leads to {real}, outside of the folder", "copy the file into the folder")
+        try:
+            file = open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")  # noqa: PTH123, SIM115
+        except OSError as error:
+            raise self._failure(f"{path} cannot be read: {_reason(error)}", "check its permissions") from None
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise self._failure(f"{path} is no file", "write the layout again")
+        return file
+
+    def _damaged(self, digest: str, actual: str) -> Failure:
+        message = f"the blob {digest} has bytes that are {actual}"
+        return Failure.of("digest-mismatch", self.name, message, action="write the layout again: it is damaged")
+
+    def _failure(self, problem: str, action: str) -> Failure:
+        return Failure.of("layout", self.name, problem, action=action)
+
+
+class _Descriptor(msgspec.Struct):
+    digest: str
+    annotations: dict[str, Any] | None = None
+
+    @property
+    def tag(self) -> str | None:
+        name = (self.annotations or {}).get(REF_NAME)
+        return name if isinstance(name, str) else None
+
+
+class _Index(msgspec.Struct):
+    manifests: list[_Descriptor]
+
+
+class _Version(msgspec.Struct):
+    version: str = msgspec.field(name="imageLayoutVersion")
+
+
+def _listed(entries: Sequence[_Descriptor]) -> str:
+    names = list(dict.fromkeys(each.tag or f"@{each.digest}" for each in entries))
+    more = f" and {len(names) - _SHOWN_TAGS} more" if len(names) > _SHOWN_TAGS else ""
+    return ", ".join(name[:200] for name in names[:_SHOWN_TAGS]) + more
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return error.strerror or "" if isinstance(error, OSError) else "its links go in a circle"

@@ -1,0 +1,401 @@
+"""One image at one source: what is known, what has to be asked, and in which order (RG-031, RG-032, RG-111, RG-112).
+
+The aim is the fewest requests that still prove two things: that the tag names this digest now, and that those who ask
+may read the repository. A HEAD proves both and is often not charged; a GET brings the content as well. What is learned
+goes to the cache at once, so that whoever waits for the same thing finds it there.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from polyarch.clock import Clock
+from polyarch.oci.answer import Inspection, SourceUsed
+from polyarch.oci.auth.authorization import Access
+from polyarch.oci.auth.entries import ANONYMOUS, Credential
+from polyarch.oci.cache.image_reading import BundleMode, Reading
+from polyarch.oci.cache.memory import Cache, Place, Proof, ReadingRecord, TagRecord
+from polyarch.oci.documents import ContentError
+from polyarch.oci.image.client import Fetched, RegistryClient, Stated
+from polyarch.oci.image.descent import ImageReader
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST, Reference
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.exchange import Visit
+from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.traffic.flights import Flights
+
+MOVED = frozenset({"digest-mismatch", "not-found"})
+
+
+class Question(NamedTuple):
+    """What is asked. A check of the tag at or after ``not_before`` (monotonic) is recent enough."""
+
+    reference: Reference
+    mode: BundleMode
+    not_before: float
+    fresh: bool = False
+
+
+class Known(NamedTuple):
+    """A reading that may be told to those who ask, and when its tag was checked (0.0 for a digest)."""
+
+    record: ReadingRecord
+    checked_at: float
+    public: bool
+
+
+def place_of(source: Source) -> Place:
+    """What tags and proofs are kept by. The path and ``ns=`` of a mirror tell the registries behind it apart."""
+    prefix = "" if source.path_prefix == "/v2" else source.path_prefix
+    query = f"?{source.query}" if source.query else ""
+    return Place(f"{source.host}{prefix}{query}", source.repository)
+
+
+def source_used(source: Source) -> SourceUsed:
+    return SourceUsed(source.host, mirror=source.mirror, insecure=source.insecure)
+
+
+class Lookup:
+    """Asks sources. Knows nothing of several sources, waiting callers or errors of old: that is the inspector's."""
+
+    def __init__(self, client: RegistryClient, cache: Cache, *, clock: Clock, settings: InspectorSettings) -> None:
+        self._client = client
+        self._cache = cache
+        self._clock = clock
+        self._settings = settings
+        self._reader = ImageReader(client)
+        self._probes: Flights[tuple[Place, str], None] = Flights()
+        self._public: Flights[tuple[Place, str, BundleMode], Inspection] = Flights()
+
+    async def close(self) -> None:
+        await self._probes.close()
+        await self._public.close()
+
+    # -- what is known without a request -------------------------------------------------------------------------------
+
+    def known(
+        self,
+        source: Source,
+        fingerprints: Sequence[str],
+        *,
+        not_before: float,
+        memory_only: bool,
+        proof_seconds: float | None = None,
+    ) -> Known | None:
+        """A reading whose tag was checked recently enough, in this place and with a proof (RG-111)."""
+        place, cache = place_of(source), self._cache
+        checked_at = 0.0
+        digest = source.digest
+        if digest is None:
+            tag = cache.tag(place, source.tag or "", memory_only=memory_only)
+            if tag is None or tag.checked_at < not_before:
+                return None
+            digest, checked_at = tag.digest, tag.checked_at
+        proof = self._proof(place, fingerprints, memory_only=memory_only, seconds=proof_seconds)
+        if proof is None:
+            return None
+        record = cache.reading(digest, memory_only=memory_only)
+        if record is None or not record.usable_in(place):
+            return None
+        return Known(record, checked_at, proof.public)
+
+    def answer(self, question: Question, source: Source, known: Known) -> Inspection:
+        """A known reading as an answer, without any request."""
+        return known.record.reading.answer(
+            question.reference,
+            mode=question.mode,
+            source=source_used(source),
+            cached=True,
+            checked_at=known.checked_at,
+            public=known.public,
+        )
+
+    def _proof(
+        self, place: Place, fingerprints: Sequence[str], *, memory_only: bool = False, seconds: float | None = None
+    ) -> Proof | None:
+        settings = self._settings
+        public_seconds = settings.public_ttl if settings.public_probe else settings.proof_ttl
+        return self._cache.proof(
+            place,
+            fingerprints,
+            seconds=settings.proof_ttl if seconds is None else seconds,
+            public_seconds=public_seconds if seconds is None else seconds,
+            memory_only=memory_only,
+        )
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, question: Question, source: Source, credentials: Sequence[Credential], visit: Visit
+    ) -> Inspection:
+        """The answer of this source; ``Failure`` or ``ContentError`` made one if there is none."""
+        if self._settings.public_probe:
+            answer = await self._ask_publicly(question, source, credentials, visit)
+            if answer is not None:
+                return answer
+        return await self._ask(question, self._access(source, credentials), visit)
+
+    async def _ask_publicly(
+        self, question: Question, source: Source, credentials: Sequence[Credential], visit: Visit
+    ) -> Inspection | None:
+        """The answer for everybody, found once for all who ask; None if the repository is not public (RG-112)."""
+        place = place_of(source)
+        selector = source.digest or source.tag or ""
+        charged = _is_among(source, self._settings.head_first_hosts)
+        others = any(not credential.is_anonymous for credential in credentials)
+        if not self._is_public(place):
+            if self._cache.known_private(place, seconds=self._settings.private_ttl) or (charged and not others):
+                return None
+            if charged:
+                await self._probes.join((place, selector), lambda: self._probe(place, source, selector, visit))
+                if not self._is_public(place):
+                    return None
+        # Where GETs are charged those who ask have an account of their own to charge; elsewhere nobody needs one.
+        access_credentials = credentials if charged else (ANONYMOUS,)
+        key = (place, selector, question.mode)
+        while True:
+            joined = key in self._public
+            try:
+                answer = await self._public.join(
+                    key, lambda: self._ask(question, self._access(source, access_credentials), visit)
+                )
+            except Failure as failure:
+                if failure.error.error_class == "auth":
+                    self._cache.mark_private(place)
+                elif failure.error.error_class != "absent" or self._is_public(place):
+                    raise
+                if others:
+                    return None
+                raise
+            if not joined or answer.checked_at is None or answer.checked_at >= question.not_before:
+                return answer
+
+    async def _probe(self, place: Place, source: Source, selector: str, visit: Visit) -> None:
+        """Asks anonymously with a HEAD, which costs nothing; what it says of the tag is kept."""
+        access = self._access(source, [ANONYMOUS])
+        asked_at = self._clock.monotonic()
+        try:
+            stated = await self._client.head_manifest(access, selector, visit)
+        except Failure as failure:
+            if failure.error.error_class == "auth":
+                self._cache.mark_private(place)
+            elif failure.error.error_class != "absent":
+                raise
+            return
+        if stated is None:
+            self._cache.mark_private(place)
+            return
+        self._cache.put_proof(place, "")
+        if source.digest is None:
+            self._keep_tag(place, selector, stated.digest, asked_at, advertised=stated.digest, etag=stated.etag)
+
+    def _access(self, source: Source, credentials: Sequence[Credential]) -> Access:
+        return Access(source, credentials, loopback=self._settings.insecure_loopback)
+
+    def _is_public(self, place: Place) -> bool:
+        proof = self._proof(place, ())
+        return proof is not None
+
+    async def _ask(self, question: Question, access: Access, visit: Visit) -> Inspection:
+        place = place_of(access.source)
+        try:
+            if access.source.digest is not None:
+                return await self._by_digest(question, access, place, access.source.digest, visit)
+            return await self._by_tag(question, access, place, access.source.tag or "", visit)
+        except Failure as failure:
+            if failure.error.error_class in ("transient", "limit") and access.source.digest is None:
+                self._cache.tag_failed(place, access.source.tag or "")
+            raise
+        finally:
+            for refused in access.refused:
+                self._cache.drop_proof(place, refused.fingerprint(self._cache.key))
+
+    async def _by_digest(
+        self, question: Question, access: Access, place: Place, digest: str, visit: Visit
+    ) -> Inspection:
+        record = self._cache.reading(digest)
+        if record is not None and record.usable_in(place):
+            if not self._proves(access, place):
+                # Somebody else read it: one HEAD shows whether these may (RG-111). Any GET that follows is charged.
+                stated = await self._client.head_manifest(access, digest, visit)
+                if stated is None:
+                    return await self._get(question, access, place, digest, visit, after_head=True)
+                self._prove(access, place)
+            return await self._from_record(question, access, place, record, visit)
+        self._raise_known_fault(access, place, digest)
+        return await self._get(question, access, place, digest, visit)
+
+    async def _by_tag(self, question: Question, access: Access, place: Place, tag: str, visit: Visit) -> Inspection:
+        record = self._cache.tag(place, tag)
+        if record is None and not (
+            _is_among(access.source, self._settings.head_first_hosts) and self._cache.knows(place)
+        ):
+            return await self._get(question, access, place, tag, visit)
+        if record is not None and record.checked_at >= question.not_before and self._proves(access, place):
+            return await self._at_digest(question, access, place, record, visit)
+        if record is not None and question.fresh:
+            await self._clock.sleep(record.checked_at + self._settings.revalidate_interval - self._clock.monotonic())
+        asked_at = self._clock.monotonic()
+        stated = await self._client.head_manifest(access, tag, visit)
+        if stated is None:
+            return await self._get(question, access, place, tag, visit, known=record, after_head=True)
+        self._prove(access, place)
+        digest = _named(record, stated)
+        kept = self._keep_tag(place, tag, digest, asked_at, advertised=stated.digest, etag=stated.etag)
+        return await self._at_digest(question, access, place, kept, visit)
+
+    async def _at_digest(
+        self, question: Question, access: Access, place: Place, tag: TagRecord, visit: Visit
+    ) -> Inspection:
+        """The reading of the digest that a tag names now; where a registry lied about it, the tag itself is asked."""
+        record = self._cache.reading(tag.digest)
+        if record is not None and record.usable_in(place):
+            return await self._from_record(question, access, place, record, visit, checked_at=tag.checked_at)
+        self._raise_known_fault(access, place, tag.digest)
+        try:
+            return await self._get(question, access, place, tag.digest, visit, checked_at=tag.checked_at)
+        except Failure as failure:
+            if failure.error.code not in MOVED:
+                raise
+        return await self._get(question, access, place, access.source.tag or "", visit)
+
+    async def _get(
+        self,
+        question: Question,
+        access: Access,
+        place: Place,
+        selector: str,
+        visit: Visit,
+        *,
+        checked_at: float | None = None,
+        known: TagRecord | None = None,
+        after_head: bool = False,
+    ) -> Inspection:
+        """GETs the manifest and reads it. ``known``: what the tag named before, so that 304 can say it still does."""
+        asked_at = self._clock.monotonic()
+        by_tag = ":" not in selector
+        unchanged = None
+        if known is not None and known.etag:
+            unchanged = self._cache.reading(known.digest)
+            if unchanged is not None and not unchanged.usable_in(place):
+                unchanged = None
+        etag = known.etag if known is not None and unchanged is not None else ""
+        fetched = await self._client.get_manifest(access, selector, visit, etag=etag)
+        if after_head:
+            self._client.has_no_head(access)
+        self._prove(access, place)
+        if fetched is None and known is not None and unchanged is not None:
+            self._keep_tag(place, selector, known.digest, asked_at, advertised=known.advertised, etag=known.etag)
+            return await self._from_record(question, access, place, unchanged, visit, checked_at=asked_at)
+        if fetched is None:
+            raise AssertionError("304 without If-None-Match")
+        if by_tag:
+            advertised = fetched.advertised or fetched.digest
+            self._keep_tag(place, selector, fetched.digest, asked_at, advertised=advertised, etag=fetched.etag)
+        return await self._read(question, access, place, fetched, visit, checked_at=asked_at if by_tag else checked_at)
+
+    async def _read(
+        self,
+        question: Question,
+        access: Access,
+        place: Place,
+        fetched: Fetched,
+        visit: Visit,
+        *,
+        checked_at: float | None,
+    ) -> Inspection:
+        try:
+            read = await self._reader.read(fetched, access, visit, mode=question.mode)
+        except ContentError as error:
+            failure = Failure.of(error.code, access.source.host, error.message)
+            self._keep_fault(place, fetched.digest, failure)
+            raise failure from None
+        except Failure as failure:
+            self._keep_fault(place, fetched.digest, failure)
+            raise
+        public = self._is_public_access(access, place)
+        seconds = None if read.complete else self._settings.negative_ttl
+        # Not "in a repository that is public": it may have ceased to be since that was found (RG-111).
+        anonymously = access.accepted is not None and access.accepted.is_anonymous
+        self._cache.put_reading(read.reading, place, public=anonymously, seconds=seconds)
+        return self._told(question, access, read.reading, visit, checked_at=checked_at, cached=False, public=public)
+
+    async def _from_record(
+        self,
+        question: Question,
+        access: Access,
+        place: Place,
+        record: ReadingRecord,
+        visit: Visit,
+        *,
+        checked_at: float | None = None,
+    ) -> Inspection:
+        reading = record.reading
+        public = self._is_public_access(access, place)
+        if not reading.settles(question.mode):
+            reading = await self._reader.look_for_bundle(reading, access, visit)
+            if reading.bundle is not None:
+                self._cache.put_reading(reading, place, public=record.public)
+        return self._told(question, access, reading, visit, checked_at=checked_at, cached=True, public=public)
+
+    def _told(
+        self,
+        question: Question,
+        access: Access,
+        reading: Reading,
+        visit: Visit,
+        *,
+        checked_at: float | None,
+        cached: bool,
+        public: bool,
+    ) -> Inspection:
+        return reading.answer(
+            question.reference,
+            mode=question.mode,
+            source=source_used(access.source),
+            warnings=tuple(visit.warnings),
+            cached=cached,
+            requests=visit.requests,
+            checked_at=checked_at,
+            public=public,
+        )
+
+    # -- keeping what was learned --------------------------------------------------------------------------------------
+
+    def _prove(self, access: Access, place: Place) -> None:
+        if access.accepted is not None:
+            self._cache.put_proof(place, access.accepted.fingerprint(self._cache.key))
+
+    def _proves(self, access: Access, place: Place) -> bool:
+        fingerprints = [credential.fingerprint(self._cache.key) for credential in access.credentials]
+        return self._proof(place, fingerprints) is not None
+
+    def _is_public_access(self, access: Access, place: Place) -> bool:
+        return (access.accepted is not None and access.accepted.is_anonymous) or self._is_public(place)
+
+    def _keep_tag(
+        self, place: Place, tag: str, digest: str, checked_at: float, *, advertised: str, etag: str
+    ) -> TagRecord:
+        record = TagRecord(digest, checked_at, advertised, etag)
+        self._cache.put_tag(place, tag, record)
+        return record
+
+    def _keep_fault(self, place: Place, digest: str, failure: Failure) -> None:
+        if failure.error.error_class == "content":
+            self._cache.put_fault(place, digest, failure.error, self._settings.content_error_ttl)
+
+    def _raise_known_fault(self, access: Access, place: Place, digest: str) -> None:
+        fault = self._cache.fault(place, digest)
+        if fault is not None and self._proves(access, place):
+            raise Failure(fault)
+
+
+def _named(record: TagRecord | None, stated: Stated) -> str:
+    """The digest that a tag names after a HEAD: the one known, where the registry repeats what it stated for it."""
+    if record is not None and stated.digest in (record.digest, record.advertised):
+        return record.digest
+    return stated.digest
+
+
+def _is_among(source: Source, hosts: Sequence[str]) -> bool:
+    return source.host in hosts or (source.host == DOCKER_HUB_HOST and DOCKER_HUB in hosts)

@@ -1,0 +1,323 @@
+"""What the documents of an image say about platforms (RG-020, RG-040, RG-041, RG-045 to RG-047).
+
+An index states a platform for most of its entries, an image has it in its config, a schema 1 manifest in itself. Each
+reader here takes one document and says what *that* document says; nothing is ever assumed to be linux/amd64. What
+several documents say together is ``polyarch.oci.image.flattening``.
+
+Pure: imports neither asyncio nor aiohttp.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from polyarch.oci.answer import InspectionWarning
+from polyarch.oci.documents import (
+    CONFIG_LIMIT,
+    DOCUMENT_TYPES,
+    ENTRY_LIMIT,
+    IMAGE_CONFIGS,
+    ContentError,
+    Document,
+    check_size,
+    classify,
+    decode,
+    inline_data,
+)
+from polyarch.oci.reference import check_digest
+from polyarch.platforms import Platform
+
+ATTESTATION_ANNOTATIONS = ("vnd.docker.reference.type", "vnd.docker.reference.digest")
+BUNDLE_LABELS = frozenset(
+    f"operators.operatorframework.io.{name}"
+    for name in (
+        "bundle.mediatype.v1",
+        "bundle.manifests.v1",
+        "bundle.metadata.v1",
+        "bundle.package.v1",
+        "bundle.channels.v1",
+        "bundle.channel.default.v1",
+        "metrics.builder",
+    )
+)
+"""Labels that only the images of operator bundles have: plain data, whatever platform they state (RG-046)."""
+
+Outcome = Literal["runnable", "skipped", "index", "unstated"]
+
+
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
+    """One descriptor of an index, classified by RG-040.
+
+    ``runnable`` has a platform, ``skipped`` a reason; ``index`` is to be descended into, ``unstated`` to be asked for
+    its own platform. ``data`` is the child itself, where the descriptor carries it.
+    """
+
+    outcome: Outcome
+    digest: str
+    media_type: str = ""
+    size: int | None = None
+    platform: Platform | None = None
+    stated: str = ""
+    reason: str = ""
+    data: bytes | None = None
+
+
+class IndexReading(msgspec.Struct, frozen=True, gc=False):
+    """What one index document says; entries in its order."""
+
+    media_type: str
+    entries: tuple[IndexEntry, ...]
+
+    def having(self, outcome: Outcome) -> tuple[IndexEntry, ...]:
+        return tuple(entry for entry in self.entries if entry.outcome == outcome)
+
+
+class Descriptor(msgspec.Struct, frozen=True, gc=False):
+    """Where a manifest's config is; ``data`` as for :class:`IndexEntry`."""
+
+    media_type: str
+    digest: str
+    size: int | None = None
+    data: bytes | None = None
+
+
+class ManifestReading(msgspec.Struct, frozen=True, gc=False):
+    """What an image manifest says: where its config is, or, with ``config`` None, that it is an artifact (RG-045)."""
+
+    media_type: str
+    config: Descriptor | None
+    artifact_type: str = ""
+
+
+class Blob(msgspec.Struct, frozen=True, gc=False):
+    """One blob of an image. ``urls``: it may be had elsewhere only, and is not pushed (RG-155)."""
+
+    digest: str
+    size: int
+    urls: bool = False
+
+
+class ConfigReading(msgspec.Struct, frozen=True, gc=False):
+    """What an image says of its platform; None if it does not say the architecture. ``stated`` as in an entry."""
+
+    platform: Platform | None
+    stated: str = ""
+    is_bundle: bool = False
+    warnings: tuple[InspectionWarning, ...] = ()
+
+
+def read_index(document: "Document | bytes | Mapping[str, Any]") -> IndexReading:
+    """The entries of an index, classified (RG-040, RG-041). Raises :class:`ContentError`."""
+    document = _document(document)
+    if document.type != "index":
+        raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an index")
+    manifests = decode(document.body, _Index, "the index").manifests or []
+    if len(manifests) > ENTRY_LIMIT:
+        raise ContentError(
+            "too-complex", f"the index has {len(manifests)} entries where at most {ENTRY_LIMIT} are read"
+        )
+    return IndexReading(document.media_type, tuple(_entry(at, each) for at, each in enumerate(manifests)))
+
+
+def read_manifest(document: "Document | bytes | Mapping[str, Any]") -> ManifestReading:
+    """Where the config of an image manifest is (RG-045). Raises :class:`ContentError`."""
+    document = _document(document)
+    if document.type != "image":
+        raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an image manifest")
+    manifest = decode(document.body, _Manifest, "the manifest")
+    config = manifest.config
+    artifact_type = manifest.artifact_type or ""
+    if not config.media_type:
+        raise ContentError("malformed", "the manifest is malformed at $.config.mediaType: it is empty")
+    if config.media_type not in IMAGE_CONFIGS:
+        return ManifestReading(document.media_type, None, artifact_type or config.media_type)
+    digest = _checked_digest("the manifest", "$.config.digest", config.digest)
+    descriptor = Descriptor(config.media_type, digest, config.size, inline_data(config.data, digest))
+    return ManifestReading(document.media_type, descriptor, artifact_type)
+
+
+def read_blobs(document: "Document | bytes | Mapping[str, Any]") -> tuple[Blob, ...]:
+    """What an image or an artifact consists of besides its manifest: the config, then the layers from the bottom up.
+
+    Raises :class:`ContentError`.
+    """
+    document = _document(document)
+    if document.type != "image":
+        raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an image manifest")
+    manifest = decode(document.body, _Blobs, "the manifest")
+    places = [
+        ("$.config", manifest.config),
+        *((f"$.layers[{at}]", each) for at, each in enumerate(manifest.layers or [])),
+    ]
+    if len(places) > ENTRY_LIMIT:
+        raise ContentError("too-complex", f"the manifest has {len(places)} blobs where at most {ENTRY_LIMIT} are read")
+    return tuple(
+        Blob(_checked_digest("the manifest", f"{path}.digest", each.digest), each.size, bool(each.urls))
+        for path, each in places
+    )
+
+
+def read_config(body: bytes) -> ConfigReading:
+    """The platform and the bundle labels in an image's config (RG-045, RG-046). Raises :class:`ContentError`."""
+    check_size("config", len(body), CONFIG_LIMIT)
+    config = decode(body, _Config, "the config")
+    labels = config.config.labels if config.config is not None else None
+    is_bundle = labels is not None and not BUNDLE_LABELS.isdisjoint(labels)
+    warnings = []
+    system = config.os or ""
+    if not system.strip():
+        system = "linux"
+        warnings.append(InspectionWarning("empty-os", "the config names no operating system; taken as linux"))
+    if not (config.architecture or "").strip():
+        return ConfigReading(None, "", is_bundle, (*warnings, _EMPTY_ARCHITECTURE))
+    platform, stated = _normalised(config, system)
+    return ConfigReading(platform, stated, is_bundle, (*warnings, *platform_warnings([platform])))
+
+
+def read_schema1(document: "Document | bytes | Mapping[str, Any]") -> ConfigReading:
+    """The platform of a schema 1 manifest: its ``architecture``, on linux (RG-047). Raises :class:`ContentError`."""
+    document = _document(document)
+    if document.type != "schema1":
+        raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not schema 1")
+    manifest = decode(document.body, _Schema1, "the manifest")
+    if not (manifest.architecture or "").strip():
+        return ConfigReading(None, warnings=(_SCHEMA1, _EMPTY_ARCHITECTURE))
+    platform, stated = _normalised(_Platform(architecture=manifest.architecture, os="linux"), "linux")
+    return ConfigReading(platform, stated, warnings=(_SCHEMA1, *platform_warnings([platform])))
+
+
+def platform_warnings(platforms: Iterable[Platform]) -> list[InspectionWarning]:
+    """``unknown-os`` and ``unknown-architecture``, once for each value (RG-020)."""
+    messages: dict[str, InspectionWarning] = {}
+    for platform in platforms:
+        if not platform.known_system:
+            message = f"{platform.os!r} of {platform} is not a known operating system"
+            messages.setdefault(f"os {platform.os}", InspectionWarning("unknown-os", message))
+        if not platform.known_architecture:
+            message = f"{platform.architecture!r} of {platform} is not a known architecture"
+            key = f"architecture {platform.architecture}"
+            messages.setdefault(key, InspectionWarning("unknown-architecture", message))
+    return list(messages.values())
+
+
+_EMPTY_ARCHITECTURE = InspectionWarning("empty-architecture", "the image names no architecture")
+_SCHEMA1 = InspectionWarning(
+    "schema1", "the image has a schema 1 manifest, which registries and runtimes no longer take"
+)
+
+# Longer than anything a platform has, which bounds what a reading takes in memory; no control characters, because
+# these texts reach terminals.
+_Text = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _Platform(msgspec.Struct):
+    architecture: _Text | None = None
+    os: _Text | None = None
+    variant: _Text | None = None
+    os_version: _Text | None = msgspec.field(name="os.version", default=None)
+    os_features: Annotated[list[_Text], msgspec.Meta(max_length=64)] | None = msgspec.field(
+        name="os.features", default=None
+    )
+
+
+class _Descriptor(msgspec.Struct):
+    media_type: str | None = msgspec.field(name="mediaType", default=None)
+    digest: str | None = None
+    size: _Size | None = None
+    platform: _Platform | None = None
+    annotations: dict[str, Any] | None = None
+    artifact_type: str | None = msgspec.field(name="artifactType", default=None)
+    data: Any = None
+
+
+class _Index(msgspec.Struct):
+    manifests: list[_Descriptor] | None
+
+
+class _Manifest(msgspec.Struct):
+    config: _Descriptor
+    artifact_type: str | None = msgspec.field(name="artifactType", default=None)
+
+
+class _Blob(msgspec.Struct):
+    digest: str
+    size: _Size
+    urls: list[Any] | None = None
+
+
+class _Blobs(msgspec.Struct):
+    config: _Blob
+    layers: list[_Blob] | None = None
+
+
+class _ContainerConfig(msgspec.Struct):
+    labels: dict[str, Any] | None = msgspec.field(name="Labels", default=None)
+
+
+class _Config(_Platform):
+    config: _ContainerConfig | None = None
+
+
+class _Schema1(msgspec.Struct):
+    architecture: _Text | None = None
+
+
+def _entry(index: int, descriptor: _Descriptor) -> IndexEntry:
+    media_type = (descriptor.media_type or "").strip().lower()
+    if descriptor.annotations and any(name in descriptor.annotations for name in ATTESTATION_ANNOTATIONS):
+        return _skipped(descriptor, "attestation")
+    type_ = DOCUMENT_TYPES.get(media_type)
+    if type_ == "index":
+        return _kept(index, descriptor, "index", media_type)
+    if descriptor.artifact_type:
+        return _skipped(descriptor, "artifact")
+    if media_type and type_ is None:
+        return _skipped(descriptor, "unknown-media-type")
+    platform = descriptor.platform or _Platform()
+    stated = ((platform.os or "").strip().lower(), (platform.architecture or "").strip().lower())
+    if "unknown" in stated:
+        return _skipped(descriptor, "unknown-platform")
+    if not all(stated):
+        return _kept(index, descriptor, "unstated", media_type)
+    return _kept(index, descriptor, "runnable", media_type, *_normalised(platform, platform.os or ""))
+
+
+def _kept(
+    index: int,
+    descriptor: _Descriptor,
+    outcome: Outcome,
+    media_type: str,
+    platform: Platform | None = None,
+    stated: str = "",
+) -> IndexEntry:
+    digest = _checked_digest("the index", f"$.manifests[{index}].digest", descriptor.digest)
+    data = inline_data(descriptor.data, digest) if descriptor.data is not None else None
+    return IndexEntry(outcome, digest, media_type, descriptor.size, platform, stated, data=data)
+
+
+def _skipped(descriptor: _Descriptor, reason: str) -> IndexEntry:
+    # A skipped entry's digest is only ever shown, so it need not be one; it is bounded as all that is kept.
+    return IndexEntry("skipped", (descriptor.digest or "")[:200], reason=reason)
+
+
+def _normalised(platform: _Platform, system: str) -> tuple[Platform, str]:
+    architecture, variant = platform.architecture or "", platform.variant or ""
+    normal = Platform.of(system, architecture, variant, platform.os_version or "", platform.os_features or ())
+    stated = f"{system}/{architecture}/{variant}" if variant else f"{system}/{architecture}"
+    as_normal = f"{normal.os}/{normal.architecture}/{normal.variant}".rstrip("/")
+    return normal, "" if stated == as_normal else stated
+
+
+def _checked_digest(what: str, path: str, digest: str | None) -> str:
+    problem = check_digest(digest) if digest else "it is missing"
+    if problem:
+        raise ContentError("malformed", f"{what} is malformed at {path}: {problem}")
+    return digest or ""
+
+
+def _document(document: "Document | bytes | Mapping[str, Any]") -> Document:
+    if isinstance(document, Document):
+        return document
+    return classify(document if isinstance(document, bytes) else msgspec.json.encode(document))

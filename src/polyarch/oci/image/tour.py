@@ -1,0 +1,117 @@
+"""One image at all of its sources in turn, and what to say when none of them answers (RG-064, RG-116).
+
+Mirrors come before the primary; any failure moves on to the next, and a mirror that limits its rate is passed by, not
+waited for. The error of an image is that of the last source, with a line for each that was tried.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from polyarch.clock import Clock
+from polyarch.oci.answer import Inspection, InspectionWarning, Status
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.cache.memory import Cache
+from polyarch.oci.image.lookup import Lookup, Question, source_used
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.reference import Reference
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.budget import Budget
+from polyarch.oci.traffic.exchange import Visit
+from polyarch.oci.traffic.failures import Failure
+
+PASSING = frozenset({"transient", "limit"})
+LAST_GOOD_PROOF = 24 * 3600.0
+"""How old the proof of a last good reading may be: the longest that any reading may stand in (PL-407)."""
+
+
+class Key(NamedTuple):
+    """What makes two questions the same: one flight per reference and credentials (RG-113)."""
+
+    reference: Reference
+    fingerprints: tuple[tuple[str, ...], ...]
+    mode: BundleMode
+
+
+class Errand(NamedTuple):
+    """A question, the sources to ask, and for each the credentials that the store has for it."""
+
+    question: Question
+    key: Key
+    sources: Sequence[Source]
+    credentials: Sequence[Sequence[Credential]]
+    store: CredentialStore
+
+
+class Tour:
+    """Goes to the sources of an errand."""
+
+    def __init__(self, lookup: Lookup, cache: Cache, *, clock: Clock, settings: InspectorSettings) -> None:
+        self._lookup = lookup
+        self._cache = cache
+        self._clock = clock
+        self._settings = settings
+
+    async def go(self, errand: Errand, *, wait: bool, tenant: str) -> Inspection:
+        """The first answer, or the last error; never raises ``Failure``."""
+        settings = self._settings
+        budget = Budget(self._clock, seconds=settings.timeout, max_wait=settings.max_wait)
+        visit = Visit(budget, wait=False, tenant=tenant)
+        attempts: list[str] = []
+        failure: Failure | None = None
+        for source, credentials in zip(errand.sources, errand.credentials, strict=True):
+            visit.wait = wait and source is errand.sources[-1]
+            try:
+                answer = await self._lookup.ask(errand.question, source, credentials, visit)
+            except Failure as error:
+                failure = error
+                attempts.append(f"{'mirror ' if source.mirror else ''}{error.error.message}")
+            else:
+                self._cache.drop_negative(errand.key)
+                return _with_credential_warnings(answer, errand.store, source)
+        if failure is None:
+            raise AssertionError("an image has at least one source")
+        return self._failed(errand, failure, attempts, visit)
+
+    def _failed(self, errand: Errand, failure: Failure, attempts: Sequence[str], visit: Visit) -> Inspection:
+        reference, source = errand.question.reference, errand.sources[-1]
+        error = failure.about(reference.canonical, tuple(attempts) if len(attempts) > 1 else ())
+        helper = next((each for each in errand.store.warnings(source) if each.code == "credential-helper"), None)
+        if error.error_class == "auth" and helper is not None:
+            message = f"{error.message}; {helper.message}"
+            error = msgspec.structs.replace(error, code="credential-helper", message=message)
+        if error.error_class in ("absent", "auth"):
+            self._cache.put_negative(errand.key, error, self._settings.negative_ttl)
+        answer = Inspection(
+            reference,
+            Status.ERROR,
+            error=error,
+            warnings=tuple(visit.warnings),
+            source=source_used(source),
+            requests=visit.requests,
+        )
+        if error.error_class in PASSING and (good := self._last_good(errand)) is not None:
+            answer = msgspec.structs.replace(answer, last_good=good[0], last_good_age=good[1])
+        return _with_credential_warnings(answer, errand.store, source)
+
+    def _last_good(self, errand: Errand) -> tuple[Inspection, float] | None:
+        """The last reading for these credentials and its age in seconds, 0 for a digest (RG-116)."""
+        now = self._clock.monotonic()
+        for source, fingerprints in zip(errand.sources, errand.key.fingerprints, strict=True):
+            known = self._lookup.known(
+                source, fingerprints, not_before=float("-inf"), memory_only=False, proof_seconds=LAST_GOOD_PROOF
+            )
+            if known is not None:
+                age = 0.0 if source.digest is not None else now - known.checked_at
+                return self._lookup.answer(errand.question, source, known), age
+        return None
+
+
+def _with_credential_warnings(answer: Inspection, store: CredentialStore, source: Source) -> Inspection:
+    """What went wrong while looking for credentials belongs to the answer of whoever asked (RG-083)."""
+    found = (InspectionWarning(each.code, each.message) for each in store.warnings(source))
+    new = tuple(each for each in found if each not in answer.warnings)
+    return msgspec.structs.replace(answer, warnings=answer.warnings + new) if new else answer

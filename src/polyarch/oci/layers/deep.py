@@ -1,0 +1,207 @@
+"""Looking into images: does every child of an index keep what the index says of it? (RG-048, RG-049)
+
+An index is written by hand or by scripts, and nothing checks it: an image of another architecture behind an entry is
+found when its pod fails with ``exec format error``. The config of every child is compared with its entry, and on demand
+the program that the image starts, which is the last word. Layers are streamed and looked at from the top; nothing is
+written to disk and nothing executed. The entry's platform stays the answer, differences are warnings.
+
+A check that could not be made for a passing reason is an error of the image, not silence.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from polyarch.oci.answer import Entry, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.documents import ContentError, Document, classify
+from polyarch.oci.image.contents import Connection, Contents
+from polyarch.oci.image.layout import Layout
+from polyarch.oci.image.parsing import Blob, ConfigReading, read_blobs, read_config, read_manifest, read_schema1
+from polyarch.oci.layers.archive import ArchiveReader, Unpacker, Unreadable
+from polyarch.oci.layers.elf import expected_machine, read_machine
+from polyarch.oci.layers.program import Program, Search, Unfound, read_start
+from polyarch.oci.traffic.exchange import Visit
+from polyarch.oci.traffic.failures import Failure
+
+Depth = Literal["config", "elf"]
+
+MIB = 1024 * 1024
+LAYERS_LIMIT = 256 * MIB
+"""Compressed bytes read for one child (RG-049)."""
+UNPACKED_LIMIT = 4096 * MIB
+"""What they may unpack to: small layers can be made that would take hours."""
+AT_ONCE = 4
+ELF_SYSTEMS = frozenset({"linux", "android", "freebsd", "netbsd", "openbsd", "dragonfly", "illumos", "solaris"})
+
+
+async def look_deeper(connection: Connection, answer: Inspection, depth: Depth) -> Inspection:
+    """The answer with what a look into its children adds; unchanged if it has none, or nobody was asked for it.
+
+    Each child has the time of an image for itself.
+    """
+    if answer.status is not Status.RESOLVED or not answer.entries:
+        return answer
+    contents = await _contents(connection, answer)
+    if contents is None:
+        return answer
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(entry: Entry) -> _Look:
+        async with slots:
+            look = _Look(contents, entry, is_child=answer.kind == "index", depth=depth)
+            await look.go()
+            return look
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(entry), name="look into an image") for entry in answer.entries]
+    looks = [task.result() for task in tasks]
+    found = [warning for look in looks for warning in (*look.warnings, *look.visit.warnings)]
+    new = tuple(dict.fromkeys(each for each in found if each not in answer.warnings))
+    requests = answer.requests + sum(look.visit.requests for look in looks)
+    answer = msgspec.structs.replace(answer, warnings=answer.warnings + new, requests=requests)
+    error = next((look.error for look in looks if look.error is not None), None)
+    if error is not None:
+        message = f"{answer.reference}: the look into it is not complete: {error.message}"
+        error = msgspec.structs.replace(error, message=message)
+        return msgspec.structs.replace(answer, status=Status.ERROR, error=error)
+    return answer
+
+
+async def _contents(connection: Connection, answer: Inspection) -> Contents | None:
+    """Where the answer came from."""
+    reference = answer.reference
+    if reference.transport == "oci":
+        return connection.within(Layout(reference.repository))
+    if answer.source is None:
+        return None
+    for source in connection.sources(reference):
+        if (source.host, source.mirror) == (answer.source.host, answer.source.mirror):
+            return connection.at(await connection.access(reference, source))
+    return None
+
+
+class _Look:
+    """One child. ``error`` says why it could not be looked at."""
+
+    def __init__(self, contents: Contents, entry: Entry, *, is_child: bool, depth: Depth) -> None:
+        self.visit: Visit = contents.visit()
+        self.warnings: list[InspectionWarning] = []
+        self.error: InspectionError | None = None
+        self._contents = contents
+        self._entry = entry
+        self._is_child = is_child
+        self._depth = depth
+        self._name = f"{entry.platform} ({entry.digest[:19]}…)"
+
+    async def go(self) -> None:
+        missing = "its manifest"
+        try:
+            manifest = await self._contents.manifest(self._entry.digest, self.visit)
+            missing = "its config"
+            config, document = await self._read_config(classify(manifest.body, manifest.content_type))
+            if config is not None and self._depth == "elf":
+                missing = "a layer of it"
+                await self._check_program(config, document)
+        except ContentError as error:
+            self.error = error.error(self._contents.name)
+        except Failure as failure:
+            if failure.error.code != "not-found":
+                self.error = failure.error
+            else:
+                self._warn("child-missing", f"{missing} is not there: {failure.error.message}")
+
+    def _warn(self, code: str, message: str) -> None:
+        self.warnings.append(InspectionWarning(code, f"{self._name}: {message}"))
+
+    async def _read_config(self, document: Document) -> tuple[bytes | None, Document]:
+        """The config of an image, compared with the entry."""
+        if document.type == "index":
+            self._warn("mislabelled", "the entry states a platform, but there is an index behind it")
+            return None, document
+        if document.type == "schema1":
+            self._compare(read_schema1(document))
+            return None, document
+        config = read_manifest(document).config
+        if config is None:  # an artifact has no platform of its own to compare
+            return None, document
+        body = config.data
+        if body is None:
+            body = await self._contents.blob(config.digest, self.visit)
+        self._compare(read_config(body))
+        return body, document
+
+    def _compare(self, config: ConfigReading) -> None:
+        if not self._is_child or config.platform is None:
+            return
+        if config.platform.node != self._entry.platform.node:
+            self._warn("mislabelled", f"the entry says {self._entry.platform.node}, its config {config.platform.node}")
+
+    async def _check_program(self, config: bytes, document: Document) -> None:
+        platform = self._entry.platform
+        expected = expected_machine(platform.architecture)
+        if platform.os not in ELF_SYSTEMS or expected is None:
+            self._warn("binary-unchecked", f"programs for {platform.node} cannot be checked")
+            return
+        try:
+            program = await self._find_program(config, read_blobs(document)[1:])
+        except (Unfound, Unreadable) as reason:
+            self._warn("binary-unchecked", f"{reason}")
+            return
+        machine = read_machine(program.head)
+        if machine is None:
+            self._warn("binary-unchecked", f"{program.path} is no ELF file")
+        elif machine != expected:
+            self._warn("wrong-binary", f"{program.path} is for {machine}, not for {expected}")
+
+    async def _find_program(self, config: bytes, layers: Sequence[Blob]) -> Program:
+        scan = _Scan(Search(read_start(config)))
+        for position, layer in enumerate(reversed(layers), start=1):
+            try:
+                program = await scan.read(self._contents, layer.digest, self.visit, last=position == len(layers))
+            except Failure as failure:
+                if failure.error.code == "not-found" and layer.urls:
+                    raise Unfound("a layer of it may not be distributed and is not in the registry") from None
+                raise
+            if program is not None:
+                return program
+        raise Unfound("the image has no layers")
+
+
+class _Scan:
+    """Reads layers until the program is found, within the limits of RG-049."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._program: Program | None = None
+        self._read = 0
+        self._unpacked = 0
+
+    async def read(self, contents: Contents, digest: str, visit: Visit, *, last: bool) -> Program | None:
+        """The program, if this layer or those above it tell. Raises `Unfound` and `Unreadable`."""
+        self._search.begin_layer()
+        await contents.stream(digest, self._receive, visit)
+        return self._program or self._search.look(last=last)
+
+    async def _receive(self, chunks: AsyncIterator[bytes]) -> None:
+        self._search.restart_layer()  # a layer that broke off is read again
+        unpacker, archive = Unpacker(), ArchiveReader()
+        async for chunk in chunks:
+            self._read += len(chunk)
+            if self._read > LAYERS_LIMIT:
+                raise Unfound(f"the program is not in the first {LAYERS_LIMIT // MIB} MiB of its layers")
+            self._program = await asyncio.to_thread(self._feed, unpacker, archive, chunk)
+            if self._program is not None:
+                return
+
+    def _feed(self, unpacker: Unpacker, archive: ArchiveReader, chunk: bytes) -> Program | None:
+        for piece in unpacker.feed(chunk):
+            self._unpacked += len(piece)
+            if self._unpacked > UNPACKED_LIMIT:
+                raise Unfound(f"its layers unpack to more than {UNPACKED_LIMIT // MIB} MiB")
+            for member in archive.feed(piece):
+                program = self._search.add(member)
+                if program is not None:
+                    return program
+        return None

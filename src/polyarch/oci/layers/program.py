@@ -1,0 +1,214 @@
+"""Where the program that an image starts is, seen through its layers from the top down (RG-049).
+
+Layers are read from the top because a program is mostly in one of the last: what is found there hides what is below,
+so the search is over long before everything was read. What a layer says is kept as names only. A look-up that depends
+on a layer not read yet says so, and is repeated when more is known.
+
+Pure: no I/O.
+"""
+
+import posixpath
+from typing import Annotated
+
+import msgspec
+
+from polyarch.oci.documents import CONFIG_LIMIT, check_size, decode
+from polyarch.oci.layers.archive import Member, clean_path
+
+MAX_STEPS = 8
+"""Links and ``#!`` lines that are followed in all."""
+MAX_NAMES = 200_000
+"""Members kept per image; the largest images have a tenth of that."""
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WHITEOUT = ".wh."
+OPAQUE = ".wh..wh..opq"
+
+
+class Unfound(Exception):  # noqa: N818 - it says how the search ended
+    """There is no program to look at; the text is a clause that says why."""
+
+
+class Program(msgspec.Struct, frozen=True, gc=False):
+    """The file that the kernel would load: for a script its interpreter."""
+
+    path: str
+    head: bytes
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """What an image starts: the first word of its entry point or command, and where that is looked for."""
+
+    command: str
+    search: tuple[str, ...]
+    folder: str
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The places of the command in order, from the root."""
+        if "/" in self.command:
+            return (clean_path(posixpath.join(self.folder, self.command)),)
+        return tuple(clean_path(posixpath.join(self.folder, each, self.command)) for each in self.search)
+
+
+def read_start(config: bytes) -> Start:
+    """What the config of an image says (image specification, ``config``). Raises `ContentError`, or :class:`Unfound`
+    if it starts nothing."""
+    check_size("config", len(config), CONFIG_LIMIT)
+    settings = decode(config, _Config, "the config").config or _Settings()
+    words = settings.entrypoint or settings.command or []
+    if not words or not words[0]:
+        raise Unfound("the image names no program to start")
+    path = next((each[5:] for each in reversed(settings.environment or []) if each.startswith("PATH=")), DEFAULT_PATH)
+    return Start(words[0], tuple(each for each in path.split(":") if each), settings.folder or "/")
+
+
+class Search:
+    """Looks for what a :class:`Start` names in layers that are given from the top down, member by member."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._layers: list[_Layer] = []
+        self._names = 0
+        self._awaited = start.paths[0] if start.paths else ""
+
+    def begin_layer(self) -> None:
+        """The next lower layer follows."""
+        self._layers.append(_Layer())
+
+    def restart_layer(self) -> None:
+        """The layer under way is read again from its beginning."""
+        self._names -= len(self._layers[-1].members)
+        self._layers[-1] = _Layer()
+
+    def add(self, member: Member) -> Program | None:
+        """The program, if the search ends with this member. Raises :class:`Unfound`."""
+        removes = posixpath.basename(member.path).startswith(WHITEOUT)
+        if not (removes or member.kind == "link" or (member.kind == "file" and member.executable)):
+            return None
+        layer = self._layers[-1]
+        layer.add(member)
+        self._names += 1
+        if self._names > MAX_NAMES:
+            raise Unfound(f"the image has more than {MAX_NAMES} programs and links")
+        return self.look(last=False) if member.path == self._awaited else None
+
+    def look(self, *, last: bool) -> Program | None:
+        """The program, if the layers so far tell; None if the next one has to be read. Raises :class:`Unfound`, with
+        ``last`` also where nothing was found in any layer.
+
+        Of the folders of ``PATH`` the first with a hit counts, even if a layer not read yet had one in an earlier
+        folder: to be certain of that, every layer of every image would have to be read to its end.
+        """
+        awaited: list[str] = []
+        for path in self._start.paths:
+            try:
+                return self._follow(path)
+            except _Undecided as undecided:
+                awaited.append(undecided.path)
+            except _Absent:
+                continue
+        if awaited and not last:
+            self._awaited = awaited[0]
+            return None
+        raise Unfound(f"{self._start.command} is in none of its layers")
+
+    def _follow(self, path: str) -> Program:
+        shown, script = path, False
+        for _ in range(MAX_STEPS + 1):
+            found = self._find(path)
+            if isinstance(found, str):
+                path = found
+                continue
+            if found.kind == "link":
+                path = clean_path(posixpath.join("/", posixpath.dirname(path), found.target))
+                continue
+            if not found.head.startswith(b"#!"):
+                return Program(f"/{path}", found.head)
+            interpreter = _interpreter(found.head)
+            if script or interpreter is None:
+                raise Unfound(f"/{path} is a script without a usable #! line")
+            script, path = True, interpreter
+        raise Unfound(f"/{shown} is behind more than {MAX_STEPS} links")
+
+    def _find(self, path: str) -> "Member | str":
+        """The member, or the path that stands for this one because a folder on the way is a link."""
+        for layer in self._layers:
+            member = layer.members.get(path)
+            if member is not None:
+                return member
+            above = ""
+            for name in path.split("/")[:-1]:
+                above = f"{above}/{name}" if above else name
+                on_the_way = layer.members.get(above)
+                if on_the_way is not None and on_the_way.kind == "link":
+                    rest = path[len(above) + 1 :]
+                    return clean_path(posixpath.join("/", posixpath.dirname(above), on_the_way.target, rest))
+            if layer.hides(path):
+                raise _Absent
+        raise _Undecided(path)
+
+
+class _Undecided(Exception):  # noqa: N818
+    """Only a lower layer can tell."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class _Absent(Exception):  # noqa: N818
+    """A layer removed it."""
+
+
+class _Layer:
+    """The links, programs and removals of one layer."""
+
+    __slots__ = ("_opaque", "_removed", "members")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self._removed: set[str] = set()
+        self._opaque: set[str] = set()
+
+    def add(self, member: Member) -> None:
+        folder, _, name = member.path.rpartition("/")
+        if name == OPAQUE:
+            self._opaque.add(folder)
+        elif name.startswith(WHITEOUT):
+            self._removed.add(f"{folder}/{name[len(WHITEOUT) :]}".lstrip("/"))
+        else:
+            self.members[member.path] = member
+
+    def hides(self, path: str) -> bool:
+        """Whether lower layers do not count for this path (image specification, whiteouts)."""
+        if not (self._removed or self._opaque):
+            return False
+        while True:
+            if path in self._removed:
+                return True
+            path = path.rpartition("/")[0]
+            if path in self._opaque:
+                return True
+            if not path:
+                return False
+
+
+def _interpreter(head: bytes) -> str | None:
+    line = head[2:].partition(b"\n")[0].split()
+    if not line or not line[0].startswith(b"/"):
+        return None
+    return clean_path(line[0].decode("utf-8", "surrogateescape"))
+
+
+_Words = Annotated[list[str], msgspec.Meta(max_length=10_000)]
+
+
+class _Settings(msgspec.Struct):
+    entrypoint: _Words | None = msgspec.field(name="Entrypoint", default=None)
+    command: _Words | None = msgspec.field(name="Cmd", default=None)
+    environment: _Words | None = msgspec.field(name="Env", default=None)
+    folder: str | None = msgspec.field(name="WorkingDir", default=None)
+
+
+class _Config(msgspec.Struct):
+    config: _Settings | None = None

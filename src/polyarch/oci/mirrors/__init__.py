@@ -1,0 +1,1 @@
+"""Where to ask: mirrors and rewritten names as the container tools are configured."""

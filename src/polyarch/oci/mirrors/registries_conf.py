@@ -1,0 +1,241 @@
+"""``registries.conf`` version 2: which prefixes of names are found where (RG-090 to RG-093).
+
+The format is that of containers-registries.conf(5). The same table describes what OpenShift's mirror objects say, so
+:class:`Registry` is the common form of both. Loading reads files; matching and rewriting are pure. Imports neither
+asyncio nor aiohttp.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import msgspec
+
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration, Table, read_table
+from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, InvalidReference, Reference, parse_host, parse_located
+
+SYSTEM_FILE = Path("/etc/containers/registries.conf")
+
+Pull = Literal["all", "digest-only", "tag-only"]
+
+
+class Mirror(msgspec.Struct, frozen=True, gc=False):
+    """A place asked before the primary, for the references that ``pull`` lets through."""
+
+    location: str
+    pull: Pull = "all"
+    insecure: bool = False
+    origin: str = ""
+
+    def serves(self, reference: Reference) -> bool:
+        """Whether this mirror is asked; tag and digest together count as digest (RG-092)."""
+        if self.pull == "all":
+            return True
+        return (self.pull == "digest-only") == (reference.digest is not None)
+
+
+class Registry(msgspec.Struct, frozen=True, gc=False):
+    """One ``[[registry]]``. An empty ``location`` leaves the reference as it is (wildcard prefixes only)."""
+
+    prefix: str
+    location: str
+    insecure: bool = False
+    blocked: bool = False
+    mirrors: tuple[Mirror, ...] = ()
+    origin: str = ""
+    """The file or object it comes from."""
+    entry: str = ""
+    """Which entry there, in words."""
+
+    def matched(self, reference: Reference) -> int | None:
+        """How many characters of the canonical reference the prefix covers; None if it does not match (RG-091)."""
+        if self.prefix.startswith("*."):
+            suffix = self.prefix[1:]
+            deeper = reference.registry.endswith(suffix) and len(reference.registry) > len(suffix)
+            return len(reference.registry) if deeper else None
+        canonical = reference.canonical
+        end = len(self.prefix)
+        if not canonical.startswith(self.prefix) or end < len(reference.registry):
+            return None
+        boundary = canonical[end : end + 1]
+        if boundary in ("", "/", "@") or (boundary == ":" and end == len(reference.name)):
+            return end
+        return None
+
+
+class RegistriesConf(msgspec.Struct, frozen=True, gc=False):
+    """What the file and its drop-ins say together."""
+
+    registries: tuple[Registry, ...] = ()
+    search: tuple[str, ...] | None = None
+    """``unqualified-search-registries``; None where no file says anything, which differs from an empty list."""
+    aliases: dict[str, str] = {}
+
+
+def find(registries: Iterable[Registry], reference: Reference) -> tuple[Registry, int] | None:
+    """The registry with the longest matching prefix, of equal ones the last, and how much it covers (RG-091)."""
+    best: tuple[Registry, int] | None = None
+    for registry in registries:
+        if best is not None and len(registry.prefix) < len(best[0].prefix):
+            continue
+        covered = registry.matched(reference)
+        if covered is not None:
+            best = registry, covered
+    return best
+
+
+def rewrite(reference: Reference, location: str, covered: int, *, origin: str, entry: str) -> Reference:
+    """``location`` in place of the covered characters (RG-092); the file is to blame if that names no image."""
+    if not location:
+        return reference
+    try:
+        return parse_located(location + reference.canonical[covered:])
+    except InvalidReference as error:
+        problem = f"location {location!r} makes of {reference.canonical} no usable name: {error}"
+        raise InvalidConfiguration(origin, entry, problem) from error
+
+
+def load(path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE) -> RegistriesConf:
+    """The named file, else the user's, else the system's, then ``registries.conf.d/*.conf`` beside it (RG-090).
+
+    A named file must exist; of the others a missing one is as good as an empty one.
+    """
+    if path is not None:
+        files = [path, *_drop_ins(path)]
+    else:
+        home = environ.get("HOME", "")
+        places = ([Path(home, ".config/containers/registries.conf")] if home else []) + [system]
+        files = []
+        for place in places:
+            files = ([place] if _exists(place) else []) + _drop_ins(place)
+            if files:
+                break
+    conf = RegistriesConf()
+    for file in files:
+        conf = _overlay(conf, parse_file(read_table(file, str(file))))
+    check_conflicts(conf.registries)
+    return conf
+
+
+def parse_file(table: Table) -> RegistriesConf:
+    """One file's content. Version 1 (``[registries.search]`` and its like) is refused."""
+    if "registries" in table.members:
+        raise table.invalid("has the tables of version 1; version 2 needed: write [[registry]] entries")
+    registries = tuple(_registry(each) for each in table.tables("registry"))
+    check_conflicts(registries)
+    aliases = table.table("aliases")
+    return RegistriesConf(
+        registries=registries,
+        search=table.texts("unqualified-search-registries"),
+        aliases={short: aliases.text(short) for short in aliases.members},
+    )
+
+
+def check_conflicts(registries: Sequence[Registry]) -> None:
+    """One location cannot be both secure and insecure, nor both blocked and not (RG-093)."""
+    first: dict[str, Registry] = {}
+    for registry in registries:
+        location = registry.location or registry.prefix
+        other = first.setdefault(location, registry)
+        for name, one, two in (
+            ("insecure", other.insecure, registry.insecure),
+            ("blocked", other.blocked, registry.blocked),
+        ):
+            if one != two:
+                there = f"{str(one).lower()} in {other.origin}, {other.entry}"
+                problem = f"{location} is {name} = {str(two).lower()} here and {there}; say the same in both"
+                raise InvalidConfiguration(registry.origin, registry.entry, problem)
+
+
+def check_location(text: str) -> str:
+    """A prefix or location: ``HOST[:PORT][/PATH…]`` without scheme; raises ValueError with what is wrong."""
+    if "://" in text:
+        raise ValueError(f"{text!r} has a scheme; write HOST[:PORT]/PATH without it")
+    text = text.rstrip("/")
+    host, slash, rest = text.partition("/")
+    if host.startswith("*."):
+        if slash:
+            raise ValueError(f"{text!r} has a path after a wildcard, which stands for a host alone")
+        return f"*.{parse_host(host[2:])}"
+    parsed = parse_host(host)
+    if parsed in DOCKER_HUB_NAMES:
+        parsed = DOCKER_HUB
+    if slash:
+        parse_located(f"{parsed}/{rest}")
+    return f"{parsed}{slash}{rest}"
+
+
+def _registry(table: Table) -> Registry:
+    prefix, location = (_location(table, name) for name in ("prefix", "location"))
+    if not prefix and not location:
+        raise table.invalid("prefix and location are both missing; give at least one of them")
+    if location.startswith("*."):
+        raise table.invalid("location cannot be a wildcard; give the wildcard as prefix")
+    prefix = prefix or location
+    if not location and not prefix.startswith("*."):
+        raise table.invalid(
+            f"location is missing; only a wildcard prefix such as '*.example.com' can do without, not {prefix!r}"
+        )
+    if "pull-from-mirror" in table.members:
+        raise table.invalid("pull-from-mirror belongs to a [[registry.mirror]], not to the registry itself")
+    digest_only = table.boolean("mirror-by-digest-only")
+    mirrors = tuple(_mirror(each, digest_only=digest_only) for each in table.tables("mirror"))
+    return Registry(
+        prefix=prefix,
+        location=location,
+        insecure=table.boolean("insecure"),
+        blocked=table.boolean("blocked"),
+        mirrors=mirrors,
+        origin=table.origin,
+        entry=f"{table.entry} ({prefix})",
+    )
+
+
+def _mirror(table: Table, *, digest_only: bool) -> Mirror:
+    location = _location(table, "location")
+    if not location:
+        raise table.invalid("location of the mirror is missing")
+    if location.startswith("*."):
+        raise table.invalid("location cannot be a wildcard")
+    pull = table.text("pull-from-mirror")
+    if pull and digest_only:
+        raise table.invalid("pull-from-mirror together with mirror-by-digest-only of the registry; keep one of them")
+    if pull and pull not in get_args(Pull):
+        raise table.invalid(f"pull-from-mirror is {pull!r}; expected one of {', '.join(get_args(Pull))}")
+    return Mirror(
+        location=location,
+        pull="digest-only" if digest_only else cast("Pull", pull or "all"),
+        insecure=table.boolean("insecure"),
+        origin=table.origin,
+    )
+
+
+def _location(table: Table, name: str) -> str:
+    text = table.text(name)
+    if not text:
+        return ""
+    try:
+        return check_location(text)
+    except ValueError as error:
+        raise table.invalid(f"{name}: {error}") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise InvalidConfiguration(str(path), "", f"cannot be read: {error.strerror}") from error
+
+
+def _drop_ins(path: Path) -> list[Path]:
+    return sorted((path.parent / "registries.conf.d").glob("*.conf"), key=lambda file: file.name)
+
+
+def _overlay(earlier: RegistriesConf, later: RegistriesConf) -> RegistriesConf:
+    replaced = {registry.prefix for registry in later.registries}
+    kept = tuple(registry for registry in earlier.registries if registry.prefix not in replaced)
+    return RegistriesConf(
+        registries=kept + later.registries,
+        search=earlier.search if later.search is None else later.search,
+        aliases=earlier.aliases | later.aliases,
+    )

@@ -1,0 +1,220 @@
+"""Where to ask for an image: mirrors and rewritten names, in order (RG-090 to RG-095).
+
+Three formats configure the same thing: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's
+mirror objects. :class:`Configuration` holds what they say, and :func:`sources` turns a reference into the list of
+places to ask. Pure after loading: what a plan prints is exactly what would be asked. Imports neither asyncio nor
+aiohttp.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from polyarch.oci.mirrors import hosts_toml, mirror_objects
+from polyarch.oci.mirrors import registries_conf as conf_files
+from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Endpoint, Header, HostsFile, Tls
+from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.reference import Reference
+
+__all__ = [
+    "Blocked",
+    "ClientCertificate",
+    "Configuration",
+    "Header",
+    "InvalidConfiguration",
+    "Source",
+    "Tls",
+    "sources",
+]
+
+
+class Blocked(Exception):  # noqa: N818 - the name says what is the matter
+    """The configuration leaves no place to ask (error code ``blocked``); names file and prefix."""
+
+    def __init__(self, reference: Reference, origin: str, problem: str) -> None:
+        super().__init__(f"{reference.canonical} is blocked: {problem} in {origin}; change it there to allow it")
+        self.origin = origin
+
+
+class Source(msgspec.Struct, frozen=True, gc=False):
+    """One place to ask: ``{base_url}{path_prefix}/{repository}/manifests/{digest or tag}?{query}``.
+
+    ``insecure`` allows less than verified TLS (RG-101); a ``base_url`` of ``http://``, which only a containerd file can
+    ask for, is plain HTTP from the start. ``tls.skip_verify`` is TLS without verification, never plain HTTP.
+    """
+
+    base_url: str
+    host: str
+    """``host[:port]`` of ``base_url``: what credentials, pauses and metrics go by."""
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+    mirror: bool = False
+    insecure: bool = False
+    path_prefix: str = "/v2"
+    query: str = ""
+    tls: Tls = Tls()
+    headers: tuple[Header, ...] = ()
+    origin: str = ""
+    """The file and entry that name this place; empty for a registry that is asked directly."""
+
+    @property
+    def reference(self) -> Reference:
+        """The image as this place knows it: what credentials are looked up for (RG-084)."""
+        registry = "docker.io" if self.host == "registry-1.docker.io" else self.host
+        return Reference("docker", registry, self.repository, self.tag, self.digest)
+
+
+class Configuration(msgspec.Struct, frozen=True, gc=False):
+    """What the files say. Without arguments: every registry is asked directly."""
+
+    registries: tuple[Registry, ...] = ()
+    hosts: dict[str, HostsFile] = {}
+    insecure_hosts: frozenset[str] = frozenset()
+    """Hosts named by ``--insecure``: ``host[:port]``, lower-case."""
+    search: tuple[str, ...] = ()
+    """Registries in which short names are looked for, if that is wanted (RG-096)."""
+    aliases: dict[str, str] = {}
+
+    @classmethod
+    def load(
+        cls,
+        registries_conf: str | Path | None = None,
+        hosts_dir: str | Path | None = None,
+        *,
+        insecure_hosts: Iterable[str] = (),
+        environ: Mapping[str, str] = os.environ,
+        system_file: Path = conf_files.SYSTEM_FILE,
+    ) -> "Configuration":
+        """Reads the files (RG-090, RG-094); :class:`InvalidConfiguration` names the file and entry that is wrong."""
+        named = Path(registries_conf) if registries_conf is not None else None
+        conf = conf_files.load(named, environ, system=system_file)
+        return cls(
+            registries=conf.registries,
+            hosts=hosts_toml.load(Path(hosts_dir)) if hosts_dir is not None else {},
+            insecure_hosts=frozenset(host.lower() for host in insecure_hosts),
+            search=conf.search or (),
+            aliases=conf.aliases,
+        )
+
+    @classmethod
+    def from_objects(cls, objects: Iterable[Mapping[str, Any]]) -> "Configuration":
+        """The same from OpenShift's mirror objects, given as data (RG-095)."""
+        return cls(registries=mirror_objects.registries(objects))
+
+
+def sources(reference: Reference, configuration: Configuration) -> list[Source]:
+    """The places to ask in order: mirrors, then the primary. Empty for a layout directory, which nobody is asked for.
+
+    Raises :class:`Blocked` if the configuration leaves none, :class:`InvalidConfiguration` if a rule makes an
+    impossible name of this reference.
+    """
+    if reference.transport != "docker":
+        return []
+    found = conf_files.find(configuration.registries, reference)
+    if found is not None:
+        places = _from_registry(reference, configuration, *found)
+    else:
+        hosts = configuration.hosts.get(reference.registry) or configuration.hosts.get(hosts_toml.DEFAULT)
+        places = _from_hosts(reference, hosts) if hosts is not None else [_direct(reference)]
+    if not configuration.insecure_hosts:
+        return places
+    return [
+        msgspec.structs.replace(place, insecure=True) if place.host in configuration.insecure_hosts else place
+        for place in places
+    ]
+
+
+def destination(reference: Reference, configuration: Configuration) -> Source:
+    """Where an image is written to: where its name says. Mirrors are for reading, and a name that is read from another
+    place is still written under its own. Raises :class:`Blocked`."""
+    found = conf_files.find(configuration.registries, reference)
+    if found is not None and found[0].blocked:
+        raise Blocked(reference, found[0].origin, f"prefix {found[0].prefix} has blocked = true")
+    place = _direct(reference, insecure=found is not None and found[0].insecure)
+    hosts = configuration.hosts.get(reference.registry) if found is None else None
+    if hosts is not None:  # what the file says of the registry's own host: certificates, headers, the scheme
+        own = (each for each in (*hosts.hosts, hosts.server) if each.host in ("", place.host))
+        endpoint = next((each for each in own if "push" in each.capabilities), None)
+        if endpoint is not None:
+            endpoint = msgspec.structs.replace(endpoint, host=place.host)
+            place = _at_endpoint(reference, endpoint, hosts.origin, mirror=False)
+    if place.host in configuration.insecure_hosts:
+        return msgspec.structs.replace(place, insecure=True)
+    return place
+
+
+def _direct(reference: Reference, *, mirror: bool = False, insecure: bool = False, origin: str = "") -> Source:
+    host = reference.host_for_requests
+    return Source(
+        base_url=f"https://{host}",
+        host=host,
+        repository=reference.repository,
+        tag=reference.tag,
+        digest=reference.digest,
+        mirror=mirror,
+        insecure=insecure,
+        origin=origin,
+    )
+
+
+def _from_registry(
+    reference: Reference, configuration: Configuration, registry: Registry, covered: int
+) -> list[Source]:
+    places = []
+    for mirror in registry.mirrors:
+        if not mirror.serves(reference):
+            continue
+        at = conf_files.rewrite(
+            reference, mirror.location, covered, origin=mirror.origin or registry.origin, entry=registry.entry
+        )
+        if _blocking(configuration, at) is None:
+            origin = mirror.origin or registry.origin
+            places.append(_direct(at, mirror=True, insecure=mirror.insecure, origin=origin))
+    blocking: Registry | None = registry
+    if not registry.blocked:
+        at = conf_files.rewrite(reference, registry.location, covered, origin=registry.origin, entry=registry.entry)
+        blocking = _blocking(configuration, at)
+        if blocking is None:
+            places.append(_direct(at, insecure=registry.insecure, origin=registry.origin))
+    if not places and blocking is not None:
+        raise Blocked(reference, blocking.origin, f"prefix {blocking.prefix} has blocked = true")
+    return places
+
+
+def _blocking(configuration: Configuration, reference: Reference) -> Registry | None:
+    found = conf_files.find(configuration.registries, reference)
+    return found[0] if found is not None and found[0].blocked else None
+
+
+def _from_hosts(reference: Reference, hosts: HostsFile) -> list[Source]:
+    places = [
+        _at_endpoint(reference, endpoint, hosts.origin, mirror=mirror)
+        for endpoint, mirror in hosts.endpoints(reference)
+    ]
+    if not places:
+        what = "pull" if reference.digest is not None else "resolve"
+        raise Blocked(reference, hosts.origin, f"no host has the capability {what!r}")
+    return places
+
+
+def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirror: bool) -> Source:
+    return Source(
+        base_url=f"{endpoint.scheme}://{endpoint.host}",
+        host=endpoint.host,
+        repository=reference.repository,
+        tag=reference.tag,
+        digest=reference.digest,
+        mirror=mirror,
+        insecure=endpoint.scheme == "http",
+        path_prefix=endpoint.path_prefix,
+        query=f"ns={quote(reference.registry, safe='')}" if mirror else "",
+        tls=endpoint.tls,
+        headers=endpoint.headers,
+        origin=origin,
+    )

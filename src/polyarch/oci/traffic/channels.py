@@ -1,0 +1,91 @@
+"""Which of its channels an insecure host is spoken to over: found by one request, not by all at once (RG-101).
+
+A host that may be spoken to in several ways is tried from the safest one on. Of a hundred images at one plain registry
+each would begin with two handshakes that cannot succeed; so the first request searches, and those that come while it
+does wait for what it finds, for a short while. What was found is used again only where the same search would have come
+to the same end: for the same certificates, and by a source to which every safer channel of its own was tried then.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from polyarch.oci.cache.memory import Recent
+from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.traffic.pacing import HOSTS_KEPT
+from polyarch.oci.transport.tls import Channel
+
+LONGEST_WAIT = 2.0
+"""Seconds that a request waits for another one's search; then it searches itself, as if there were no other."""
+
+
+class _Found(NamedTuple):
+    """The channel that works, and those that were tried before it and do not."""
+
+    channel: Channel
+    failed: tuple[Channel, ...]
+
+
+class Search:
+    """One request's way through the channels that are left to it, in order. ``found`` is said of the one that works,
+    ``lost`` if none does."""
+
+    __slots__ = ("_channels", "_key", "order")
+
+    def __init__(self, channels: "Channels", key: tuple[str, Tls], order: Sequence[Channel]) -> None:
+        self._channels = channels
+        self._key = key
+        self.order = order
+
+    def found(self, channel: Channel) -> None:
+        if len(self.order) > 1:
+            self._channels.keep(self._key, _Found(channel, tuple(self.order[: self.order.index(channel)])))
+
+    def lost(self) -> None:
+        self._channels.forget(self._key)
+
+
+class Channels:
+    """What was found of each host, and who is searching now."""
+
+    def __init__(self) -> None:
+        self._found: Recent[tuple[str, Tls], _Found] = Recent(HOSTS_KEPT)
+        self._searches: dict[tuple[str, Tls], asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def search(self, host: str, tls: Tls, allowed: Sequence[Channel]) -> AsyncIterator[Search]:
+        """The channels that a request to ``host`` has to try: the one that is known to work, else all ``allowed``.
+
+        Waits for the search of another request if there is one. However the block ends, nobody waits for it longer.
+        """
+        key = (host, tls)
+        if len(allowed) > 1 and self._known(key, allowed) is None and (other := self._searches.get(key)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT):
+                    await other.wait()
+        known = self._known(key, allowed)
+        if known is not None or len(allowed) == 1:
+            yield Search(self, key, allowed if known is None else (known,))
+            return
+        over = self._searches[key] = asyncio.Event()
+        try:
+            yield Search(self, key, allowed)
+        finally:
+            over.set()
+            if self._searches.get(key) is over:
+                del self._searches[key]
+        await asyncio.sleep(0)  # those who waited get in line before this one asks for what comes next (RG-052)
+
+    def keep(self, key: tuple[str, Tls], found: _Found) -> None:
+        self._found.put(key, found)
+
+    def forget(self, key: tuple[str, Tls]) -> None:
+        self._found.pop(key)
+
+    def _known(self, key: tuple[str, Tls], allowed: Sequence[Channel]) -> Channel | None:
+        found = self._found.get(key)
+        if found is None or found.channel not in allowed:
+            return None
+        safer = allowed[: allowed.index(found.channel)]
+        return found.channel if set(safer) <= set(found.failed) else None

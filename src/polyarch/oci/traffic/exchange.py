@@ -1,0 +1,369 @@
+"""One request and its answer, through everything that can happen on the way (RG-050 to RG-052, RG-061, RG-062, RG-105).
+
+A request waits for its host's turn, is cut off at the image's time, is repeated where the fault may pass, waits out a
+pause or gives up at once, falls back from verified TLS only where that was configured, and follows redirects without
+taking credentials along. What it means to be answered 401 or 404 is for the layers above.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from polyarch.clock import Clock
+from polyarch.oci.answer import InspectionWarning
+from polyarch.oci.documents import ERROR_BODY_LIMIT
+from polyarch.oci.metrics import Metrics
+from polyarch.oci.mirrors.sources import Tls
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.budget import Budget
+from polyarch.oci.traffic.channels import Channels
+from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
+from polyarch.oci.traffic.line import LineFull, Urgency
+from polyarch.oci.traffic.pacing import Host, Pacing, parse_retry_after
+from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
+from polyarch.oci.transport.redirects import Asked, Redirect, Refusal, RegistryServer, check_redirect
+from polyarch.oci.transport.seam import NO_TLS, BodyTooLarge, Headers, Response, Transport, TransportError
+from polyarch.oci.transport.tls import Channel, try_next
+
+LONGEST_DELAY = 8.0
+
+Receive = Callable[[AsyncIterator[bytes]], Awaitable[None]]
+"""Takes the body of a success piece by piece. Called anew when the request is repeated; it may end before the body."""
+
+
+class Stream:
+    """A body of ``size`` bytes that is sent while it arrives from elsewhere, and so once only.
+
+    ``error`` is what broke off the source: the request then fails too, for no reason of its own.
+    """
+
+    __slots__ = ("_chunks", "_started", "error", "size")
+
+    def __init__(self, chunks: AsyncIterator[bytes], size: int) -> None:
+        self._chunks = chunks
+        self._started = False
+        self.size = size
+        self.error: Exception | None = None
+
+    def begin(self, host: str) -> AsyncIterator[bytes]:
+        """The pieces; ``Failure`` of a passing kind the second time, so that the whole transfer begins anew."""
+        if self._started:
+            raise Failure.of("network", host, "the upload was not accepted at once and has to begin anew")
+        self._started = True
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        except Exception as error:
+            self.error = error
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask. ``what`` names it in messages; ``secrets`` are blotted out of what the server writes."""
+
+    method: str
+    url: str
+    operation: str
+    what: str
+    limit: int
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    own_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For the first origin only: credentials and what a source's configuration adds."""
+    body: bytes | Stream | None = field(default=None, repr=False)
+    receive: Receive | None = field(default=None, repr=False)
+    """Who takes the body of a success while it arrives; the reply then has none."""
+    idempotent: bool = False
+    """May be repeated although it is neither GET nor HEAD: a PUT by digest (RG-061)."""
+    urgency: Urgency = Urgency.MANIFEST
+    charged: bool = False
+    """Counts against the rate limit of the host (RG-063)."""
+    token: bool = False
+    """Goes to a token endpoint: redirects stay within its origin (RG-105)."""
+    reach: Reach = NAMED
+    channels: tuple[Channel, ...] = (Channel.VERIFIED,)
+    """How the host may be spoken to, in order (RG-101)."""
+    tls: Tls = NO_TLS
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @property
+    def repeatable(self) -> bool:
+        return self.idempotent or self.method in ("GET", "HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete answer. ``url`` is where it came from; ``peer`` the class of the registry's own address."""
+
+    status: int
+    headers: Headers
+    body: bytes = field(repr=False)
+    url: str = field(repr=False)
+    peer: AddressClass | None
+    elsewhere: bool = False
+    """A redirect led out of the origin that was asked: what the answer wants is not the registry's word (RG-084)."""
+
+
+class Visit:
+    """One image's dealings with registries: the time it has left, and what it has used and noticed so far."""
+
+    __slots__ = ("budget", "requests", "tenant", "wait", "warnings")
+
+    def __init__(self, budget: Budget, *, wait: bool, tenant: str = "") -> None:
+        self.budget = budget
+        self.wait = wait
+        self.tenant = tenant
+        self.requests = 0
+        self.warnings: list[InspectionWarning] = []
+
+    def warn(self, code: str, message: str) -> None:
+        warning = InspectionWarning(code, message)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+
+class Exchange:
+    """Sends requests through a transport; ``notice`` is told what a user should know while it happens (RG-064)."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        pacing: Pacing,
+        *,
+        clock: Clock,
+        settings: InspectorSettings,
+        policy: AddressPolicy,
+        metrics: Metrics,
+        notice: Callable[[str], None],
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._transport = transport
+        self._pacing = pacing
+        self._clock = clock
+        self._settings = settings
+        self._policy = policy
+        self._metrics = metrics
+        self._notice = notice
+        self._uniform = uniform
+        self._channels = Channels()
+
+    @property
+    def policy(self) -> AddressPolicy:
+        return self._policy
+
+    async def fetch(self, request: Request, visit: Visit) -> Reply:
+        """The answer at the end of at most five redirects; ``Failure`` if there is none."""
+        first = reply = await self._send(request, visit)
+        registry = RegistryServer(first.url, first.peer)
+        followed = 0
+        elsewhere = False
+        while reply.status in REDIRECTS and (location := reply.headers.get("location")):
+            asked = Asked(reply.url, method=request.method, redirects=followed, token=request.token)
+            target = check_redirect(location, asked, registry, self._policy)
+            if isinstance(target, Refusal):
+                raise Failure.of(target.code, origin_host(first.url), clean(target.message, request.secrets, limit=400))
+            request = _redirected(request, target)
+            followed += 1
+            elsewhere = elsewhere or not target.keep_authorization
+            reply = await self._send(request, visit)
+        return replace(reply, peer=first.peer, elsewhere=elsewhere)
+
+    async def _send(self, request: Request, visit: Visit) -> Reply:
+        host = self._pacing.host(origin_host(request.url))
+        attempts = 0
+        while True:
+            await self._clear(host, request, visit)
+            attempts += 1
+            try:
+                reply = await self._attempt(host, request, visit)
+            except TransportError as error:
+                failure = _transport_failure(error, request, attempts)
+                if failure.error.error_class != "transient":
+                    raise failure from None
+            else:
+                retry_after = parse_retry_after(reply.headers.get("retry-after"), self._clock.now())
+                if reply.status == 429 or (reply.status == 503 and retry_after is not None):
+                    attempts -= 1
+                    await self._pause(host, request, reply, retry_after, visit)
+                    continue
+                self._pacing.served(host)
+                if reply.status not in RETRIED:
+                    return reply
+                said = read_errors(reply.body, request.secrets)
+                failure = of_status(host.name, request.what, reply.status, said, attempts=attempts)
+            delay = self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempts))
+            if (
+                not request.repeatable
+                or attempts >= self._settings.attempts
+                or delay >= visit.budget.remaining
+                or self._pacing.obstacle(host) is not None
+            ):
+                raise failure
+            with visit.budget.running():
+                await self._clock.sleep(delay)
+
+    async def _clear(self, host: Host, request: Request, visit: Visit) -> None:
+        """Returns when the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
+        while (obstacle := self._pacing.obstacle(host, charged=request.charged)) is not None:
+            waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
+            if not waits:
+                raise Failure.of(obstacle.code, host.name, obstacle.text, retry_after=obstacle.seconds)
+            await visit.budget.wait(obstacle.seconds)
+
+    async def _pause(self, host: Host, request: Request, reply: Reply, retry_after: float | None, visit: Visit) -> None:
+        paused_before = self._pacing.obstacle(host) is not None
+        seconds = self._pacing.limited(host, retry_after)
+        if visit.wait and visit.budget.may_wait(seconds):
+            if not paused_before:
+                self._notice(f"{host.name} limits the rate of requests: waiting {seconds:.0f} s")
+            return
+        said = read_errors(reply.body, request.secrets)
+        words = f" {said}" if str(said) else ""
+        what = f"HTTP {reply.status}{words} for {request.what}; the host is left alone for {seconds:.0f} s"
+        raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
+
+    async def _attempt(self, host: Host, request: Request, visit: Visit) -> Reply:
+        """One answer, over the first channel of RG-101 that works; it is remembered for the host."""
+        async with self._channels.search(host.name, request.tls, request.channels) as search:
+            for channel in search.order:
+                try:
+                    reply = await self._timed(host, request, channel, visit)
+                except TransportError as error:
+                    if channel is not search.order[-1] and try_next(error):
+                        continue
+                    search.lost()
+                    if error.kind == "connect" or (error.kind == "timeout" and error.phase == "connect"):
+                        self._pacing.unreachable(host)
+                    raise
+                search.found(channel)
+                self._pacing.answered(host, reply.headers)
+                self._show_warnings(host, reply.headers, request)
+                return reply
+        raise AssertionError("a request has at least one channel")
+
+    async def _timed(self, host: Host, request: Request, channel: Channel, visit: Visit) -> Reply:
+        """One exchange in its slot, within the image's time, counted."""
+        try:
+            async with self._pacing.slot(host, request.urgency, visit.tenant):
+                started = self._clock.monotonic()
+                result = "cancelled"
+                visit.requests += 1
+                try:
+                    with visit.budget.running():
+                        async with asyncio.timeout(visit.budget.remaining):
+                            reply = await self._once(request, channel)
+                    result = str(reply.status)
+                    return reply
+                except TimeoutError:
+                    result = "timeout"
+                    what = f"no complete answer for {request.what} in the {visit.budget.seconds:g} s for one image"
+                    raise Failure.of("timeout", host.name, what) from None
+                except TransportError as error:
+                    result = error.kind
+                    visit.requests -= error.phase == "connect"  # nothing was asked
+                    raise
+                except Failure as failure:
+                    result = failure.error.code
+                    raise
+                finally:
+                    self._metrics.request(host.name, request.operation, result, self._clock.monotonic() - started)
+        except LineFull:
+            what = f"{self._settings.waiting_per_tenant} requests of the same namespace are waiting for it already"
+            raise Failure.of("rate-limited", host.name, what, retry_after=1.0) from None
+
+    async def _once(self, request: Request, channel: Channel) -> Reply:
+        url = channel.url(request.url)
+        headers = {**request.headers, **request.own_headers}
+        body: bytes | AsyncIterator[bytes] | None
+        if isinstance(request.body, Stream):
+            body = request.body.begin(origin_host(request.url))
+            headers["Content-Length"] = str(request.body.size)
+        else:
+            body = request.body
+        async with self._transport.request(
+            request.method,
+            url,
+            headers=headers,
+            body=body,
+            reach=request.reach,
+            verified=channel.verified,
+            tls=request.tls,
+        ) as response:
+            body = await _read(request, response)
+            return Reply(response.status, response.headers, body, url, response.peer_class)
+
+    def _show_warnings(self, host: Host, headers: Headers, request: Request) -> None:
+        """``Warning: 299 - "text"``, once per host and text (RG-064)."""
+        for value in headers.get_all("warning"):
+            if not value.lstrip().startswith("299"):
+                continue
+            _, _, quoted = value.partition('"')
+            text = clean(quoted.rpartition('"')[0].replace('\\"', '"'), request.secrets)
+            if text and text not in host.told and len(host.told) < 100:
+                host.told.add(text)
+                self._notice(f"{host.name} says: {text}")
+
+
+def origin_host(url: str) -> str:
+    """``host[:port]`` of a URL, as pauses, metrics and messages name it."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+async def _read(request: Request, response: Response) -> bytes:
+    if request.method == "HEAD":
+        return b""
+    if not 200 <= response.status < 300:
+        return await response.read_some(ERROR_BODY_LIMIT)
+    host = origin_host(request.url)
+    encoding = response.headers.get("content-encoding").lower()
+    if encoding not in ("", "identity"):
+        what = (
+            f"{request.what} came with Content-Encoding {clean(encoding, limit=40)!r} although identity was asked for"
+        )
+        raise Failure.of("unsupported-encoding", host, what, status=response.status)
+    if request.receive is not None:
+        await request.receive(response.chunks())
+        return b""
+    try:
+        return await response.read(request.limit)
+    except BodyTooLarge as error:
+        size = f"{error.size} bytes" if error.size is not None else "more"
+        what = f"{request.what} is too large: {size} where at most {error.limit} bytes are read"
+        raise Failure.of("too-large", host, what, status=response.status) from None
+
+
+def channels_of(url: str, allowed: tuple[Channel, ...] = (Channel.VERIFIED,)) -> tuple[Channel, ...]:
+    """The channels for a URL that a server named: its scheme is fixed, and TLS is as the host may be spoken to."""
+    if url.startswith("http:"):
+        return (Channel.PLAIN,)
+    return tuple(channel for channel in allowed if channel is not Channel.PLAIN) or (Channel.VERIFIED,)
+
+
+def _redirected(request: Request, target: Redirect) -> Request:
+    """The request for the next hop. What was configured for the source ends with its origin (RG-101, RG-105)."""
+    if target.keep_authorization:
+        channels = channels_of(target.url, request.channels)
+        return replace(request, url=target.url, reach=target.reach, channels=channels)
+    return replace(
+        request,
+        url=target.url,
+        reach=target.reach,
+        own_headers={},
+        channels=channels_of(target.url),
+        tls=NO_TLS,
+        charged=False,
+    )
+
+
+def _transport_failure(error: TransportError, request: Request, attempts: int) -> Failure:
+    tried = f" after {attempts} attempts" if attempts > 1 else ""
+    detail = clean(error.detail, request.secrets, limit=400)
+    if error.kind == "timeout":
+        return Failure.of("timeout", error.host, f"{detail} ({error.phase}) for {request.what}{tried}")
+    code = {"tls": "tls", "refused-address": "refused-address"}.get(error.kind, "network")
+    return Failure.of(code, error.host, f"{detail}{tried}")

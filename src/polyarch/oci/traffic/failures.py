@@ -1,0 +1,127 @@
+"""Why a request gave no answer, in words that name the host, what it said, and what to do (RG-060).
+
+A ``Failure`` is raised inside the client and ends as the ``InspectionError`` of an answer. What a registry writes is
+foreign text: it is cut to 200 characters, control characters are removed, and the secrets that were sent with the
+request are blotted out, should the registry repeat them (RG-087).
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from polyarch.oci.answer import InspectionError
+
+LONGEST_TEXT = 200
+RETRIED = frozenset({408, 500, 502, 503, 504})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_ABSENT_CODES = frozenset({"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN", "NOT_FOUND"})
+
+NEXT_ACTIONS = {
+    "not-found": "check the spelling of the repository and that the tag or digest was pushed",
+    "unauthorized": "check the credentials for this host",
+    "denied": "ask for pull rights on this repository, or give other credentials",
+    "credential-helper": "repair the credential helper or remove it from the configuration",
+    "rate-limited": "ask again later, or with credentials that have a higher limit",
+    "timeout": "check the network path to the host, or allow more time",
+    "network": "check the host's name, the network and the proxy settings",
+    "server-error": "ask again later; if it stays, tell whoever runs the registry",
+    "digest-mismatch": "pull the image again from its origin: what this host has is damaged or forged",
+    "malformed": "push the image again with a current tool",
+    "ambiguous-manifest": "do not use this image: tools read it in two different ways",
+    "unsupported-media-type": "push the image again as an OCI or Docker image",
+    "unsupported-encoding": "turn off compression of manifests in the registry or the proxy before it",
+    "too-large": "this is hardly an image: check what was pushed",
+    "too-complex": "flatten the index",
+    "tls": "give the CA with --ca or a certs.d directory, or configure the registry as insecure",
+    "refused-address": "allow the address explicitly if it is meant to be reached",
+    "refused-redirect": "check the registry's configuration and the proxies before it",
+}
+NO_CREDENTIALS = "there are no credentials for this host: the repository may be private or not exist"
+
+
+class Failure(Exception):  # noqa: N818 - the name says what it is
+    """A request, or all attempts at it, failed. ``error.message`` does not yet name the image."""
+
+    def __init__(self, error: InspectionError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+    @classmethod
+    def of(
+        cls,
+        code: str,
+        host: str,
+        what: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        action: str | None = None,
+    ) -> "Failure":
+        """``HOST: WHAT; NEXT ACTION``."""
+        action = NEXT_ACTIONS.get(code, "") if action is None else action
+        message = f"{host}: {what}" if host else what
+        if action:
+            message = f"{message}; {action}"
+        return cls(InspectionError.of(code, message, status=status, retry_after=retry_after, host=host))
+
+    def about(self, image: str, attempts: tuple[str, ...] = ()) -> InspectionError:
+        """The error of an answer: with the image's name, and a line per source if there were several (RG-064)."""
+        what = self.error.message.removeprefix(f"{image}: ")  # a layout is both: the image and its host
+        return msgspec.structs.replace(self.error, message=f"{image}: {what}", attempts=attempts)
+
+
+class Said(NamedTuple):
+    """The first error in a registry's answer; both parts may be empty."""
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        quoted = f'"{self.message}"' if self.message else ""
+        return " ".join(part for part in (self.code, quoted) if part)
+
+
+def read_errors(body: bytes, secrets: Iterable[str] = ()) -> Said:
+    """What a registry says went wrong (distribution specification, error codes); nothing if it says nothing of use."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return Said("", "")
+    errors = document.get("errors") if isinstance(document, dict) else None
+    first = errors[0] if isinstance(errors, list) and errors else document
+    if not isinstance(first, dict):
+        return Said("", "")
+    code, message = first.get("code"), first.get("message") or first.get("detail") or first.get("details")
+    return Said(
+        clean(code, secrets, limit=60) if isinstance(code, str) else "",
+        clean(message, secrets) if isinstance(message, str) else "",
+    )
+
+
+def clean(text: str, secrets: Iterable[str] = (), *, limit: int = LONGEST_TEXT) -> str:
+    """Foreign text made fit for a message: no secrets, no control or formatting characters, cut at the limit."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "…")
+    shown = "".join(" " if unicodedata.category(character).startswith(("C", "Z")) else character for character in text)
+    shown = " ".join(shown.split())
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def of_status(host: str, what: str, status: int, said: Said, *, attempts: int = 1) -> Failure:
+    """The failure that an HTTP status means for ``what`` was asked; 401, 403 and 429 have their own places."""
+    if status in (404, 410) or (status == 400 and said.code in _ABSENT_CODES):
+        code = "not-found"
+    elif status == 401:
+        code = "unauthorized"
+    elif status in (403, 451):
+        code = "denied"
+    elif status in (406, 415):
+        code = "unsupported-media-type"
+    else:
+        code = "server-error"
+    tried = f" after {attempts} attempts" if attempts > 1 else ""
+    words = f" {said}" if str(said) else ""
+    return Failure.of(code, host, f"HTTP {status}{words} for {what}{tried}", status=status)

@@ -1,0 +1,218 @@
+"""Being a guest at a registry: its pauses, its rate limits, its bad days, and who may ask next.
+
+Everything here is kept per *host*, because that is what a registry's limits are counted for (RG-062): a 429 for one
+image silences the requests for all others there, five failed connections in a row leave the host alone for a while
+(RG-061), and a rate limit that runs low keeps a reserve for the nodes, which have to pull (RG-063).
+
+Rates of Docker Hub and others are sliding windows (``100;w=21600``: 100 requests in any six hours), of which a client
+sees the sum only. "Until the window could refill" is therefore computed as if the requests in it were spread evenly;
+the next answer tells the truth.
+"""
+
+import email.utils
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from polyarch.clock import Clock
+from polyarch.oci.metrics import Metrics, NoMetrics
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.line import Line, Urgency
+from polyarch.oci.transport.seam import Headers
+
+FAILURES_TO_OPEN = 5
+LONGEST_STEP = 60.0
+LONGEST_PAUSE = 24 * 3600.0
+HOSTS_KEPT = 1000
+NO_HEAD_SECONDS = 3600.0
+_RATE = re.compile(r"\s*(\d{1,9})\s*(?:;\s*w\s*=\s*(\d{1,9}))?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+
+
+class RateLimit(NamedTuple):
+    """What a registry said about its limit; ``window`` in seconds, 0 if it did not say."""
+
+    limit: int
+    remaining: int
+    window: int
+    read_at: float
+    """Monotonic time of the answer."""
+
+
+class Obstacle(NamedTuple):
+    """Why a host is not to be asked now, and for how many seconds."""
+
+    code: str
+    seconds: float
+    text: str
+
+
+def parse_retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds from a ``Retry-After`` header, in seconds or as an HTTP date (RFC 9110 §10.2.3); None if it has neither.
+
+    At least one second: "0" from many replicas at once would be a storm. At most a day.
+    """
+    if value is None:
+        return None
+    value = value.strip()
+    if _SECONDS.fullmatch(value):
+        seconds = float(value)
+    else:
+        try:
+            moment = email.utils.parsedate_to_datetime(value)
+            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 1.0), LONGEST_PAUSE)
+
+
+def parse_rate_limit(headers: Headers, read_at: float) -> RateLimit | None:
+    """``ratelimit-limit`` and ``ratelimit-remaining`` (``100;w=21600``); None unless both are there and numbers."""
+    limit, remaining = (_RATE.match(headers.get(name)) for name in ("ratelimit-limit", "ratelimit-remaining"))
+    if limit is None or remaining is None:
+        return None
+    return RateLimit(int(limit[1]), int(remaining[1]), int(remaining[2] or limit[2] or 0), read_at)
+
+
+class Host:
+    """What is remembered of one host (``host[:port]``)."""
+
+    __slots__ = ("failures", "line", "name", "no_head_until", "open_until", "paused_until", "rate", "steps", "told")
+
+    def __init__(self, name: str, line: Line) -> None:
+        self.name = name
+        self.line = line
+        self.paused_until = 0.0
+        self.steps = 0
+        self.failures = 0
+        self.open_until = 0.0
+        self.rate: RateLimit | None = None
+        self.no_head_until = 0.0
+        self.told: set[str] = set()
+        """Texts of ``Warning`` headers that were shown already (RG-064)."""
+
+
+class Pacing:
+    """The hosts and the line of all requests together."""
+
+    def __init__(self, clock: Clock, settings: InspectorSettings, metrics: Metrics | None = None) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._metrics = metrics or NoMetrics()
+        self._hosts: dict[str, Host] = {}
+        self._all = Line(settings.requests)
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(list(self._hosts.values()))
+
+    def host(self, name: str) -> Host:
+        """The state of a host, new ones included; of more than a thousand the longest idle one is forgotten."""
+        host = self._hosts.get(name)
+        if host is None:
+            if len(self._hosts) >= HOSTS_KEPT:
+                self._forget_one()
+            line = Line(self._settings.requests_per_host, waiting=self._settings.waiting_per_tenant)
+            host = self._hosts[name] = Host(name, line)
+            self._metrics.host_seen(name, self._paused(host))
+        return host
+
+    def busy(self, name: str) -> bool:
+        """Whether the host is paused or its circuit open (PL-113); does not remember a host that was never asked."""
+        host = self._hosts.get(name)
+        return host is not None and self.obstacle(host) is not None
+
+    def obstacle(self, host: Host, *, charged: bool = False) -> Obstacle | None:
+        """What stands in the way of a request now; ``charged``: one that counts against the rate limit, a GET."""
+        now = self._clock.monotonic()
+        if host.paused_until > now:
+            seconds = host.paused_until - now
+            return Obstacle("rate-limited", seconds, f"{host.name} asked to be left alone for {seconds:.0f} s more")
+        if host.open_until > now:
+            seconds = host.open_until - now
+            text = (
+                f"circuit open: {host.name} could not be reached {host.failures} times in a row and is left alone "
+                f"for {seconds:.0f} s more"
+            )
+            return Obstacle("network", seconds, text)
+        if charged and (seconds := self._until_refilled(host, now)) > 0:
+            text = f"the rate limit of {host.name} is down to its reserve of {self._settings.reserve} requests"
+            return Obstacle("rate-limited", seconds, text)
+        return None
+
+    @asynccontextmanager
+    async def slot(self, host: Host, urgency: Urgency, tenant: str) -> AsyncIterator[None]:
+        """One of the host's eight and of all sixty-four slots; ``LineFull`` if too many wait (PL-851)."""
+        await host.line.enter(urgency, tenant)
+        try:
+            await self._all.enter(urgency, tenant)
+            try:
+                self._metrics.in_flight(host.name, 1)
+                yield
+            finally:
+                self._metrics.in_flight(host.name, -1)
+                self._all.leave()
+        finally:
+            host.line.leave()
+
+    def answered(self, host: Host, headers: Headers) -> None:
+        """A complete answer came: the host can be reached, and may have told its rate limit."""
+        host.failures = 0
+        rate = parse_rate_limit(headers, self._clock.monotonic())
+        if rate is not None:
+            host.rate = rate
+            self._metrics.rate_limit(host.name, rate.remaining)
+
+    def served(self, host: Host) -> None:
+        """An answer that was not a rate limit's: the next pause without ``Retry-After`` begins at 2 s again."""
+        host.steps = 0
+
+    def limited(self, host: Host, retry_after: float | None) -> float:
+        """A 429 came: pauses the host and returns for how long. Without the header 2, 4, 8 … 60 s (RG-062).
+
+        Answers to requests that were on their way when the pause began do not make it longer than they ask for.
+        """
+        now = self._clock.monotonic()
+        if retry_after is None:
+            if host.paused_until > now:
+                return host.paused_until - now
+            host.steps += 1
+            retry_after = min(2.0**host.steps, LONGEST_STEP)
+        host.paused_until = max(host.paused_until, now + retry_after)
+        return host.paused_until - now
+
+    def unreachable(self, host: Host) -> None:
+        """A connection failed; the fifth in a row opens the circuit, and after the rest any further one does."""
+        host.failures += 1
+        if host.failures >= FAILURES_TO_OPEN:
+            host.open_until = self._clock.monotonic() + self._settings.circuit_rest
+
+    def knows_no_head(self, host: Host) -> bool:
+        return host.no_head_until > self._clock.monotonic()
+
+    def has_no_head(self, host: Host) -> None:
+        """The host does not answer HEAD usefully: not tried again for an hour (RG-032)."""
+        if not self.knows_no_head(host):
+            host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
+
+    def _until_refilled(self, host: Host, now: float) -> float:
+        rate = host.rate
+        if rate is None or not rate.limit or not rate.window:
+            return 0.0
+        reserve = min(self._settings.reserve, rate.limit // 2)  # a limit of eight has no reserve of ten
+        if reserve <= 0 or rate.remaining > reserve:
+            return 0.0
+        missing = reserve + 1 - rate.remaining
+        return rate.read_at + missing * rate.window / rate.limit - now
+
+    def _paused(self, host: Host) -> Callable[[], bool]:
+        return lambda: self.obstacle(host) is not None
+
+    def _forget_one(self) -> None:
+        now = self._clock.monotonic()
+        idle = [host for host in self._hosts.values() if host.line.idle]
+        quiet = (host for host in idle if max(host.paused_until, host.open_until) <= now)
+        forgotten = next(quiet, idle[0] if idle else None)
+        if forgotten is not None:
+            del self._hosts[forgotten.name]

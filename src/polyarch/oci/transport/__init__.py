@@ -1,0 +1,1 @@
+"""How bytes get there: the seam to the network, its TLS, and the addresses that may be reached."""

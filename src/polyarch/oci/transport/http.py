@@ -1,0 +1,327 @@
+"""The transport over aiohttp: the only place where this package's bytes meet a network (RG-003).
+
+aiohttp's conveniences are turned off, because each of them decides something that is decided elsewhere: redirects,
+decompression, cookies, ``.netrc``, environment proxies, its own time-outs, and repeating a request whose connection
+broke off (RG-061 counts attempts). What is left is HTTP, TLS and a pool of connections.
+
+Errors are taken apart, not passed on: an exception of aiohttp has the request's headers in it (RG-087).
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp.typedefs import URL  # type: ignore[attr-defined]  # RG-001: aiohttp's own parts are reached through it
+
+from polyarch import __version__
+from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.transport.addresses import (
+    NAMED,
+    AddressClass,
+    AddressPolicy,
+    InvalidSetting,
+    Reach,
+    classify,
+    literal,
+)
+from polyarch.oci.transport.connector import Attempt, GuardedConnector, Resolver, SystemResolver, current
+from polyarch.oci.transport.proxies import Proxies, Proxy, of_environment
+from polyarch.oci.transport.redirects import origin_of
+from polyarch.oci.transport.seam import NO_TLS, BodyTooLarge, Cause, Headers, Timeouts, TransportError
+from polyarch.oci.transport.tls import Trust
+
+DEFAULT_HEADERS = {"user-agent": f"polyarch/{__version__}", "accept-encoding": "identity"}
+STORING_SECONDS = 300.0
+"""How long a registry may take to answer a body that came piece by piece: it moves gigabytes before it does."""
+MAX_HEADER = 16 * 1024  # signed URLs in a Location are long
+_AIOHTTP_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
+_CUT_OFF = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
+
+
+class AiohttpTransport:
+    """A :class:`~polyarch.oci.transport.seam.Transport`. Connections are kept and shared; ``close`` when done.
+
+    ``policy`` guards addresses (default: the command line's), ``trust`` gives certificates, ``proxies`` default to the
+    environment's, ``resolver`` to the system's. ``InvalidSetting`` if the environment's proxies are no URLs.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: AddressPolicy | None = None,
+        trust: Trust | None = None,
+        timeouts: Timeouts | None = None,
+        resolver: Resolver | None = None,
+        proxies: Proxies | None = None,
+    ) -> None:
+        self.trust = Trust() if trust is None else trust
+        self._policy = AddressPolicy() if policy is None else policy
+        self._timeouts = Timeouts() if timeouts is None else timeouts
+        self._resolver = SystemResolver() if resolver is None else resolver
+        self._proxies = of_environment(os.environ) if proxies is None else proxies
+        self._session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | AsyncIterable[bytes] | None = None,
+        reach: Reach = NAMED,
+        verified: bool = True,
+        tls: Tls = NO_TLS,
+    ) -> AsyncIterator["HttpResponse"]:
+        """See :meth:`polyarch.oci.transport.seam.Transport.request`."""
+        origin = origin_of(url)
+        if origin is None:
+            raise TransportError("connect", phase="connect", host="", detail=f"{url[:200]!r} is not an http(s) URL")
+        host = origin.host.strip("[]")
+        proxy = self._proxies.proxy_for(origin.scheme, host, origin.port)
+        name = url.partition("://")[2].partition("/")[0].partition("?")[0].lower()
+        attempt = Attempt(name, policy=self._policy, reach=reach, timeouts=self._timeouts, proxied=proxy is not None)
+        refusal = self._policy.check_host(host, reach=reach)
+        if refusal is not None:
+            raise TransportError("refused-address", phase="connect", host=name, detail=f"it {refusal.message}")
+        context: ssl.SSLContext | bool = True
+        if origin.scheme == "https":
+            context = await self._context(name, verified=verified, tls=tls)
+        elif proxy is not None and proxy.url.startswith("https:"):
+            context = await self._context(proxy.url.removeprefix("https://"))
+        sent = {**DEFAULT_HEADERS, **{key.lower(): value for key, value in (headers or {}).items()}}
+        answer = await self._send(attempt, method, url, sent, body, context, proxy)
+        try:
+            yield HttpResponse(answer, url, attempt, self._timeouts, proxied_host=host if proxy is not None else "")
+        finally:
+            if answer.content.is_eof():
+                answer.release()
+            else:
+                answer.close()
+
+    async def close(self) -> None:
+        """Close all connections; the transport can be used again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _context(self, host: str, *, verified: bool = True, tls: Tls = NO_TLS) -> ssl.SSLContext:
+        try:
+            return await self.trust.context(host, verified=verified, tls=tls)
+        except InvalidSetting as error:
+            raise TransportError("tls", phase="connect", host=host, detail=str(error)) from None
+
+    async def _send(
+        self,
+        attempt: Attempt,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: bytes | AsyncIterable[bytes] | None,
+        context: ssl.SSLContext | bool,
+        proxy: Proxy | None,
+    ) -> aiohttp.ClientResponse:
+        secure = url[:6].lower() == "https:"
+        proxy_headers: dict[str, str] | None = None
+        if proxy is not None and proxy.authorization is not None:
+            if not secure:
+                headers = {**headers, "proxy-authorization": proxy.authorization}
+            else:
+                proxy_headers = {"Proxy-Authorization": proxy.authorization}
+        data: bytes | AsyncIterable[bytes] | None = body
+        if body is not None and not isinstance(body, bytes):
+            attempt.once = True
+            data = _sent(body, attempt)
+        token = current.set(attempt)
+        try:
+            async with asyncio.timeout(None) as attempt.deadline:
+                return await self._open_session().request(
+                    method,
+                    URL(url, encoded=True),
+                    headers=headers,
+                    data=data,
+                    ssl=context,
+                    allow_redirects=False,
+                    proxy=proxy.url if proxy is not None else None,
+                    proxy_headers=proxy_headers,
+                )
+        except (aiohttp.ClientError, _Broken, OSError, ValueError) as error:
+            failure = _explain(error, attempt, proxy, secure=secure)
+        finally:
+            current.reset(token)
+        raise failure  # not in the handler above: no exception with headers in it becomes its context
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=GuardedConnector(self._resolver),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=_AIOHTTP_HEADERS,
+                timeout=_NO_TIMEOUT,
+                trust_env=False,
+                max_line_size=MAX_HEADER,
+                max_field_size=MAX_HEADER,
+                middlewares=(_once,),
+            )
+        return self._session
+
+
+class HttpResponse:
+    """A :class:`~polyarch.oci.transport.seam.Response`."""
+
+    def __init__(
+        self, answer: aiohttp.ClientResponse, url: str, attempt: Attempt, timeouts: Timeouts, *, proxied_host: str
+    ) -> None:
+        self._answer = answer
+        self._attempt = attempt
+        self._idle = timeouts.idle
+        self._proxied_host = proxied_host
+        self.status = answer.status
+        self.headers = Headers(answer.headers.items())
+        self.url = url
+        self.peer = attempt.peer
+
+    @property
+    def peer_class(self) -> AddressClass | None:
+        address = literal(self._proxied_host) if self._proxied_host else self.peer
+        return classify(address) if address else None
+
+    async def read(self, limit: int) -> bytes:
+        declared = self._answer.content_length
+        if declared is not None and declared > limit and self._answer.method != "HEAD":
+            raise BodyTooLarge(limit=limit, size=declared, host=self._attempt.host)
+        body = bytearray()
+        while chunk := await self._next():
+            body += chunk
+            if len(body) > limit:
+                raise BodyTooLarge(limit=limit, size=None, host=self._attempt.host)
+        return bytes(body)
+
+    async def read_some(self, limit: int) -> bytes:
+        body = bytearray()
+        while len(body) < limit and (chunk := await self._next()):
+            body += chunk
+        return bytes(body[:limit])
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while chunk := await self._next():
+            yield chunk
+
+    async def _next(self) -> bytes:
+        """The next piece, empty at the end."""
+        content = self._answer.content
+        detail = ""
+        try:
+            async with asyncio.timeout(self._idle):
+                while not (chunk := await content.readany()) and not content.at_eof():
+                    pass
+                return chunk
+        except TimeoutError:
+            raise TransportError(
+                "timeout", phase="body", host=self._attempt.host, detail=_stalled("body", self._idle)
+            ) from None
+        except (aiohttp.ClientError, OSError):
+            detail = "the connection broke off within the body"
+        raise TransportError("truncated", phase="body", host=self._attempt.host, detail=detail)
+
+
+class _Broken(Exception):  # noqa: N818 - never leaves this module
+    """Around an error after which aiohttp would send the request a second time by itself."""
+
+    def __init__(self, error: aiohttp.ClientError) -> None:
+        super().__init__()
+        self.error = error
+
+
+async def _sent(body: AsyncIterable[bytes], attempt: Attempt) -> AsyncIterator[bytes]:
+    """The pieces, each with the time to the next one: a slow upload is no slow answer."""
+    async for piece in body:
+        attempt.sending()
+        yield piece
+    attempt.sending(seconds=STORING_SECONDS)
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Repeating is allowed for a pooled connection only, which the server may have closed before it read anything, and
+    not with a body that is gone once it was sent."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if current.get().opened or current.get().once:
+            raise _Broken(error) from None
+        raise
+
+
+def _explain(error: Exception, attempt: Attempt, proxy: Proxy | None, *, secure: bool) -> TransportError:
+    """What happened, in words that name no header and no secret."""
+    error = error.error if isinstance(error, _Broken) else error
+    refusal, phase, host = attempt.refusal, attempt.phase, attempt.host
+    if refusal is not None and attempt.tried == 0:
+        return TransportError("refused-address", phase="connect", host=host, detail=f"it {refusal.message}")
+    if isinstance(error, TimeoutError):
+        return TransportError("timeout", phase=phase, host=host, detail=_stalled(phase, attempt.seconds))
+    by = f" through the proxy {proxy.url}" if proxy is not None else ""
+    if phase == "connect":
+        return _explain_connect(error, host, by, secure=secure)
+    if isinstance(error.__cause__, ssl.SSLError):
+        detail = f"the server ended TLS: {_tls_reason(error.__cause__)}"
+        return TransportError("tls", phase=phase, host=host, detail=detail)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return TransportError("truncated", phase=phase, host=host, detail=f"what answers{by} does not speak HTTP")
+    if isinstance(error, ValueError):
+        return TransportError("connect", phase=phase, host=host, detail="the request's headers or URL cannot be sent")
+    return TransportError(
+        "truncated", phase=phase, host=host, detail=f"the connection{by} was closed without an answer"
+    )
+
+
+def _explain_connect(error: Exception, host: str, by: str, *, secure: bool) -> TransportError:
+    def failure(detail: str, *, cause: Cause = "", tls: bool = False) -> TransportError:
+        return TransportError("tls" if tls else "connect", phase="connect", host=host, detail=detail, cause=cause)
+
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        # Proxies allow tunnels to few ports, so a plain registry on another one is reached without (RG-101).
+        cause: Cause = "" if error.status == 407 else "refused"
+        return failure(f"the connection{by} was refused with HTTP {error.status}", cause=cause)
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return failure(f"cannot connect{by}: {_reason(error.os_error)}")
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return failure("the name cannot be resolved")
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        inner = error.certificate_error
+        reason = inner.verify_message if isinstance(inner, ssl.SSLCertVerificationError) else "its name is another"
+        return failure(f"the certificate is not trusted: {reason}", cause="handshake", tls=True)
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(inner, ssl.SSLError):
+        return failure(f"the TLS handshake failed: {_tls_reason(inner)}", cause="handshake", tls=True)
+    if isinstance(inner, ConnectionRefusedError):
+        return failure("the connection was refused", cause="refused")
+    if secure and isinstance(inner, OSError) and (inner.errno in _CUT_OFF or isinstance(inner, ConnectionError)):
+        return failure(f"the connection{by} was cut during the handshake", cause="handshake", tls=True)
+    if isinstance(inner, OSError):
+        return failure(f"cannot connect{by}: {_reason(inner)}")
+    return failure("the request's headers or URL cannot be sent")
+
+
+def _stalled(phase: str, seconds: float) -> str:
+    what = {"connect": "no connection", "first byte": "no answer", "body": "nothing more of the body"}[phase]
+    return f"{what} within {seconds:g} s ({phase})"
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    return (error.reason or "the server closed the connection").replace("_", " ").lower()
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name cannot be resolved"
+    return os.strerror(error.errno) if error.errno else "no connection"

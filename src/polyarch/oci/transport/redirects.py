@@ -1,0 +1,173 @@
+"""Places that a server names: token endpoints, redirects and upload locations, judged before anything is sent there
+(RG-104 to RG-106).
+
+The functions answer with a value: where to go and on whose word, or a :class:`Refusal` with the error code to report.
+They judge what a URL says; whether the address behind a name may be reached is judged when it is connected to, with
+the :class:`~polyarch.oci.transport.addresses.Reach` that is part of the answer.
+
+Pure. A URL that is accepted here has one reading only: a host of letters, digits, ``.``, ``-``, ``_`` or an address in
+brackets, and a port, so that no parser further down can see another host in it.
+"""
+
+import re
+from typing import Literal, NamedTuple
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+import msgspec
+
+from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
+
+MAX_REDIRECTS = 5
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_NETLOC = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII)
+_KEPT = "!#$%&'()*+,/:;=?@[]~"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Not there. ``unusable-realm`` makes a challenge count as if it were absent (RG-071); the others are errors."""
+
+    code: Literal["unusable-realm", "refused-address", "refused-redirect"]
+    message: str
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port: what may see a credential."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        port = "" if self.port == DEFAULT_PORTS.get(self.scheme) else f":{self.port}"
+        return f"{self.scheme}://{self.host}{port}"
+
+
+class RegistryServer(msgspec.Struct, frozen=True):
+    """The server that names places: the URL that it was asked at, and the class of its own address
+    (``Response.peer_class``)."""
+
+    url: str
+    address_class: AddressClass | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The request that was answered with a redirect. ``redirects``: those already followed; ``token``: it went to a
+    token endpoint."""
+
+    url: str
+    method: str = "GET"
+    redirects: int = 0
+    token: bool = False
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """Follow to ``url`` with ``reach``. Without ``keep_authorization`` drop the header, for all hops from here on."""
+
+    url: str
+    reach: Reach
+    keep_authorization: bool
+
+
+def origin_of(url: str) -> Origin | None:
+    """The origin of an absolute http or https URL; ``None`` if it is none, has user info, or has two readings."""
+    parts = _split(url)
+    return None if parts is None else _origin(parts)
+
+
+def reach_of(url: str, registry: RegistryServer) -> Reach:
+    """On whose word a URL that a server named is asked: the user's if it is the registry's own host and port."""
+    target, own = origin_of(url), origin_of(registry.url)
+    if target is not None and own is not None and target[1:] == own[1:]:
+        return NAMED
+    return Reach(named=False, registry=registry.address_class)
+
+
+def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> Reach | Refusal:
+    """Whether a challenge's realm may be asked for a token (RG-104); ``reach`` for the request if it may.
+
+    It must be https, or http if the registry itself is spoken to in plain HTTP, without user info and fragment.
+    """
+    parts = _split(realm)
+    if parts is None:
+        return Refusal("unusable-realm", "the realm is not an absolute http or https URL without user info")
+    if "#" in realm:
+        return Refusal("unusable-realm", "the realm has a fragment")
+    if parts.scheme == "http" and urlsplit(registry.url).scheme != "http":
+        return Refusal("unusable-realm", f"the realm {_origin(parts)} is plain HTTP while the registry is not")
+    reach = reach_of(realm, registry)
+    return _check_literal(parts, reach, policy, "the realm") or reach
+
+
+def check_redirect(location: str, asked: Asked, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
+    """Whether to follow a ``Location`` (RG-105): GET and HEAD only, at most five times, never from https to http, to
+    another origin without ``Authorization``, and for token requests not at all to another origin."""
+    here = origin_of(asked.url)
+    try:
+        parts = _split(urljoin(asked.url, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
+    except ValueError:  # a broken address in brackets, or characters that no server can have sent
+        parts = None
+    if here is None or parts is None:
+        return Refusal("refused-redirect", f"redirect from {here} to something that is no http or https URL")
+    there = _origin(parts)
+    refused = _objection(asked, here, there)
+    if refused is not None:
+        return Refusal("refused-redirect", f"redirect from {here} to {there}: {refused}")
+    url = parts._replace(fragment="").geturl()
+    reach = reach_of(url, registry)
+    return _check_literal(parts, reach, policy, "the redirect's target") or Redirect(url, reach, here == there)
+
+
+def check_upload(location: str, asked: str, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
+    """Whether to send a blob where a registry says (RG-106): to the origin that was asked with credentials, to another
+    https origin without, nowhere else."""
+    here = origin_of(asked)
+    try:
+        parts = _split(urljoin(asked, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
+    except ValueError:
+        parts = None
+    if here is None or parts is None:
+        return Refusal("refused-redirect", f"{here} wants the upload at something that is no http or https URL")
+    there = _origin(parts)
+    if there != here and there.scheme != "https":
+        return Refusal("refused-redirect", f"{here} wants the upload at {there}, another origin without https")
+    url = parts._replace(fragment="").geturl()
+    reach = reach_of(url, registry)
+    return _check_literal(parts, reach, policy, "the place for the upload") or Redirect(url, reach, here == there)
+
+
+def _objection(asked: Asked, here: Origin, there: Origin) -> str | None:
+    if asked.method.upper() not in ("GET", "HEAD"):
+        return f"a {asked.method} request is not repeated elsewhere"
+    if asked.redirects >= MAX_REDIRECTS:
+        return f"there were {MAX_REDIRECTS} already"
+    if here.scheme == "https" and there.scheme == "http":
+        return "it leaves https"
+    if asked.token and here != there:
+        return "a token request stays within its origin"
+    return None
+
+
+def _check_literal(parts: SplitResult, reach: Reach, policy: AddressPolicy, what: str) -> Refusal | None:
+    refused = policy.check_host(parts.hostname or "", reach=reach)
+    if refused is None:
+        return None
+    return Refusal("refused-address", f"{what} {_origin(parts)} {refused.message}")
+
+
+def _split(url: str) -> SplitResult | None:
+    if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    match = _NETLOC.fullmatch(parts.netloc)
+    if parts.scheme not in DEFAULT_PORTS or match is None or not parts.hostname:
+        return None
+    return parts if match[2] is None or 0 < int(match[2]) <= 65535 else None
+
+
+def _origin(parts: SplitResult) -> Origin:
+    host = (parts.hostname or "").rstrip(".")
+    shown = f"[{host}]" if ":" in host else host
+    return Origin(parts.scheme, shown, parts.port or DEFAULT_PORTS[parts.scheme])

@@ -1,0 +1,195 @@
+"""From sources to the children of an index: asked, checked, and ready to be copied (RG-151, RG-152, RG-154).
+
+A source may be an image or an index, in a registry or a layout directory. Of an index the runnable entries are taken,
+nested ones too, never the index itself; of an image the platform that its config states. Every child's manifest is
+read, so that sizes are true and a child that is not there is found before anything is written.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from polyarch.oci.answer import Entry
+from polyarch.oci.documents import ContentError, classify
+from polyarch.oci.image.contents import Connection, Contents
+from polyarch.oci.image.index_tree import Node, Tree, read_platform, read_tree
+from polyarch.oci.reference import check_digest
+from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.write.assembly import SUBJECT, Attestations, Child, Refused, Wanted
+from polyarch.oci.write.recipe import SourceImage
+from polyarch.oci.write.together import together
+from polyarch.platforms import Platform
+
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A child, its manifest as bytes, and where what is below it can be had."""
+
+    child: Child
+    contents: Contents
+    manifest: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What the sources have; ``missing`` ones were passed over."""
+
+    pieces: tuple[Piece, ...]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one source has. ``digest`` and ``annotations`` are those of the manifest that it names."""
+
+    pieces: tuple[Piece, ...]
+    digest: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class Gathering:
+    """Asks sources. Methods raise :class:`Refused` for what must not become an index, else ``Failure``.
+
+    ``only`` are the platforms to take, all if there are none; ``notice`` is told what is left out.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        attestations: Attestations = "drop",
+        only: Sequence[Wanted] = (),
+        ignore_missing: bool = False,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._connection = connection
+        self._keep = attestations == "keep"
+        self._only = only
+        self._ignore_missing = ignore_missing
+        self._notice = notice
+
+    async def gather(self, sources: Iterable[SourceImage]) -> Gathered:
+        """The children of all sources, in their order."""
+        given = list(sources)
+        found = await together(self._present, given, at_once=AT_ONCE)
+        return Gathered(
+            tuple(piece for each in found if each is not None for piece in each.pieces),
+            tuple(source.reference.canonical for source, each in zip(given, found, strict=True) if each is None),
+        )
+
+    async def read(self, source: SourceImage) -> Found:
+        """The children of one source; ``Failure`` ``not-found`` if there is none such."""
+        contents, manifest = await self._connection.open(source.reference)
+        name = source.reference.canonical
+        try:
+            document = classify(manifest.body, manifest.content_type)
+            if document.type == "index":
+                tree = await read_tree(contents, manifest)
+                return Found(await self._entries(source, contents, tree), manifest.digest, tree.annotations)
+            config = await read_platform(contents, document)
+        except ContentError as error:
+            raise Failure.of(error.code, contents.name, f"{name}: {error.message}") from None
+        platform = config.platform if config is not None else None
+        if source.wanted is not None:
+            platform = source.wanted.platform if platform is None else source.wanted.refine(platform, name)
+        if platform is not None and not self._takes(platform):
+            self._notice(f"{name} is left out: --platform does not name {platform}")
+            return Found((), manifest.digest)
+        child = Child(document.media_type, manifest.digest, len(manifest.body), platform, name)
+        return Found((Piece(child, contents, manifest.body),), manifest.digest)
+
+    async def _present(self, source: SourceImage) -> Found | None:
+        """None for a source that is missing and may be (RG-152)."""
+        try:
+            return await self.read(source)
+        except Failure as failure:
+            if failure.error.code != "not-found":
+                raise
+            message = failure.error.message
+            if not self._ignore_missing:
+                raise Refused(f"a source is missing: {message} (--ignore-missing goes on without it)") from None
+            self._notice(f"{source.reference} is left out: {message}")
+            return None
+
+    def _takes(self, platform: Platform) -> bool:
+        return not self._only or any(each.matches(platform) for each in self._only)
+
+    # -- an index ------------------------------------------------------------------------------------------------------
+
+    async def _entries(self, source: SourceImage, contents: Contents, tree: Tree) -> tuple[Piece, ...]:
+        if tree.flat.error is not None:
+            raise Failure(tree.flat.error)
+        name = source.reference.canonical
+        for warning in tree.flat.warnings:
+            self._notice(f"{name}: {warning.message}")
+        entries = [each for each in _selected(tree.flat.entries, source) if self._takes(each.platform)]
+        annotations: dict[str, dict[str, str]] = {}
+        for node in tree.walk():
+            annotations.setdefault(node.entry.digest, node.annotations)
+
+        async def entry(each: Entry) -> Piece | None:
+            return await self._entry(each, contents, name, annotations[each.digest])
+
+        async def attestation(each: Node) -> Piece:
+            return await self._attestation(each, contents, name)
+
+        found = await together(entry, entries, at_once=AT_ONCE)
+        pieces = [each for each in found if each is not None]
+        there = {each.digest for each in entries}
+        attestations = [
+            node
+            for node in tree.walk()
+            # Of an entry that was picked out only its own attestations are of interest.
+            if node.is_attestation and (source.wanted is None or node.annotations.get(SUBJECT) in there)
+        ]
+        return (*pieces, *await together(attestation, attestations, at_once=AT_ONCE))
+
+    async def _entry(self, entry: Entry, contents: Contents, name: str, annotations: Mapping[str, str]) -> Piece | None:
+        try:
+            manifest = await contents.manifest(entry.digest)
+        except Failure as failure:
+            if failure.error.code != "not-found":
+                raise
+            problem = f"{entry.platform} of {name} is missing: {failure.error.message}"
+            if not self._ignore_missing:
+                raise Refused(f"{problem} (--ignore-missing goes on without it)") from None
+            self._notice(problem)
+            return None
+        media_type = classify(manifest.body, manifest.content_type).media_type
+        child = Child(media_type, entry.digest, len(manifest.body), entry.platform, name, annotations)
+        return Piece(child, contents, manifest.body)
+
+    async def _attestation(self, node: Node, contents: Contents, name: str) -> Piece:
+        """With its manifest only if it is to be carried."""
+        raw, digest = node.raw, node.entry.digest
+        subject = node.annotations.get(SUBJECT, "")
+        media_type, size = str(raw.get("mediaType") or ""), raw.get("size")
+        child = Child(
+            media_type, digest, size if isinstance(size, int) else 0, None, name, node.annotations, subject, raw
+        )
+        if not self._keep or check_digest(digest) is not None:
+            return Piece(child, contents, b"")
+        manifest = await contents.manifest(digest)
+        media_type = classify(manifest.body, manifest.content_type).media_type
+        child = msgspec.structs.replace(child, media_type=media_type, size=len(manifest.body))
+        return Piece(child, contents, manifest.body)
+
+
+def _selected(entries: Sequence[Entry], source: SourceImage) -> Sequence[Entry]:
+    """The entry that ``PLATFORM=`` names, all without (RG-151)."""
+    wanted, name = source.wanted, source.reference.canonical
+    if wanted is None:
+        return entries
+    found = [each for each in entries if wanted.matches(each.platform)]
+    exact = [each for each in found if each.platform == wanted.platform]
+    if not found:
+        there = ", ".join(str(each.platform) for each in entries) or "none that runs"
+        raise Refused(f"{name} has no entry for {wanted.text}: it has {there}")
+    chosen = found if len(found) == 1 else exact
+    if len(chosen) != 1:
+        there = ", ".join(str(each.platform) for each in found)
+        raise Refused(f"{name} has several entries for {wanted.text}: {there}; name one of them")
+    return chosen

@@ -1,0 +1,209 @@
+"""Bringing an index and everything below it to a repository (RG-155).
+
+In an order that leaves nothing half done in sight: blobs, children, the index by digest, and only then tags, so no tag
+ever names an index whose children are missing. Each step looks first whether it is done already. That makes a second
+run cheap, and one that was cut off anywhere is completed by running it again. Blobs of the same registry are mounted,
+not copied; others are streamed from where they are, a few at a time, never kept.
+"""
+
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from polyarch.oci.documents import ContentError, classify
+from polyarch.oci.image.contents import Connection, Contents
+from polyarch.oci.image.parsing import Blob, read_blobs
+from polyarch.oci.mirrors import sources as mirrors
+from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
+from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.write.assembly import Assembled
+from polyarch.oci.write.gather import Piece
+from polyarch.oci.write.together import together
+from polyarch.oci.write.upload import Session, Writer
+
+COPIES = 3
+"""Blobs on their way at a time. Each may hold two slots of one host, one to read and one to write."""
+CHILDREN = 8
+PASSING = frozenset({"transient", "limit"})
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """What became of a push: ``copied`` are the digests of the children that were not there before."""
+
+    changed: bool
+    copied: frozenset[str] = frozenset()
+
+
+class PushFailed(Exception):  # noqa: N818 - it says what happened
+    """A push that did not come to its end; ``done`` names what it wrote, which a second run does not write again."""
+
+    def __init__(self, failure: Failure, done: Sequence[str]) -> None:
+        super().__init__(failure.error.message)
+        self.error = failure.error
+        self.done = tuple(done)
+
+
+async def open_destination(connection: Connection, reference: Reference) -> Writer:
+    """The repository to write to; mirrors play no part. Raises ``Failure`` ``blocked``."""
+    try:
+        source = mirrors.destination(reference, connection.configuration)
+    except mirrors.Blocked as error:
+        raise Failure.of("blocked", "", str(error)) from None
+    return Writer.at(connection, await connection.access(reference, source))
+
+
+class Push:
+    """One push. ``notice`` is told of each step that was done."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        writer: Writer,
+        assembled: Assembled,
+        pieces: Mapping[str, Piece],
+        *,
+        notice: Callable[[str], None] = lambda text: None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        if connection.settings.requests_per_host < 2:
+            raise ValueError("a copy within one host needs two requests at a time: allow requests_per_host 2 or more")
+        self._connection = connection
+        self._writer = writer
+        self._assembled = assembled
+        self._pieces = [pieces[child.digest] for child in assembled.children]
+        self._notice = notice
+        self._uniform = uniform
+        self._done: list[str] = []
+
+    async def unchanged(self, tags: Iterable[str]) -> bool:
+        """Whether every tag names this very index already; nothing is written."""
+        return all(digest == self._assembled.digest for digest in await self._named_by(list(tags)))
+
+    async def go(self, tags: Sequence[str], *, begun_from: str | None = None) -> Pushed:
+        """Writes what is not there, then the tags in order. Raises :class:`PushFailed`.
+
+        ``begun_from`` is the digest that the first tag named when the index was made from it, ``""`` for none: if it
+        names another in the end, somebody else's work would be lost, and it is left as it is.
+        """
+        try:
+            named = await self._named_by(tags)
+            if all(digest == self._assembled.digest for digest in named):
+                return Pushed(changed=False)
+            copied = await self._write_children()
+            await self._write_index()
+            if begun_from is not None:
+                await self._check_not_moved(tags[0], begun_from)
+            for tag, digest in zip(tags, named, strict=True):
+                if digest != self._assembled.digest:
+                    await self._put(tag, self._assembled.body, self._assembled.media_type, self._assembled.digest)
+                    self._note(f"tag {tag}")
+        except Failure as failure:
+            raise PushFailed(failure, self._done) from None
+        return Pushed(changed=True, copied=frozenset(copied))
+
+    async def _named_by(self, tags: Sequence[str]) -> list[str]:
+        return await together(self._writer.digest_of, tags, at_once=CHILDREN)
+
+    # -- children ------------------------------------------------------------------------------------------------------
+
+    async def _write_children(self) -> list[str]:
+        """Those that are not there, blobs first; their digests."""
+        pieces = list({piece.child.digest: piece for piece in self._pieces}.values())
+        heads = await together(self._writer.digest_of, [piece.child.digest for piece in pieces], at_once=CHILDREN)
+        absent = [piece for piece, head in zip(pieces, heads, strict=True) if head != piece.child.digest]
+        blobs: dict[str, tuple[Contents, Blob]] = {}
+        for piece in absent:
+            for blob in _blobs(piece):
+                blobs.setdefault(blob.digest, (piece.contents, blob))
+        await self._write_blobs(blobs.values())
+        for piece in absent:
+            child = piece.child
+            await self._put(child.digest, piece.manifest, child.media_type, child.digest)
+            self._note(f"child {child.platform or 'attestation'} {child.digest}")
+        return [piece.child.digest for piece in absent]
+
+    async def _write_index(self) -> None:
+        index = self._assembled
+        if await self._writer.digest_of(index.digest) == index.digest:
+            return
+        await self._put(index.digest, index.body, index.media_type, index.digest)
+        if await self._writer.digest_of(index.digest) != index.digest:
+            what = f"the index {index.digest} was accepted, but it is not there"
+            raise Failure.of("server-error", self._writer.host, what)
+        self._note(f"index {index.digest}")
+
+    async def _check_not_moved(self, tag: str, begun_from: str) -> None:
+        now = await self._writer.digest_of(tag)
+        if now not in (begun_from, self._assembled.digest):
+            what = f"{tag} named {begun_from or 'nothing'} when the index was made from it and names {now} now"
+            raise Failure.of("server-error", self._writer.host, what, action="run the command again")
+
+    async def _put(self, selector: str, body: bytes, media_type: str, digest: str) -> None:
+        await self._writer.put_manifest(selector, body, media_type, digest)
+
+    def _note(self, what: str) -> None:
+        self._done.append(what)
+        self._notice(what)
+
+    # -- blobs ---------------------------------------------------------------------------------------------------------
+
+    async def _write_blobs(self, blobs: Iterable[tuple[Contents, Blob]]) -> None:
+        async def one(each: tuple[Contents, Blob]) -> None:
+            contents, blob = each
+            how = await self._bring(contents, blob)
+            if how is not None:
+                self._note(f"blob {blob.digest} ({how})")
+
+        await together(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
+
+    async def _bring(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"] | None:
+        """How the blob got there; None if it was. What fails for passing reasons is tried again from the start."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                if await self._writer.has_blob(blob.digest):
+                    return None
+                return await self._bring_once(contents, blob)
+            except Failure as failure:
+                if failure.error.error_class not in PASSING or attempt >= self._connection.settings.attempts:
+                    raise
+            await self._connection.clock.sleep(self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt)))
+
+    async def _bring_once(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"]:
+        source, session = contents.source, None
+        if source.host == self._writer.host and source.repository != self._writer.repository:
+            session = await self._writer.mount(blob.digest, source.repository)
+            if session is None:
+                return "mounted"
+        await self._copy(contents, blob, session)
+        return "copied"
+
+    async def _copy(self, contents: Contents, blob: Blob, session: Session | None) -> None:
+        refused: list[Failure] = []
+
+        async def receive(chunks: AsyncIterator[bytes]) -> None:
+            nonlocal session
+            stream = Stream(chunks, blob.size)
+            try:
+                place, session = session or await self._writer.begin(), None  # a session takes one attempt
+                await self._writer.send(place, blob.digest, stream)
+            except Failure as failure:
+                if stream.error is not None:
+                    raise stream.error from None
+                refused.append(failure)
+
+        await contents.stream(blob.digest, receive, self._connection.transfer())
+        if refused:
+            raise refused[-1]
+
+
+def _blobs(piece: Piece) -> list[Blob]:
+    """What has to be there before the manifest is; blobs with ``urls`` are had elsewhere (RG-155)."""
+    try:
+        return [blob for blob in read_blobs(classify(piece.manifest, piece.child.media_type)) if not blob.urls]
+    except ContentError as error:
+        raise Failure.of(error.code, piece.contents.name, f"{piece.child.digest}: {error.message}") from None

@@ -1,0 +1,225 @@
+"""Writing to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification; RG-155).
+
+What is written is named by its digest, so that everything but setting a tag can be done twice without harm. A place
+for an upload that the registry names is judged before a byte goes there (RG-106).
+"""
+
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from polyarch.oci.auth.authorization import Access
+from polyarch.oci.auth.tokens import push_scopes
+from polyarch.oci.image.contents import Connection
+from polyarch.oci.traffic.exchange import Reply, Request, Stream, Visit, channels_of
+from polyarch.oci.traffic.failures import Failure, of_status, read_errors
+from polyarch.oci.traffic.line import Urgency
+from polyarch.oci.transport.redirects import Redirect, Refusal, RegistryServer, check_upload
+from polyarch.oci.transport.seam import NO_TLS
+
+ANSWER_LIMIT = 64 * 1024
+
+
+Session = Redirect
+"""An upload under way: where its bytes go, and whether the registry's credentials go along."""
+
+
+class Writer:
+    """One repository, as those may write it who hold these credentials. Methods raise ``Failure``."""
+
+    def __init__(self, connection: Connection, access: Access) -> None:
+        self._connection = connection
+        self._access = access
+        self._source = access.source
+        self._mounting: dict[str, Access] = {}
+
+    @classmethod
+    def at(cls, connection: Connection, access: Access) -> "Writer":
+        """Asks for the rights to read and write (RG-075)."""
+        wide = Access(
+            access.source,
+            access.credentials,
+            scopes=push_scopes(access.source.repository),
+            loopback=connection.settings.insecure_loopback,
+        )
+        return cls(connection, wide)
+
+    @property
+    def host(self) -> str:
+        return self._source.host
+
+    @property
+    def repository(self) -> str:
+        return self._source.repository
+
+    # -- manifests -----------------------------------------------------------------------------------------------------
+
+    async def digest_of(self, selector: str) -> str:
+        """The digest that a tag names, or the digest itself if it is there; ``""`` if nothing is."""
+        visit, client = self._connection.visit(), self._connection.client
+        try:
+            stated = await client.head_manifest(self._access, selector, visit)
+            if stated is not None:
+                return stated.digest
+            fetched = await client.get_manifest(self._access, selector, visit)
+        except Failure as failure:
+            if failure.error.code == "not-found":
+                return ""
+            raise
+        return fetched.digest if fetched is not None else ""
+
+    async def put_manifest(self, selector: str, body: bytes, media_type: str, digest: str) -> None:
+        """Writes a manifest under its digest or a tag; an error unless the registry took exactly these bytes."""
+        by_digest = ":" in selector
+        request = self._request(
+            "PUT",
+            self._url("manifests", quote(selector, safe=":")),
+            f"the manifest {selector}",
+            operation="manifest-put",
+            body=body,
+            headers={"Content-Type": media_type},
+            idempotent=by_digest,
+        )
+        reply = await self._fetch(request, self._access)
+        if not 200 <= reply.status < 300:
+            raise self._failure(request, reply)
+        stated = reply.headers.get("docker-content-digest")
+        if stated and stated != digest:
+            what = f"{request.what} was written as {stated}, not as {digest}"
+            raise Failure.of("digest-mismatch", self.host, what, action="tell whoever runs the registry")
+
+    # -- blobs ---------------------------------------------------------------------------------------------------------
+
+    async def has_blob(self, digest: str) -> bool:
+        request = self._request("HEAD", self._url("blobs", digest), f"the blob {digest}", operation="blob-head")
+        reply = await self._fetch(request, self._access)
+        if reply.status == 200:
+            return True
+        if reply.status in (404, 405, 501):
+            return False
+        raise self._failure(request, reply)
+
+    async def mount(self, digest: str, repository: str) -> Session | None:
+        """Takes a blob over from another repository of the registry: None if that is done, else a session (RG-155).
+
+        Who may not read there, or cannot mount at all, gets an ordinary session.
+        """
+        query = urlencode({"mount": digest, "from": repository}, safe=":/")
+        try:
+            reply = await self._begin(f"?{query}", self._mounting_from(repository))
+        except Failure as failure:
+            if failure.error.error_class not in ("auth", "absent") and failure.error.status not in (400, 405):
+                raise
+            return await self.begin()
+        return None if reply.status == 201 else self._session(reply)
+
+    async def begin(self) -> Session:
+        """A session for one blob."""
+        return self._session(await self._begin("", self._access))
+
+    async def send(self, session: Session, digest: str, body: Stream) -> None:
+        """The blob's bytes, to the end of its session."""
+        joint = "&" if urlsplit(session.url).query else "?"
+        home = session.keep_authorization
+        request = Request(
+            method="PUT",
+            url=f"{session.url}{joint}{urlencode({'digest': digest}, safe=':')}",
+            operation="blob-put",
+            what=f"the blob {digest}",
+            limit=ANSWER_LIMIT,
+            headers={"Content-Type": "application/octet-stream"},
+            own_headers=dict(self._source.headers) if home else {},
+            body=body,
+            urgency=Urgency.BLOB,
+            reach=session.reach,
+            channels=channels_of(session.url, self._access.channels if home else ()),
+            tls=self._source.tls if home else NO_TLS,
+            secrets=self._access.secrets,
+        )
+        visit = self._connection.transfer()
+        if home:
+            reply = await self._fetch(request, self._access, visit)
+        else:
+            reply = await self._connection.exchange.fetch(request, visit)
+        if not 200 <= reply.status < 300:
+            raise self._failure(request, reply)
+
+    async def _begin(self, query: str, access: Access) -> Reply:
+        request = self._request(
+            "POST", self._url("blobs", "uploads/") + query, "an upload", operation="upload-begin", body=b""
+        )
+        reply = await self._fetch(request, access)
+        if reply.status not in (201, 202):
+            raise self._failure(request, reply)
+        return reply
+
+    def _session(self, reply: Reply) -> Session:
+        location = reply.headers.get("location")
+        if not location:
+            what = "an upload was begun, but it was not said where its bytes go (no Location)"
+            raise Failure.of("server-error", self.host, what)
+        server = RegistryServer(reply.url, reply.peer)
+        place = check_upload(location, reply.url, server, self._connection.exchange.policy)
+        if isinstance(place, Refusal):
+            raise Failure.of(place.code, self.host, place.message)
+        return place
+
+    def _mounting_from(self, repository: str) -> Access:
+        """The same credentials for a token that reads there as well (RG-075)."""
+        access = self._mounting.get(repository)
+        if access is None:
+            access = self._mounting[repository] = Access(
+                self._source,
+                self._access.credentials,
+                scopes=push_scopes(self.repository, [repository]),
+                loopback=self._connection.settings.insecure_loopback,
+            )
+        access.accepted = self._access.accepted
+        return access
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _url(self, kind: str, rest: str) -> str:
+        source = self._source
+        return f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{rest}"
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        what: str,
+        *,
+        operation: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        idempotent: bool = False,
+    ) -> Request:
+        return Request(
+            method=method,
+            url=url,
+            operation=operation,
+            what=what,
+            limit=ANSWER_LIMIT,
+            headers=headers or {},
+            own_headers=dict(self._source.headers),
+            body=body,
+            idempotent=idempotent,
+            channels=self._access.channels,
+            tls=self._source.tls,
+        )
+
+    async def _fetch(self, request: Request, access: Access, visit: Visit | None = None) -> Reply:
+        try:
+            return await self._connection.authorization.fetch(request, access, visit or self._connection.visit())
+        except Failure as failure:
+            raise self._about_rights(failure) from None
+
+    def _failure(self, request: Request, reply: Reply) -> Failure:
+        said = read_errors(reply.body, self._access.secrets)
+        return self._about_rights(of_status(self.host, request.what, reply.status, said))
+
+    def _about_rights(self, failure: Failure) -> Failure:
+        if failure.error.error_class != "auth":
+            return failure
+        message = f"{failure.error.message}; writing needs push rights on {self.host}/{self.repository}"
+        return Failure(msgspec.structs.replace(failure.error, message=message))

@@ -1,0 +1,184 @@
+"""The CustomResourceDefinitions of placement, built from the same constants that read them (PL-010 to PL-045).
+
+``make generate`` writes them to ``deploy/crds``; a test compares. All validation of the PlacementPolicy is here, so it
+holds while our webhooks are down. Pure.
+"""
+
+from itertools import combinations
+from typing import Final, get_args
+
+from polyarch.placement.api import resources as api
+from polyarch.placement.api import settings
+from polyarch.placement.api.policy_schema import placement_policy
+from polyarch.placement.api.schema import (
+    Schema,
+    array,
+    boolean,
+    column,
+    conditions,
+    custom_resource,
+    integer,
+    label_selector,
+    obj,
+    rule,
+    text,
+    version,
+)
+from polyarch.placement.names import SINGLETON
+
+SCORING_ARCHITECTURES: Final = ("arm64", "amd64", "ppc64le", "s390x")
+DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+def crds() -> tuple[Schema, ...]:
+    """Every CustomResourceDefinition, ordered by name."""
+    return (cluster_pod_placement_config(), enoexec_event(), pod_placement_config(), placement_policy())
+
+
+def cluster_pod_placement_config() -> Schema:
+    """PL-010. v1beta1 is stored; v1alpha1 is served for those who still write it."""
+    message = (
+        f"the only ClusterPodPlacementConfig is named {SINGLETON}: set metadata.name to {SINGLETON}, "
+        "or use a PodPlacementConfig for the pods of one namespace"
+    )
+    only_one = rule(f"self.metadata.name == '{SINGLETON}'", message)
+    common = {
+        "logVerbosity": text(
+            description="Log level of all roles; taken over without a roll-out.",
+            enum=get_args(settings.LogVerbosity),
+            default="Normal",
+        ),
+        "namespaceSelector": label_selector("Namespaces whose pods are placed; absent: all."),
+    }
+    spec = common | {
+        "plugins": obj(
+            {
+                "nodeAffinityScoring": _scoring(duplicates_allowed_if_disabled=False),
+                "execFormatErrorMonitor": obj(
+                    {"enabled": boolean(description="Whether it runs.")},
+                    description="Reports binaries that their node cannot run.",
+                    required=("enabled",),
+                ),
+            },
+            description="What can be switched on.",
+        ),
+        "fallbackArchitecture": text(
+            description="The architecture for pods with images that cannot be inspected; empty: none.",
+            enum=get_args(settings.FallbackArchitecture),
+            default="",
+        ),
+    }
+    columns = [
+        column("Available", '.status.conditions[?(@.type=="Available")].status'),
+        column("Progressing", '.status.conditions[?(@.type=="Progressing")].status'),
+        column("Degraded", '.status.conditions[?(@.type=="Degraded")].status'),
+        column("Since", '.status.conditions[?(@.type=="Progressing")].lastTransitionTime', "date"),
+        column("Status", '.status.conditions[?(@.type=="Available")].reason'),
+    ]
+    description = "Switches placement on for the cluster: pods are constrained to what their images support."
+    status = obj({"conditions": conditions()})
+    return custom_resource(
+        api.CPPCS,
+        [
+            version("v1alpha1", description, obj(common), status, rules=(only_one,), storage=False),
+            version("v1beta1", description, obj(spec), status, rules=(only_one,), columns=columns),
+        ],
+    )
+
+
+def pod_placement_config() -> Schema:
+    """PL-030."""
+    spec = obj(
+        {
+            "labelSelector": label_selector("Pods of the namespace it is for; absent or empty: all."),
+            "plugins": obj(
+                {"nodeAffinityScoring": _scoring(duplicates_allowed_if_disabled=True)},
+                description="What applies to these pods.",
+            ),
+            "priority": integer(
+                description="The higher one counts where several match a pod; unique in the namespace.",
+                minimum=0,
+                maximum=255,
+                default=0,
+                format="int32",
+            ),
+        },
+        required=("plugins",),
+    )
+    columns = [
+        column("Priority", ".spec.priority", "integer"),
+        column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        column("Age", ".metadata.creationTimestamp", "date"),
+    ]
+    description = "Soft architecture preferences for some pods of a namespace."
+    stored = version(
+        "v1beta1", description, spec, obj({"conditions": conditions()}), columns=columns, required=("spec",)
+    )
+    return custom_resource(api.PPCS, [stored])
+
+
+def enoexec_event() -> Schema:
+    """PL-036."""
+    status = obj(
+        {
+            "nodeName": text(description="The node it happened on.", max_length=253, pattern=DNS_SUBDOMAIN),
+            "podName": text(description="The pod.", max_length=253, pattern=DNS_SUBDOMAIN),
+            "podNamespace": text(description="The pod's namespace.", max_length=63, pattern=DNS_LABEL),
+            "containerID": text(
+                description="The container, as runtime://64 hexadecimal digits.", pattern=r"^.+://[a-f0-9]{64}$"
+            ),
+        }
+    )
+    columns = [
+        column("NodeName", ".status.nodeName"),
+        column("PodName", ".status.podName"),
+        column("PodNamespace", ".status.podNamespace"),
+        column("ContainerID", ".status.containerID"),
+    ]
+    description = "A binary that its node could not run; written and consumed by the exec-format-error monitor."
+    return custom_resource(api.ENOEXECEVENTS, [version("v1beta1", description, obj({}), status, columns=columns)])
+
+
+def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
+    # One rule for each two positions: a message cannot be computed from positions (its cost has no bound), and of five
+    # entries two always have one of the four architectures in common.
+    places = range(len(SCORING_ARCHITECTURES) + 1)
+    return obj(
+        {
+            "enabled": boolean(description="Whether it applies."),
+            "platforms": array(
+                obj(
+                    {
+                        "architecture": text(
+                            description="The architecture.", enum=SCORING_ARCHITECTURES, max_length=16
+                        ),
+                        "weight": integer(description="1 to 100.", minimum=1, maximum=100, format="int32"),
+                    },
+                    required=("architecture", "weight"),
+                ),
+                description="Architectures that nodes should rather have, each once.",
+                min_items=1,
+                max_items=16,
+            ),
+        },
+        description="Adds soft preferences for architectures.",
+        required=("enabled", "platforms"),
+        rules=[
+            _apart(first, second, only_if_enabled=duplicates_allowed_if_disabled)
+            for first, second in combinations(places, 2)
+        ],
+    )
+
+
+def _apart(first: int, second: int, *, only_if_enabled: bool) -> Schema:
+    field = "plugins.nodeAffinityScoring.platforms"
+    one, other = (f"self.platforms[{place}].architecture" for place in (first, second))
+    unless = "!self.enabled || " if only_if_enabled else ""
+    return rule(
+        f"{unless}size(self.platforms) <= {second} || {one} != {other}",
+        f"{field}[{first}] and [{second}] have the same architecture: keep one of them",
+        message_expression=(
+            f"'{field}[{first}] and [{second}] both have architecture ' + {one} + ': keep one of them'"
+        ),
+    )

@@ -1,0 +1,261 @@
+"""Words for writing OpenAPI v3 structural schemas and CEL rules of custom resources as plain mappings.
+
+A refusal has to name the field, what is allowed and the next action (PL-751); where the API server's own message for an
+enum or a bound does not, a rule with a message does. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyarch.kube.resources import CRDS, Resource
+from polyarch.placement.api.durations import PATTERN, format_duration
+
+Schema = dict[str, Any]
+
+
+def rule(expression: str, message: str = "", *, message_expression: str = "") -> Schema:
+    """One CEL rule; the message says which field, what is allowed, what to do."""
+    content: Schema = {"rule": expression}
+    if message:
+        content["message"] = message
+    if message_expression:
+        content["messageExpression"] = message_expression
+    return content
+
+
+def obj(
+    properties: Mapping[str, Schema],
+    *,
+    description: str = "",
+    required: Sequence[str] = (),
+    rules: Sequence[Schema] = (),
+    default: Any = None,
+) -> Schema:
+    """An object with these members."""
+    schema = _described({"type": "object", "properties": dict(properties)}, description)
+    if required:
+        schema["required"] = list(required)
+    if rules:
+        schema["x-kubernetes-validations"] = list(rules)
+    if default is not None:
+        schema["default"] = default
+    return schema
+
+
+def text(
+    *,
+    description: str = "",
+    enum: Sequence[str] = (),
+    default: str | None = None,
+    pattern: str = "",
+    max_length: int | None = None,
+    min_length: int | None = None,
+    format: str = "",
+    rules: Sequence[Schema] = (),
+) -> Schema:
+    """A string."""
+    schema = _described({"type": "string"}, description)
+    if enum:
+        schema["enum"] = list(enum)
+    if pattern:
+        schema["pattern"] = pattern
+    if format:
+        schema["format"] = format
+    if min_length is not None:
+        schema["minLength"] = min_length
+    if max_length is not None:
+        schema["maxLength"] = max_length
+    if rules:
+        schema["x-kubernetes-validations"] = list(rules)
+    if default is not None:
+        schema["default"] = default
+    return schema
+
+
+def boolean(*, description: str = "", default: bool | None = None) -> Schema:
+    """True or false."""
+    schema = _described({"type": "boolean"}, description)
+    if default is not None:
+        schema["default"] = default
+    return schema
+
+
+def integer(
+    *,
+    description: str = "",
+    minimum: int | None = None,
+    maximum: int | None = None,
+    default: int | None = None,
+    format: str = "",
+) -> Schema:
+    """A whole number; the API server's message for bounds names field and bound."""
+    schema = _described({"type": "integer"}, description)
+    if format:
+        schema["format"] = format
+    if minimum is not None:
+        schema["minimum"] = minimum
+    if maximum is not None:
+        schema["maximum"] = maximum
+    if default is not None:
+        schema["default"] = default
+    return schema
+
+
+def array(
+    items: Schema,
+    *,
+    description: str = "",
+    list_type: str = "atomic",
+    map_keys: Sequence[str] = (),
+    min_items: int | None = None,
+    max_items: int | None = None,
+    default: Sequence[Any] | None = None,
+    rules: Sequence[Schema] = (),
+) -> Schema:
+    """A list; ``set`` and ``map`` lists have unique elements."""
+    schema = _described({"type": "array", "items": items}, description)
+    schema["x-kubernetes-list-type"] = list_type
+    if map_keys:
+        schema["x-kubernetes-list-map-keys"] = list(map_keys)
+    if min_items is not None:
+        schema["minItems"] = min_items
+    if max_items is not None:
+        schema["maxItems"] = max_items
+    if rules:
+        schema["x-kubernetes-validations"] = list(rules)
+    if default is not None:
+        schema["default"] = list(default)
+    return schema
+
+
+def duration(field: str, low: float, high: float, *, description: str = "", default: float | None = None) -> Schema:
+    """A Go duration within bounds that the message names."""
+    shortest, longest = format_duration(low), format_duration(high)
+    return text(
+        description=f"{description} A duration such as 90s or 1h30m, {shortest} to {longest}.".strip(),
+        pattern=PATTERN,
+        max_length=32,
+        default=format_duration(default) if default is not None else None,
+        rules=[
+            rule(
+                f"duration(self) >= duration('{shortest}') && duration(self) <= duration('{longest}')",
+                f"{field} must be a duration from {shortest} to {longest}",
+            )
+        ],
+    )
+
+
+def label_selector(description: str, *, rules: Sequence[Schema] = ()) -> Schema:
+    """meta/v1 LabelSelector."""
+    expression = obj(
+        {
+            "key": text(description="The label."),
+            "operator": text(description="In, NotIn, Exists or DoesNotExist."),
+            "values": array(text(), description="Values for In and NotIn; none for Exists and DoesNotExist."),
+        },
+        required=("key", "operator"),
+    )
+    schema = obj(
+        {
+            "matchExpressions": array(expression, description="All of them have to match."),
+            "matchLabels": _described(
+                {"type": "object", "additionalProperties": {"type": "string"}}, "All of them have to be there."
+            ),
+        },
+        description=description,
+        rules=rules,
+    )
+    schema["x-kubernetes-map-type"] = "atomic"
+    return schema
+
+
+def conditions() -> Schema:
+    """``status.conditions`` (meta/v1 Condition)."""
+    condition = obj(
+        {
+            "type": text(description="What it is about.", max_length=316, pattern=r"^[A-Za-z][A-Za-z0-9]*$"),
+            "status": text(enum=("True", "False", "Unknown")),
+            "reason": text(
+                description="Why, in one word.",
+                min_length=1,
+                max_length=1024,
+                pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            ),
+            "message": text(description="Why, for people.", max_length=32768),
+            "lastTransitionTime": text(description="When the status last changed.", format="date-time"),
+            "observedGeneration": integer(
+                description="The generation of the object that it speaks of.", format="int64", minimum=0
+            ),
+        },
+        required=("type", "status", "reason", "message", "lastTransitionTime"),
+    )
+    return array(condition, description="The state as last observed.", list_type="map", map_keys=("type",))
+
+
+def column(name: str, path: str, type: str = "string") -> Schema:
+    """An entry of ``additionalPrinterColumns``: what ``kubectl get`` shows."""
+    return {"name": name, "type": type, "jsonPath": path}
+
+
+def version(
+    name: str,
+    description: str,
+    spec: Schema,
+    status: Schema,
+    *,
+    rules: tuple[Schema, ...] = (),
+    columns: list[Schema] | None = None,
+    required: tuple[str, ...] = (),
+    storage: bool = True,
+) -> Schema:
+    """One version of a custom resource, with the status subresource; ``rules`` are about the whole object."""
+    root = obj(
+        {
+            "apiVersion": text(description="Group and version."),
+            "kind": text(description="Kind of the object."),
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        description=description,
+        required=required,
+        rules=rules,
+    )
+    content: Schema = {
+        "name": name,
+        "served": True,
+        "storage": storage,
+        "schema": {"openAPIV3Schema": root},
+        "subresources": {"status": {}},
+    }
+    if columns:
+        content["additionalPrinterColumns"] = columns
+    return content
+
+
+def custom_resource(resource: Resource, versions: list[Schema], *, short_names: tuple[str, ...] = ()) -> Schema:
+    """The CustomResourceDefinition of a resource that we declare."""
+    naming: Schema = {
+        "kind": resource.kind,
+        "listKind": resource.list_kind,
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+    }
+    if short_names:
+        naming["shortNames"] = list(short_names)
+    return {
+        "apiVersion": CRDS.api_version,
+        "kind": CRDS.kind,
+        "metadata": {"name": str(resource)},
+        "spec": {
+            "group": resource.group,
+            "names": naming,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "conversion": {"strategy": "None"},
+            "versions": versions,
+        },
+    }
+
+
+def _described(schema: Schema, description: str) -> Schema:
+    return {"description": description, **schema} if description else schema

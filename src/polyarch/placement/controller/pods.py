@@ -1,0 +1,131 @@
+"""The pods that carry our gate, as far as this process knows them (PL-300).
+
+Watched are the pods whose label says ``gated``, so nothing is kept of the rest of the cluster. A gate can be on a pod
+without that label: somebody stripped it, the namespace is outside the selector, the gate stands in a template. So once
+a minute the leader lists the Pending pods without a node and without the label and takes in those with our gate. No
+gate is invisible for longer than that.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import KubernetesError
+from polyarch.model.meta import Key
+from polyarch.model.pod import Pod
+from polyarch.placement import names
+from polyarch.placement.controller.gated import carries_gate
+from polyarch.placement.metrics import PlacementMetrics
+
+log = structlog.get_logger(__name__)
+
+GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
+STRAY_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}!={names.GATED}"
+UNSCHEDULED: Final = "status.phase=Pending,spec.nodeName="
+EVERY: Final = 60.0
+
+
+class PodStore(Protocol):
+    """The cache of the watch."""
+
+    def get(self, key: Key) -> Pod | None: ...
+
+    def keys(self) -> Iterable[Key]: ...
+
+    def values(self) -> Iterable[Pod]: ...
+
+
+class GatedPods:
+    """Both kinds as one: what the controller looks at."""
+
+    def __init__(self, store: PodStore) -> None:
+        self._store = store
+        self._strays: dict[Key, Pod] = {}
+
+    def get(self, key: Key) -> Pod | None:
+        return self._store.get(key) or self._strays.get(key)
+
+    def keys(self) -> list[Key]:
+        return list({**dict.fromkeys(self._store.keys()), **dict.fromkeys(self._strays)})
+
+    def take_strays(self, strays: Mapping[Key, Pod]) -> list[Key]:
+        """Replaces the strays; returns the keys that are new, changed or not there any more."""
+        before, self._strays = self._strays, dict(strays)
+        return [
+            key
+            for key in {**before, **strays}
+            if key not in strays
+            or key not in before
+            or before[key].metadata.resource_version != strays[key].metadata.resource_version
+        ]
+
+    def outdated(self, key: Key) -> None:
+        """The watch has shown this pod: what the last look found is older, and counts no more."""
+        self._strays.pop(key, None)
+
+    def count(self) -> int:
+        """How many carry our gate now."""
+        labelled = sum(map(carries_gate, self._store.values()))
+        return labelled + sum(self._store.get(key) is None for key in self._strays)
+
+
+class StrayGates:
+    """Looks for gates without our label; ``list_unlabelled`` asks the API server for candidates."""
+
+    def __init__(
+        self,
+        pods: GatedPods,
+        list_unlabelled: Callable[[], Awaitable[Iterable[Pod]]],
+        *,
+        enqueue: Callable[[Key], None],
+        is_leading: Callable[[], bool],
+        clock: Clock,
+        metrics: PlacementMetrics,
+    ) -> None:
+        self._pods = pods
+        self._list = list_unlabelled
+        self._enqueue = enqueue
+        self._is_leading = is_leading
+        self._clock = clock
+        self._metrics = metrics
+        self._known: frozenset[str] = frozenset()
+        """By uid, the strays of the last look: each is counted and told once, however often it changes."""
+        self._causes = Causes()
+
+    async def run(self) -> None:
+        """Looks every minute until cancelled. Who does not lead has none: what it found as the leader grows old."""
+        while True:
+            if self._is_leading():
+                await self.look()
+            else:
+                for key in self._pods.take_strays({}):
+                    self._enqueue(key)
+            await self._clock.sleep(EVERY)
+
+    async def look(self) -> None:
+        """One look; a failure, the API server's or ours, leaves everything as it was until the next one (PL-306)."""
+        try:
+            strays = {pod.metadata.key: pod for pod in await self._list() if carries_gate(pod)}
+        except KubernetesError as error:
+            log.warning("pods without our label could not be listed", error=str(error))
+            return
+        except Exception as error:  # a bug met here must end neither the looks nor the process (PL-306)
+            self._metrics.internal_errors.inc()
+            log.error(
+                "looking for pods without our label met a bug",
+                exc_info=error if self._causes.is_new(error) else None,
+            )
+            return
+        self._tell_of(strays)
+        for key in self._pods.take_strays(strays):
+            self._enqueue(key)
+
+    def _tell_of(self, strays: Mapping[Key, Pod]) -> None:
+        for key, pod in strays.items():
+            if pod.metadata.uid not in self._known:
+                self._metrics.stray_gates.inc()
+                log.info("a pod carries our gate without our label", pod=str(key))
+        self._known = frozenset(pod.metadata.uid for pod in strays.values())

@@ -1,0 +1,86 @@
+"""The PATCH of a pod, and what an answer of the API server to it means (PL-303 to PL-305).
+
+A failed ``test`` is HTTP 422 like a refused value, and the two must not be confused: the one says that the pod moved
+on, which is nobody's fault, the other that this pod can never be written like that.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+from polyarch.kube.client.jsonpatch import Operation
+from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.errors import (
+    ApiError,
+    Conflict,
+    Invalid,
+    KubernetesError,
+    NotFound,
+    ServerTimeout,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from polyarch.kube.resources import PODS, Resource
+from polyarch.model.meta import Key, PartialObjectMetadata
+
+
+class WritesPods(Protocol):
+    """What is needed of the client."""
+
+    async def patch(
+        self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = ""
+    ) -> PartialObjectMetadata: ...
+
+
+class Written(Enum):
+    """How a PATCH ended."""
+
+    DONE = "done"
+    MOVED_ON = "moved on"
+    """The pod is not the one that was decided about; its next event brings it back (PL-304)."""
+    REFUSED = "refused"
+    """By validation, a webhook or for want of a right: the same PATCH would be refused again."""
+    UNANSWERED = "unanswered"
+    """The client gave up repeating it; nothing is known against the PATCH."""
+
+
+class Write(NamedTuple):
+    """How a PATCH ended, and the API server's error if it did not succeed."""
+
+    result: Written
+    error: KubernetesError | None = None
+
+    @property
+    def refusal(self) -> str:
+        """The refusal in two words, for the pod itself."""
+        return f"HTTP {self.error.status}" if isinstance(self.error, ApiError) else "no answer"
+
+
+async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, ...]) -> Write:
+    """Sends the operations as one PATCH. The first of them test uid and resourceVersion."""
+    try:
+        await client.patch(PODS, key.name, JsonPatch(operations), namespace=key.namespace)
+    except (NotFound, Conflict) as error:
+        return Write(Written.MOVED_ON, error)
+    except Invalid as error:
+        return Write(Written.MOVED_ON if is_failed_test(error) else Written.REFUSED, error)
+    except (TooManyRequests, ServerTimeout, Unavailable, Unauthorized) as error:
+        return Write(Written.UNANSWERED, error)
+    except ApiError as error:
+        return Write(Written.REFUSED, error)
+    except KubernetesError as error:
+        return Write(Written.UNANSWERED, error)
+    return Write(Written.DONE)
+
+
+NO_FIT: Final = "the server rejected our request due to an error in our request"
+"""All that the API server says of a JSON patch which does not fit the object; nothing of the ``test`` that failed."""
+
+
+def is_failed_test(error: Invalid) -> bool:
+    """Whether a 422 says that the patch does not fit the pod any more, and not that its outcome is refused.
+
+    Validation names the fields in its causes and a webhook itself in the message; what is left is a patch that does not
+    fit. As our patches test first whether the pod is the one they were made for, that means that it moved on.
+    """
+    return error.message.startswith(NO_FIT) and not any(cause.field for cause in error.causes)

@@ -1,0 +1,1 @@
+"""Facts of one pod in, one decision out. Pure."""

@@ -1,0 +1,93 @@
+"""How long unresolved images are tried, and how often (PL-330 to PL-334): arithmetic on seconds, no clock of its own.
+
+Times are seconds since this process's first attempt for the pod, on the monotonic clock; ``uniform`` arguments are
+numbers from [0, 1) that the caller draws, so every delay can be tested. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from polyarch.oci.answer import Inspection
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progress
+from polyarch.placement.decide.rules import Case, decide
+
+SHORT_WINDOW: Final = 30.0
+"""For failures that hardly pass by waiting: absent, auth, configuration."""
+FAILING_AFTER: Final = 2.0
+"""When a pod that waits is told about on the pod itself (PL-332)."""
+MAX_DELAY: Final = 15.0
+AT_ONCE_AFTER: Final = 5.0
+HELD_DELAY: Final = 300.0
+HELD_SPREAD: Final = 0.2
+NEVER: Final = float("inf")
+
+_LASTING: Final = ("absent", "auth", "configuration")
+
+
+def window(error_class: str, retry_window: float) -> float:
+    """How long a failure of this class is retried; an image merely not answered yet has the class ``""``."""
+    if error_class == "content":
+        return 0.0
+    return min(retry_window, SHORT_WINDOW) if error_class in _LASTING else retry_window
+
+
+def deadline(unresolved: Iterable[Finding], settings: Settings) -> float:
+    """When the pod gives up: the earliest end among its unresolved images; :data:`NEVER` if there are none."""
+    return min((window(finding.error_class, settings.retry_window) for finding in unresolved), default=NEVER)
+
+
+def decide_at(case: Case, answers: Mapping[str, Inspection], elapsed: float, *, may_give_up: bool = True) -> Decision:
+    """The decision for a stored pod ``elapsed`` seconds after the first attempt for it, by what is known now.
+
+    ``may_give_up``: false while one of its images has not been answered, and has not failed, since the pod was first
+    looked at; whatever the others said, it waits (PL-330).
+    """
+    decision = decide(case, answers, Progress.WAITING)
+    reached = progress(decision, case.settings, elapsed, may_give_up=may_give_up)
+    return decision if reached is Progress.WAITING else decide(case, answers, reached)
+
+
+def progress(decision: Decision, settings: Settings, elapsed: float, *, may_give_up: bool = True) -> Progress:
+    """How far a pod is for which waiting was decided; ``WAITING`` if no image of it is unresolved."""
+    unresolved = decision.unresolved if decision.outcome is not Outcome.PLACED else ()
+    if not unresolved:
+        return Progress.WAITING
+    if may_give_up and elapsed >= deadline(unresolved, settings):
+        limit = settings.hold_limit
+        held_out = settings.unresolved_action == "hold" and limit is not None and elapsed >= limit
+        return Progress.HOLD_ENDED if held_out else Progress.ENDED
+    failing = elapsed >= FAILING_AFTER and any(not finding.is_pending for finding in unresolved)
+    return Progress.FAILING if failing else Progress.WAITING
+
+
+def next_change(decision: Decision, settings: Settings, elapsed: float) -> float | None:
+    """Seconds until time alone changes the progress of this pod; None if only an answer can."""
+    unresolved = decision.unresolved
+    if not unresolved or decision.outcome is Outcome.PLACED:
+        return None
+    ends = [FAILING_AFTER, deadline(unresolved, settings)]
+    if settings.unresolved_action == "hold" and settings.hold_limit is not None:
+        ends.append(settings.hold_limit)
+    return min((end - elapsed for end in ends if end > elapsed), default=None)
+
+
+def delay(failures: int, *, uniform: float, retry_after: float | None = None) -> float:
+    """Until the next attempt for an image after its n-th failure in a row (PL-331)."""
+    backoff = min(2.0 ** min(failures - 1, 10), MAX_DELAY) * (0.75 + 0.5 * uniform)
+    return max(backoff, retry_after or 0.0)
+
+
+def held_delay(*, uniform: float) -> float:
+    """Between attempts for an image that only held pods wait for: 5 min ± 20 % (PL-334)."""
+    return HELD_DELAY * (1 - HELD_SPREAD + 2 * HELD_SPREAD * uniform)
+
+
+def may_ask_at_once(last_attempt_age: float) -> bool:
+    """A new pod causes an attempt at once if the last one is older than 5 s (PL-331)."""
+    return last_attempt_age > AT_ONCE_AFTER
+
+
+def spread(*, uniform: float) -> float:
+    """After a success on a host its other images are asked for within 1 s, not all at once (PL-331)."""
+    return uniform

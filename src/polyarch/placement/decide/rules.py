@@ -1,0 +1,249 @@
+"""The decision: facts of one pod in, one :class:`Decision` out (section 4 of the placement specification).
+
+Two steps, because asking registries lies between them and is not done here: :func:`examine` says whether the pod is
+placed at all and which images have to be known; :func:`decide` turns their answers into the outcome. Both are total:
+no pod and no answer makes them raise. Pure: no I/O, no clock, no randomness.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from polyarch.model.pod import Pod
+from polyarch.oci.answer import Inspection
+from polyarch.placement import names
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide import messages, terms
+from polyarch.placement.decide.architectures import Supported, supported
+from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progress, Reason, Verdict
+from polyarch.placement.decide.eligibility import Circumstances, architecture_required, eligibility
+from polyarch.placement.decide.images import ImageUse, findings, images_of
+from polyarch.placement.decide.scoring import Source, preferences
+from polyarch.placement.decide.view import View, user_view
+
+MAX_FAILURE: int = 256
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is known of a pod before its images are."""
+
+    pod: Pod
+    namespace: str
+    """Of the admission request, or the pod's."""
+    settings: Settings
+    sources: tuple[Source, ...] = ()
+    """Scoring sources of the namespace in the order in which they count."""
+    stored: bool = False
+    """False: the pod is being admitted. True: it was read from the API server, its expressions are final (PL-005)."""
+    nodes: frozenset[str] = frozenset()
+    """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware`` (PL-218)."""
+
+
+class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A pod looked at: whether it is placed, what it needs, and which images decide."""
+
+    facts: Facts
+    view: View
+    rule: Reason | None
+    """Why the pod is not placed; None: it is eligible."""
+    sources: tuple[Source, ...] = ()
+    """Those that match the pod."""
+    needs_constraint: bool = False
+    """PL-204."""
+    images: tuple[ImageUse, ...] = ()
+    """What has to be known; empty if no constraint is needed."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.facts.settings
+
+    @property
+    def pod(self) -> Pod:
+        return self.facts.pod
+
+    @property
+    def scoring_applies(self) -> bool:
+        """PL-203."""
+        return bool(self.sources)
+
+    @property
+    def finishes_gate(self) -> bool:
+        """The pod already carries our gate: finished as in ``enforce``, whatever the mode says now (PL-131)."""
+        return self.facts.stored or self.view.is_gated
+
+    @property
+    def is_audited(self) -> bool:
+        """The outcome is only told, not written (PL-130)."""
+        return self.settings.mode == "audit" and not self.finishes_gate
+
+    @property
+    def wants_answers(self) -> bool:
+        """At admission: answers that are not at hand are worth asking for within the budget (PL-110, PL-117)."""
+        if not self.images or self.facts.stored or self.settings.provisional:
+            return False
+        return self.settings.inline_enabled and not self.is_audited
+
+
+def examine(facts: Facts) -> Case:
+    """Look at the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
+    view = user_view(facts.pod, stored=facts.stored)
+    sources = tuple(source for source in facts.sources if source.matches(view.labels))
+    rule = eligibility(Circumstances(view, facts.namespace, facts.settings, bool(sources)))
+    if rule is not None:
+        return Case(facts=facts, view=view, rule=rule, sources=sources)
+    needs_constraint = not architecture_required(view)
+    return Case(
+        facts=facts,
+        view=view,
+        rule=None,
+        sources=sources,
+        needs_constraint=needs_constraint,
+        images=images_of(facts.pod) if needs_constraint else (),
+    )
+
+
+def decide(case: Case, answers: Mapping[str, Inspection], progress: Progress = Progress.FIRST) -> Decision:
+    """The outcome, given what is known of the images.
+
+    ``answers`` maps the references as they stand in the pod; one that is absent is not known yet. With unresolved
+    images the outcome waits, until ``progress`` says that waiting is over; what is known then constrains (PL-230).
+    """
+    if case.rule is not None:
+        return _ineligible(case, case.rule)
+    if not case.needs_constraint:
+        return _placed(case, Reason.PREFERENCES_ONLY)
+    read = findings(case.images, answers, final=progress.is_final, stale_for=case.settings.images_stale_for)
+    known = supported(read, case.view, case.settings.os_constraint)
+    if known.is_nothing:
+        return _placed(case, Reason.NO_SUPPORTED_ARCHITECTURE, images=read)
+    unresolved = [finding for finding in read if finding.verdict is Verdict.UNRESOLVED]
+    if not unresolved:
+        reason = Reason.ALL_IMAGES_NEUTRAL if known.is_everything else Reason.ARCHITECTURES_SET
+        return _placed(case, reason, images=read, known=known, values=known.architectures)
+    failure = _failure(unresolved) or (unresolved[0].failure if progress.is_final else "")
+    if not progress.is_final:
+        outcome = Outcome.FAILING if progress is Progress.FAILING and failure else Outcome.WAITING
+        return _gated(case, Reason.IMAGES_NOT_RESOLVED_YET, outcome, read, known, failure)
+    action = "release" if progress is Progress.HOLD_ENDED else case.settings.unresolved_action
+    if action == "hold":
+        return _gated(case, Reason.HELD_BY_POLICY, Outcome.HELD, read, known, failure)
+    if action == "fallback":
+        wanted = case.settings.fallback_architectures
+        values = wanted if known.is_everything else tuple(each for each in wanted if each in known.architectures)
+        if values:
+            return _placed(case, Reason.FALLBACK_SET, images=read, known=known, values=values, failure=failure)
+    reason = Reason.RELEASED_UNCONSTRAINED if known.is_everything else Reason.PARTIALLY_CONSTRAINED
+    return _placed(case, reason, images=read, known=known, values=known.architectures, failure=failure)
+
+
+def without_affinity(decision: Decision, refusal: str) -> Decision:
+    """What is written when the API server keeps refusing the affinity and the policy is to release (PL-305).
+
+    ``refusal``: its answer in a few words, such as ``HTTP 422``; shown on the pod.
+    """
+    return msgspec.structs.replace(
+        decision,
+        reason=Reason.RELEASED_UNCONSTRAINED,
+        outcome=Outcome.PLACED,
+        message=messages.refused(decision, refusal),
+        architectures=(),
+        os="",
+        terms=(),
+        os_terms=(),
+        created=False,
+        preferred=(),
+        sources=(),
+        failure=f"the API server refused the node affinity: {refusal}"[:MAX_FAILURE],
+    )
+
+
+def unavailable(decision: Decision, *, deprovisioning: bool = False) -> Decision:
+    """What a pod gets that would have to be gated while nobody is there to lift a gate (PL-107)."""
+    return Decision(
+        reason=Reason.CONTROLLER_UNAVAILABLE,
+        outcome=Outcome.IGNORED,
+        message=messages.unavailable(decision, deprovisioning=deprovisioning),
+        scoring_applies=decision.scoring_applies,
+        images=decision.images,
+    )
+
+
+def _ineligible(case: Case, rule: Reason) -> Decision:
+    reason, outcome = (Reason.NO_LONGER_ELIGIBLE, Outcome.PLACED) if case.facts.stored else (rule, Outcome.IGNORED)
+    return Decision(
+        reason=reason,
+        outcome=outcome,
+        message=messages.ineligible(rule, case.facts.namespace, was_gated=case.facts.stored),
+        rule=rule,
+        scoring_applies=case.scoring_applies,
+    )
+
+
+def _gated(
+    case: Case, reason: Reason, outcome: Outcome, images: tuple[Finding, ...], known: Supported, failure: str
+) -> Decision:
+    decision = Decision(
+        reason=reason,
+        outcome=outcome,
+        message="",
+        supported=known.architectures,
+        scoring_applies=case.scoring_applies,
+        images=images,
+        stale=any(finding.stale for finding in images),
+        failure=failure,
+    )
+    return msgspec.structs.replace(decision, message=messages.sentence(decision, case.settings))
+
+
+def _placed(
+    case: Case,
+    reason: Reason,
+    *,
+    images: tuple[Finding, ...] = (),
+    known: Supported | None = None,
+    values: tuple[str, ...] = (),
+    failure: str = "",
+) -> Decision:
+    values, no_matching_node = _on_existing_nodes(case, values)
+    plan = terms.TermPlan()
+    if values or reason is Reason.NO_SUPPORTED_ARCHITECTURE:
+        key = names.ARCH_KEY if values else names.NO_SUPPORTED_ARCH_KEY
+        plan = terms.plan(case.view, key=key, os=known.os if known is not None else "")
+    preferred, entries = preferences(case.sources, already_preferred=case.view.prefers_architecture)
+    decision = Decision(
+        reason=reason,
+        outcome=Outcome.PLACED,
+        message="",
+        architectures=values,
+        supported=known.architectures if known is not None else (),
+        os=known.os if known is not None and plan.os_terms else "",
+        terms=plan.terms,
+        os_terms=plan.os_terms,
+        created=plan.created,
+        preferred=preferred,
+        sources=entries,
+        scoring_applies=case.scoring_applies,
+        images=images,
+        stale=any(finding.stale for finding in images),
+        no_matching_node=no_matching_node,
+        failure=failure,
+    )
+    return msgspec.structs.replace(decision, message=messages.sentence(decision, case.settings))
+
+
+def _on_existing_nodes(case: Case, values: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    """PL-218: the values that nodes have, and whether no node has any of them."""
+    settings = case.settings
+    if settings.node_aware == "off" or not values:
+        return values, False
+    existing = case.facts.nodes.union(settings.assume_architectures)
+    matching = tuple(value for value in values if value in existing)
+    if not matching:
+        return values, True
+    return (matching if settings.node_aware == "narrow" else values), False
+
+
+def _failure(unresolved: Iterable[Finding]) -> str:
+    """The first failure; empty while every unresolved image is merely not answered yet."""
+    failed = next((finding for finding in unresolved if not finding.is_pending), None)
+    return failed.failure[:MAX_FAILURE] if failed is not None else ""

@@ -1,0 +1,189 @@
+"""The user's view of a pod: the pod without anything that placement wrote on it (PL-200).
+
+So a manifest copied from a placed pod, and a pod that comes back in a second round of admission, are decided afresh.
+Which expressions are ours is read from the decision annotation and believed only as far as they still stand there
+unchanged. Positions of what is ours are kept, so that a patch can take it back or rewrite it in place. Pure.
+
+Two traps. An expression is left to the user if without it the term would match no node (the user removed their own part
+of a copied term). And on a stored pod nothing can be taken out of required terms (PL-005), so there every expression
+counts as given.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from polyarch.model.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
+from polyarch.placement import names
+from polyarch.placement.decide.decision import Reason
+from polyarch.placement.decide.record import Record, read
+
+NOWHERE: Final = -1
+_NO_LABELS: Final[dict[str, str]] = {}
+
+
+class Term(msgspec.Struct, frozen=True, gc=False):
+    """One required term as the user gave it, and where in it our expressions stand."""
+
+    index: int
+    """In the pod's list."""
+    keys: tuple[str, ...]
+    """Keys of the user's matchExpressions."""
+    is_empty: bool = False
+    arch_at: int = NOWHERE
+    """Position of our architecture expression, or of our marker, among the term's matchExpressions."""
+    os_at: int = NOWHERE
+
+    @property
+    def is_closed(self) -> bool:
+        """Its architectures are the user's own business already (PL-202)."""
+        return self.is_empty or names.ARCH_KEY in self.keys
+
+
+class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The user's view. Of ``pod`` only what is never ours may be read directly."""
+
+    pod: Pod
+    labels: Mapping[str, str]
+    """Without the keys of PL-004: what selectors of PodPlacementConfigs see (PL-033)."""
+    node_selector: Mapping[str, str]
+    terms: tuple[Term, ...]
+    prefers_architecture: bool
+    """Some preferred term of the user has an architecture expression (PL-203)."""
+    created_term: int = NOWHERE
+    """The term that we created and that holds nothing else."""
+    own_preferred: tuple[int, ...] = ()
+    """Positions of our preferred terms."""
+    own_gates: tuple[int, ...] = ()
+    accounted_labels: frozenset[str] = frozenset()
+    """Result labels that the decision annotation says we wrote."""
+    has_controller_owner: bool = False
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.own_gates)
+
+
+def user_view(pod: Pod, *, stored: bool) -> View:
+    """The user's view of a pod that arrives at admission, or of one that is ``stored`` already."""
+    metadata = pod.metadata
+    record = read(metadata.annotations)
+    if record is not None and record.mode != "enforce":
+        record = None  # an audit's annotation describes what is not on the pod
+    terms, created = _terms(pod, None if stored else record)
+    preferred = pod.preferred or ()
+    own_preferred = _own_preferred(preferred, record) if record is not None else ()
+    return View(
+        pod=pod,
+        labels=_user_labels(metadata.labels),
+        node_selector=pod.spec.node_selector or _NO_LABELS,
+        terms=terms,
+        prefers_architecture=any(
+            _mentions_architecture(term) for index, term in enumerate(preferred) if index not in own_preferred
+        ),
+        created_term=created,
+        own_preferred=own_preferred,
+        own_gates=tuple(index for index, gate in enumerate(pod.spec.scheduling_gates or ()) if gate.name == names.GATE),
+        accounted_labels=_accounted(record) if record is not None else frozenset(),
+        has_controller_owner=any(owner.controller for owner in metadata.owner_references or ()),
+    )
+
+
+def _user_labels(labels: dict[str, str] | None) -> Mapping[str, str]:
+    if not labels:
+        return _NO_LABELS
+    if names.OWN_LABELS.isdisjoint(labels):
+        return labels
+    return {key: value for key, value in labels.items() if key not in names.OWN_LABELS}
+
+
+def _terms(pod: Pod, record: Record | None) -> tuple[tuple[Term, ...], int]:
+    required = pod.required
+    if required is None or not required.node_selector_terms:
+        return (), NOWHERE
+    terms, created = [], NOWHERE
+    for index, term in enumerate(required.node_selector_terms):
+        arch_at, os_at = _own_expressions(term, index, record) if record is not None else (NOWHERE, NOWHERE)
+        expressions = term.match_expressions or ()
+        keys = tuple(each.key for at, each in enumerate(expressions) if at not in (arch_at, os_at))
+        if arch_at != NOWHERE and not keys and not term.match_fields:
+            if record is not None and record.created and created == NOWHERE:
+                created = index
+                continue
+            arch_at = os_at = NOWHERE
+            keys = tuple(each.key for each in expressions)
+        terms.append(Term(index, keys, term.is_empty, arch_at, os_at))
+    return tuple(terms), created
+
+
+def _own_expressions(term: NodeSelectorTerm, index: int, record: Record) -> tuple[int, int]:
+    """Positions of the architecture (or marker) expression and of the OS expression that directly follows it."""
+    if not record.names_term(index):
+        return NOWHERE, NOWHERE
+    expressions = term.match_expressions or []
+    arch_at = next((at for at, each in enumerate(expressions) if _is_recorded(each, record)), NOWHERE)
+    if arch_at == NOWHERE or record.os is msgspec.UNSET or arch_at + 1 >= len(expressions):
+        return arch_at, NOWHERE
+    follower = expressions[arch_at + 1]
+    is_ours = (
+        follower.key == names.OS_KEY
+        and follower.operator == "In"
+        and follower.values == [record.os]
+        and not any(each.key in names.OS_KEYS for each in expressions[:arch_at])  # then we would not have written one
+    )
+    return arch_at, arch_at + 1 if is_ours else NOWHERE
+
+
+def _is_recorded(requirement: NodeSelectorRequirement, record: Record) -> bool:
+    if record.reason == Reason.NO_SUPPORTED_ARCHITECTURE:
+        return requirement.key == names.NO_SUPPORTED_ARCH_KEY and requirement.operator == "Exists"
+    return (
+        requirement.key == names.ARCH_KEY and requirement.operator == "In" and record.names_values(requirement.values)
+    )
+
+
+def _own_preferred(
+    preferred: list[PreferredSchedulingTerm] | tuple[PreferredSchedulingTerm, ...], record: Record
+) -> tuple[int, ...]:
+    wanted = list(record.preferred)
+    found = []
+    for index, term in enumerate(preferred):
+        pair = own_pair(term)
+        if pair is not None and pair in wanted:
+            wanted.remove(pair)
+            found.append(index)
+    return tuple(found)
+
+
+def own_pair(term: PreferredSchedulingTerm) -> tuple[str, int] | None:
+    """The architecture and weight of a preferred term that has the form of ours; None for any other."""
+    preference = term.preference
+    if preference is None or preference.match_fields:
+        return None
+    match preference.match_expressions:
+        case [NodeSelectorRequirement(key=names.ARCH_KEY, operator="In", values=[architecture])]:
+            return architecture, term.weight
+    return None
+
+
+def _mentions_architecture(term: PreferredSchedulingTerm) -> bool:
+    expressions = term.preference.match_expressions if term.preference is not None else None
+    return any(each.key == names.ARCH_KEY for each in expressions or ())
+
+
+def _accounted(record: Record) -> frozenset[str]:
+    match record.reason:
+        case Reason.ARCHITECTURES_SET:
+            count = len(record.arch) + (record.more_arch or 0)
+            amount = names.SINGLE_ARCH_LABEL if count == 1 else names.MULTI_ARCH_LABEL
+            architectures = (
+                names.ARCHITECTURE_LABELS[each] for each in record.arch if each in names.ARCHITECTURE_LABELS
+            )
+            return frozenset((amount, *architectures))
+        case Reason.NO_SUPPORTED_ARCHITECTURE:
+            return frozenset({names.NO_SUPPORTED_ARCH_LABEL})
+        case Reason.FALLBACK_SET:
+            return frozenset({names.FALLBACK_ARCH_LABEL})
+        case _:
+            return frozenset()

@@ -1,0 +1,64 @@
+"""What is known of a pod's images right now, without waiting and without a request (PL-112, PL-402, PL-422).
+
+Webhook and controller ask the same question here. Credentials are handed over as a store that reads pull secrets only
+when they are needed: an image that is known as public is answered before anybody's secret is looked at.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.reference import Reference
+from polyarch.placement.decide.images import ImageUse, usable_now
+
+
+class Inspects(Protocol):
+    """What placement needs of the registry client."""
+
+    async def inspect(
+        self,
+        reference: Reference,
+        *,
+        credentials: CredentialStore | None = None,
+        fresh: bool = False,
+        not_before: float | None = None,
+        bundle: BundleMode = "auto",
+        tenant: str = "",
+    ) -> Inspection: ...
+
+    def peek(
+        self,
+        reference: Reference,
+        credentials: CredentialStore | None = None,
+        *,
+        bundle: BundleMode = "auto",
+        stale_for: float | None = None,
+    ) -> Inspection | None: ...
+
+    def host_busy(self, reference: Reference) -> bool: ...
+
+
+def at_hand(
+    uses: Iterable[ImageUse],
+    inspector: Inspects,
+    credentials: CredentialStore,
+    *,
+    since: float,
+    now: float,
+    tag_ttl: float,
+    stale_for: float,
+) -> dict[str, Inspection]:
+    """The usable answers by the text of the reference. ``since``: the arrival of the request, or when the controller
+    first saw the pod; ``imagePullPolicy: Always`` wants a check of the tag no older than that (PL-112, PL-404)."""
+    answers: dict[str, Inspection] = {}
+    for use in uses:
+        if use.reference is None:
+            continue
+        answer = inspector.peek(use.reference, credentials, stale_for=stale_for)
+        if answer is not None and usable_now(
+            use, answer, arrived_at=since, now=now, tag_ttl=tag_ttl, stale_for=stale_for
+        ):
+            answers[use.text] = answer
+    return answers

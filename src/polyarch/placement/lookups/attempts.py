@@ -1,0 +1,233 @@
+"""Asks registries for the images that parked pods wait for (PL-331, PL-333, PL-403).
+
+``waiting.py`` knows what is due and ``turns.py`` who is next; here it is done: one task per attempt, bounded per host,
+per namespace and in all, so a host that hangs keeps only its own images waiting, and who names many of them only their
+own pods (PL-851). A failure of class auth makes the pods' secrets be read again, and pods whose secret has changed are
+woken: they come back with other credentials, and thereby to another look-up (PL-333).
+
+An exception of ours counts as a passing failure of that image (PL-306): it is retried with delays and ends with the
+pods' windows, like any other.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+import structlog
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.clock import Clock
+from polyarch.kube.runtime.queue import ShutDown, WorkQueue
+from polyarch.model.meta import Key
+from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.placement.decide.retry import MAX_DELAY
+from polyarch.placement.lookups.answers import Inspects
+from polyarch.placement.lookups.secrets import PodCredentials, PullSecrets, PullSource
+from polyarch.placement.lookups.turns import Turn, Turns, host_of
+from polyarch.placement.lookups.waiting import Ask, ImageKey, Lookup, Waiting, failure_of
+from polyarch.placement.metrics import PlacementMetrics
+
+log = structlog.get_logger(__name__)
+
+PER_HOST: Final = 32
+PER_NAMESPACE: Final = 64
+IN_ALL: Final = 256
+"""Who names many hosts that hang does not take all places for it, and who does so from many namespaces neither: a
+namespace also leaves as many places free as it has (PL-851)."""
+REREAD: Final = 32
+"""Places whose secrets are read again after a refusal; several share a look-up only if their secrets are equal."""
+JUST_READ: Final = 1.0
+"""A secret read so shortly before is not read again."""
+REPORT_EVERY: Final = 60.0
+"""Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
+
+
+class Attempts:
+    """The attempts under way. ``queue`` is what ``Waiting`` schedules into."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        queue: WorkQueue[ImageKey],
+        inspector: Inspects,
+        secrets: PullSecrets,
+        clock: Clock,
+        metrics: PlacementMetrics,
+        *,
+        per_host: int = PER_HOST,
+        per_namespace: int = PER_NAMESPACE,
+        in_all: int = IN_ALL,
+    ) -> None:
+        self._waiting = waiting
+        self._queue = queue
+        self._inspector = inspector
+        self._secrets = secrets
+        self._clock = clock
+        self._metrics = metrics
+        self._per_host = per_host
+        self._per_namespace = per_namespace
+        self._in_all = in_all
+        self._causes = Causes()
+        self._turns = Turns()
+        self._at_host: Counter[str] = Counter()
+        self._for_namespace: Counter[str] = Counter()
+        """Attempts under way; a count that is nought is not kept."""
+        self._under_way = 0
+        self._tasks: asyncio.TaskGroup | None = None
+        waiting.on_close(self._turns.drop)
+
+    @property
+    def in_line(self) -> int:
+        """Look-ups that are due and for which there is no place yet."""
+        return len(self._turns)
+
+    async def run(self) -> None:
+        """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                while True:
+                    key = await self._queue.get()
+                    self._queue.done(key)
+                    if (lookup := self._waiting.find(key)) is not None:
+                        self._turns.add(key, lookup.namespaces)
+                    if not len(self._queue):  # who comes together is lined up before anybody has a turn
+                        self._begin_what_may(tasks)
+            except ShutDown:
+                return
+            finally:
+                self._tasks = None  # who ends from here on begins no other
+
+    def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
+        while self._under_way < self._in_all:
+            turn = self._turns.next(may=self._may, has_room=self._has_room, waits=self._waits)
+            if turn is None:
+                return
+            if (ask := self._waiting.start(turn.key)) is not None:
+                self._count(turn, 1)
+                tasks.create_task(self._attempt(turn, ask), name=f"attempt {turn.key.reference}")
+
+    def _may(self, namespace: str) -> bool:
+        return self._for_namespace[namespace] < min(self._per_namespace, self._in_all - self._under_way)
+
+    def _has_room(self, host: str) -> bool:
+        return self._at_host[host] < self._per_host
+
+    def _waits(self, key: ImageKey, namespace: str) -> bool:
+        lookup = self._waiting.find(key)
+        return lookup is not None and namespace in lookup.namespaces
+
+    def _count(self, turn: Turn, change: int) -> None:
+        self._under_way += change
+        for counter, name in ((self._at_host, host_of(turn.key)), (self._for_namespace, turn.namespace)):
+            counter[name] += change
+            if not counter[name]:
+                del counter[name]
+
+    async def _attempt(self, turn: Turn, ask: Ask) -> None:
+        try:
+            await self._make(turn, ask)
+        except Exception as error:  # noqa: BLE001 - one image that meets a bug of ours must not end the others (PL-306)
+            self._bug(turn.key.reference, error)
+            self._waiting.give_back(turn.key, MAX_DELAY)
+        finally:
+            self._count(turn, -1)
+            if self._tasks is not None:
+                self._begin_what_may(self._tasks)
+
+    async def _make(self, turn: Turn, ask: Ask) -> None:
+        key = turn.key
+        if ask.failed_with == "auth":
+            await self._reread(key)
+        credentials = await self._credentials(key, ask)
+        if credentials is None:
+            self._waiting.give_back(key, JUST_READ)
+            return
+        started = self._clock.monotonic()
+        answer = await self._ask(ask, credentials, turn)
+        self._measure(answer, self._clock.monotonic() - started)
+        lookup = self._waiting.finish(key, answer)
+        if lookup is not None and failure_of(answer):
+            self._report(lookup, answer)
+            if failure_of(answer) == "auth" and ask.failed_with != "auth":
+                await self._reread(key)
+
+    async def _ask(self, ask: Ask, credentials: PodCredentials, turn: Turn) -> Inspection:
+        try:
+            return await self._inspector.inspect(
+                ask.reference,
+                credentials=credentials.store,
+                fresh=ask.fresh,
+                not_before=ask.not_before,
+                bundle=turn.key.bundle,
+                tenant=turn.namespace,
+            )
+        except Exception as error:  # noqa: BLE001 - counts as a passing failure of that image (PL-306)
+            self._bug(ask.reference.canonical, error)
+            problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
+            failure = InspectionError("internal-error", "transient", problem)
+            return Inspection(ask.reference, Status.ERROR, error=failure)
+
+    def _bug(self, image: str, error: Exception) -> None:
+        """Counted each time, with its traceback once for each cause (PL-306)."""
+        self._metrics.internal_errors.inc()
+        log.error("an attempt met a bug", image=image, exc_info=error if self._causes.is_new(error) else None)
+
+    async def _credentials(self, key: ImageKey, ask: Ask) -> PodCredentials | None:
+        """Credentials of somebody who waits, as they are now and with the global pull secret as it is now.
+
+        The answer is for all who wait, so it has to be got with what each of them may show (PL-852): those whose
+        secrets are others by now are woken and go to another look-up. None if that is everybody who was looked at.
+        """
+        first = await self._secrets.get(ask.wants[0].credentials.source)
+        if first.fingerprint == key.credential:
+            return first
+        for source, pods in list(self._waiters(key).items())[:REREAD]:
+            credentials = await self._secrets.get(source)
+            if credentials.fingerprint == key.credential:
+                return credentials
+            self._waiting.wake_waiters(pods)
+        return None
+
+    async def _reread(self, key: ImageKey) -> None:
+        """Reads the secrets of those who wait again and wakes the pods of which they changed (PL-333)."""
+
+        async def read(source: PullSource, pods: list[Key]) -> None:
+            credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
+            if credentials.fingerprint != key.credential:
+                self._waiting.wake_waiters(pods)
+
+        named = [(source, pods) for source, pods in self._waiters(key).items() if source.names]
+        async with asyncio.TaskGroup() as tasks:
+            for source, pods in named[:REREAD]:
+                tasks.create_task(read(source, pods), name=f"read the pull secrets of {source.namespace} again")
+
+    def _waiters(self, key: ImageKey) -> dict[PullSource, list[Key]]:
+        """The pods that wait, by where their secrets are."""
+        pods: dict[PullSource, list[Key]] = {}
+        lookup = self._waiting.find(key)
+        for pod, want in lookup.waiters.items() if lookup is not None else ():
+            pods.setdefault(want.credentials.source, []).append(pod)
+        return pods
+
+    def _measure(self, answer: Inspection, seconds: float) -> None:
+        self._metrics.inspect_image.observe(seconds)
+        (self._metrics.cache_hit if answer.cached else self._metrics.cache_miss).observe(seconds)
+        failure = failure_of(answer)
+        self._metrics.attempts.get(failure or "success", self._metrics.attempts["unknown"]).inc()
+        if failure:
+            self._metrics.failed_inspections.inc()
+
+    def _report(self, lookup: Lookup, answer: Inspection) -> None:
+        now = self._clock.monotonic()
+        if lookup.reported_at is not None and now - lookup.reported_at < REPORT_EVERY:
+            return
+        lookup.reported_at = now
+        log.warning(
+            "image cannot be resolved",
+            image=lookup.key.reference,
+            failure=failure_of(answer),
+            error=answer.error.message if answer.error is not None else "it does not say what it runs on",
+            attempts=lookup.failures,
+            pods=len(lookup.waiters),
+        )

@@ -1,0 +1,328 @@
+"""Pull secrets: read by name, kept for ten minutes, and handed to the registry client as a credential store.
+
+RBAC cannot narrow ``list`` or ``watch`` to the secrets that pods name, so polyarch asks for neither: it can read a pull
+secret whose name a pod tells it and cannot enumerate any (PL-421). A secret that is missing, malformed or of another
+type is skipped and *named* where an image fails for want of it; it never is a failure of its own, and its content never
+leaves this module but inside a :class:`~polyarch.oci.auth.credentials.CredentialStore` (PL-422, PL-850).
+
+The reader is a protocol of one method. The global pull secret is not read here: whoever watches it hands its document
+over (``set_global``), and takes it away again when it is deleted (PL-423).
+"""
+
+import asyncio
+import hashlib
+import secrets as _random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.runtime.store import Change
+from polyarch.model.pod import Pod
+from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.auth.credentials import (
+    ChainedCredentials,
+    Credential,
+    CredentialStore,
+    CredentialWarning,
+    KeyringCredentials,
+)
+from polyarch.oci.auth.entries import MalformedDocument, read_entry, read_object
+from polyarch.oci.auth.keyring import Document
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.reference import Reference
+
+log = structlog.get_logger(__name__)
+
+KEEP: Final = 600.0
+"""How long a secret that was read is believed (PL-421)."""
+KEEP_ABSENT: Final = 30.0
+KEEP_UNREADABLE: Final = 5.0
+"""How long a failure of the API server itself is remembered: long enough that a burst of pods asks once."""
+AT_ONCE: Final = 16
+"""Secrets read at a time: many pods come at once, and Leases and PATCHes go over the same client."""
+PER_POD: Final = 32
+"""Pull secrets of one pod that count, the first that it names. Each costs a request at every refusal of a registry, and
+a pod may name as many as an object of the API server holds; a failure's text says how many are left out (PL-854)."""
+CAPACITY: Final = 10_000
+"""Secrets and combinations of secrets in memory; the least recently used one is forgotten."""
+
+_KEYS: Final = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
+
+
+class PullSource(NamedTuple):
+    """Where a pod's own credentials are: the names in its ``imagePullSecrets``, in their order, without repetition."""
+
+    namespace: str
+    names: tuple[str, ...]
+    left_out: int = 0
+    """How many more it names than are read."""
+
+    @classmethod
+    def of(cls, pod: Pod, namespace: str) -> "PullSource":
+        """Those of a pod; the API server has added its ServiceAccount's at admission already (PL-420)."""
+        names = tuple(dict.fromkeys(each.name for each in pod.spec.image_pull_secrets or () if each.name))
+        return cls(namespace, names[:PER_POD], max(len(names) - PER_POD, 0))
+
+
+class SecretReader(Protocol):
+    """``GET`` of one secret."""
+
+    async def __call__(self, namespace: str, name: str) -> Secret: ...
+
+
+class Reading(NamedTuple):
+    """What reading one secret gave: a document, or the sentence that says why there is none."""
+
+    document: Document | None
+    problem: str
+    content: bytes
+    """A digest that changes with the content."""
+    read_at: float
+    keep: float
+
+
+class PodCredentials(NamedTuple):
+    """What a pod may show to registries. Pods with equal secrets have equal ``fingerprint`` and may share work."""
+
+    source: PullSource
+    fingerprint: str
+    """Empty if the pod has none of its own; then it shares everything with all others of that kind."""
+    store: CredentialStore
+    problems: tuple[str, ...]
+    """What was skipped and why, to be named if an image cannot be had (PL-422)."""
+
+
+class PullSecrets:
+    """The pull secrets in memory, with one request at a time for each."""
+
+    def __init__(
+        self, read: SecretReader, clock: Clock, *, providers: CredentialStore | None = None, capacity: int = CAPACITY
+    ) -> None:
+        """``providers``: the kubelet's credential plugins, if configured; asked after all secrets (PL-420)."""
+        self._read = read
+        self._clock = clock
+        self._providers = providers
+        self._capacity = capacity
+        self._readings: OrderedDict[tuple[str, str], Reading] = OrderedDict()
+        self._flights: dict[tuple[str, str], asyncio.Task[Reading]] = {}
+        self._made: OrderedDict[PullSource, tuple[tuple[bytes, ...], PodCredentials]] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._global: tuple[Document, ...] = ()
+        self._salt = _random.token_bytes(16)
+        self._allowed = True
+
+    def allow(self, allowed: bool) -> None:
+        """``images.secretAccess``: without it no secret is asked for and none that was read is used any more."""
+        if allowed != self._allowed:
+            self._allowed = allowed
+            self._readings.clear()
+            self._made.clear()
+
+    def set_global(self, documents: Sequence[Document]) -> None:
+        """Replaces the global pull secret; an empty sequence revokes it at once (PL-423)."""
+        self._global = tuple(documents)
+        self._made.clear()
+
+    @property
+    def global_documents(self) -> tuple[Document, ...]:
+        """The global pull secret as it is now."""
+        return self._global
+
+    def cached(self, source: PullSource) -> PodCredentials | None:
+        """The credentials if they can be told without a request."""
+        readings = []
+        for name in source.names if self._allowed else ():
+            reading = self._fresh((source.namespace, name))
+            if reading is None:
+                return None
+            readings.append(reading)
+        return self._credentials(source, readings)
+
+    async def get(self, source: PullSource, *, since: float | None = None) -> PodCredentials:
+        """The credentials, with a ``GET`` for each secret that is not in memory, or was read before ``since``.
+
+        Waits for the API server; the caller sets the deadline. A cancelled caller does not disturb others.
+        """
+        names = source.names if self._allowed else ()
+        readings = [self._fresh((source.namespace, name), since) for name in names]
+        if missing := [name for name, reading in zip(names, readings, strict=True) if reading is None]:
+            await asyncio.gather(*(self._fetch((source.namespace, name)) for name in missing))
+            readings = [self._readings.get((source.namespace, name)) for name in names]
+        return self._credentials(source, [reading for reading in readings if reading is not None])
+
+    def lazy(self, source: PullSource) -> CredentialStore:
+        """A store that reads the secrets when a registry turns out to want credentials, and not before (PL-422)."""
+        known = self.cached(source)
+        return known.store if known is not None else _LazyCredentials(self, source)
+
+    async def aclose(self) -> None:
+        """Ends requests that are under way."""
+        for flight in (flights := list(self._flights.values())):
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+    def _fresh(self, key: tuple[str, str], since: float | None = None) -> Reading | None:
+        reading = self._readings.get(key)
+        if reading is None or self._clock.monotonic() - reading.read_at >= reading.keep:
+            return None
+        if since is not None and reading.read_at < since:
+            return None
+        self._readings.move_to_end(key)
+        return reading
+
+    async def _fetch(self, key: tuple[str, str]) -> None:
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = asyncio.get_running_loop().create_task(self._request(*key), name=f"secret {key[0]}/{key[1]}")
+            self._flights[key] = flight
+            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+        await asyncio.shield(flight)
+
+    async def _request(self, namespace: str, name: str) -> Reading:
+        try:
+            async with self._turns:
+                secret = await self._read(namespace, name)
+        except NotFound:
+            reading = self._nothing(f"pull secret {namespace}/{name} does not exist", KEEP_ABSENT)
+        except Forbidden:
+            reading = self._nothing(f"pull secret {namespace}/{name} may not be read by polyarch", KEEP_ABSENT)
+        except KubernetesError as error:
+            log.warning("a pull secret could not be read", namespace=namespace, name=name, error=str(error))
+            reading = self._unreadable(namespace, name)
+        else:
+            document, problem = document_of(secret, f"{namespace}/{name}")
+            content = repr(problem).encode() if document is None else _body(document)
+            reading = Reading(document, problem, self._digest(content), self._clock.monotonic(), KEEP)
+        if self._allowed:
+            self._readings[namespace, name] = reading
+            self._readings.move_to_end((namespace, name))
+            while len(self._readings) > self._capacity:
+                self._readings.popitem(last=False)
+        return reading
+
+    def _unreadable(self, namespace: str, name: str) -> Reading:
+        """What was read before counts on for as long as it cannot be told whether it still holds."""
+        before = self._readings.get((namespace, name))
+        if before is not None and before.document is not None:
+            return before._replace(read_at=self._clock.monotonic(), keep=KEEP_UNREADABLE)
+        return self._nothing(f"pull secret {namespace}/{name} could not be read", KEEP_UNREADABLE)
+
+    def _nothing(self, problem: str, keep: float) -> Reading:
+        return Reading(None, problem, b"", self._clock.monotonic(), keep)
+
+    def _credentials(self, source: PullSource, readings: Sequence[Reading]) -> PodCredentials:
+        contents = tuple(reading.content for reading in readings)
+        made = self._made.get(source)
+        if made is not None and made[0] == contents:
+            self._made.move_to_end(source)
+            return made[1]
+        documents = [reading.document for reading in readings if reading.document is not None]
+        problems = [reading.problem for reading in readings if reading.problem]
+        if source.names and not self._allowed:
+            problems.append("pull secrets are not read (images.secretAccess: none)")
+        elif source.left_out:
+            left_out = f"only the first {PER_POD} pull secrets of the pod are read, {source.left_out} more are not"
+            problems.insert(0, left_out)  # the text that names them all is cut at its end
+        keyring = KeyringCredentials([*documents, *self._global])
+        store = ChainedCredentials([keyring, self._providers]) if self._providers is not None else keyring
+        fingerprint = self._digest(b"".join(contents)).hex() if documents else ""
+        credentials = PodCredentials(source, fingerprint, store, (*problems, *keyring.problems))
+        self._made[source] = (contents, credentials)
+        while len(self._made) > self._capacity:
+            self._made.popitem(last=False)
+        return credentials
+
+    def _digest(self, content: bytes) -> bytes:
+        return hashlib.blake2b(content, key=self._salt, digest_size=16).digest()
+
+
+class _LazyCredentials:
+    """The credentials of a source whose secrets are not in memory yet."""
+
+    def __init__(self, secrets: PullSecrets, source: PullSource) -> None:
+        self._secrets = secrets
+        self._source = source
+        self._store: CredentialStore | None = None
+
+    async def candidates(self, reference: Reference, source: Source) -> list[Credential]:
+        if self._store is None:
+            self._store = (await self._secrets.get(self._source)).store
+        return await self._store.candidates(reference, source)
+
+    def cached_candidates(self, reference: Reference, source: Source) -> list[Credential] | None:
+        if self._store is None:
+            known = self._secrets.cached(self._source)
+            if known is None:
+                return None
+            self._store = known.store
+        return self._store.cached_candidates(reference, source)
+
+    def warnings(self, source: Source) -> Sequence[CredentialWarning]:
+        return self._store.warnings(source) if self._store is not None else ()
+
+
+def document_of(secret: Secret, name: str) -> tuple[Document | None, str]:
+    """The credential document in a pull secret, or what is wrong with it; never a part of its content (PL-422)."""
+    key = _KEYS.get(secret.type)
+    if key is None:
+        found = secret.type or "no type"
+        return None, f"pull secret {name} has type {found}; expected {DOCKER_CONFIG_JSON} or {DOCKER_CONFIG}"
+    body = (secret.data or {}).get(key)
+    if not body:
+        return None, f"pull secret {name} has no {key}"
+    return Document(origin=f"secret {name}", body=body, legacy=secret.type == DOCKER_CONFIG), ""
+
+
+def credentials_in(document: Document) -> list[Credential]:
+    """Every credential of a document, whatever it is for; none of one that cannot be read."""
+    try:
+        content = document.body if not isinstance(document.body, bytes) else read_object(document.body)
+    except MalformedDocument:
+        return []
+    entries = content if document.legacy else content.get("auths")
+    found = [read_entry(entry, source=document.origin, key=str(key)) for key, entry in _items(entries)]
+    return [each for each in found if isinstance(each, Credential)]
+
+
+def _items(entries: object) -> list[tuple[Any, Any]]:
+    return list(entries.items()) if isinstance(entries, Mapping) else []
+
+
+def _body(document: Document) -> bytes:
+    body = document.body
+    return body if isinstance(body, bytes) else repr(body).encode()
+
+
+class GlobalPullSecret:
+    """Follows the global pull secret into a :class:`PullSecrets` (PL-423): a handler for the informer that watches it.
+
+    ``changed`` is called with the credentials that counted until now, so that what they proved can be forgotten.
+    """
+
+    def __init__(
+        self, secrets: PullSecrets, name: str, changed: Callable[[Sequence[Credential]], None] = lambda gone: None
+    ) -> None:
+        self._secrets = secrets
+        self._name = name
+        self._changed = changed
+
+    def observe(self, change: Change[Secret]) -> None:
+        """The secret is there, is another one, or is gone."""
+        documents: list[Document] = []
+        if change.new is not None:
+            document, problem = document_of(change.new, self._name)
+            documents = [document] if document is not None else []
+            if problem:
+                log.warning("the global pull secret is not used", problem=problem)
+        before = self._secrets.global_documents
+        if list(before) != documents:
+            gone = [credential for document in before for credential in credentials_in(document)]
+            self._secrets.set_global(documents)
+            self._changed(gone)

@@ -1,0 +1,393 @@
+"""Pods that wait for images, and the attempts that they share (PL-302, PL-330 to PL-335).
+
+A pod that cannot be decided yet is *parked*: it holds no worker and no task, only its name in the :class:`Lookup` of
+each image it waits for. There is one look-up per image and credential, however many pods wait, and it alone decides
+when the registry is asked again. Pods are woken when an answer they can use is there, or when the class of the failure
+changed and with it how long they have to wait; not by each failure, but by the first one that each of them waits for,
+and by the first one that a new leader sees.
+
+::
+
+    park ──► due ──start──► asking ──finish──► answered (waiters woken, look-up gone when the last has left)
+              ▲                        │
+              └─── delay of retry.py ◄─┘ failed
+
+This is all state and no waiting: it calls ``schedule`` when a look-up should be attempted and ``wake`` when a pod
+should be looked at again, and the times come from a clock. ``attempts.py`` does the asking.
+"""
+
+import random as _random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from polyarch.kube.clock import Clock
+from polyarch.model.meta import Key
+from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.reference import Reference
+from polyarch.placement.decide import retry
+from polyarch.placement.lookups.secrets import PodCredentials
+
+UNKNOWN: Final = "unknown"
+"""Stands for the class of an image that answered without saying what it runs on; as final as unusable content."""
+
+SOON: Final = 0.25
+"""When an answer came too early for a waiter that wants the tag checked later (PL-404)."""
+
+_SHARED_BY_HOST: Final = ("transient", "limit")
+"""Failures that end for all images of a host when one of them is answered."""
+
+
+class ImageKey(NamedTuple):
+    """What an attempt is made for: an image, and what may be shown to get it (PL-331)."""
+
+    reference: str
+    credential: str
+    bundle: BundleMode = "auto"
+    """``always``: whether an index is an operator bundle, asked when nothing else can save the pod (RG-046)."""
+
+
+class Want(NamedTuple):
+    """One image that a pod waits for."""
+
+    key: ImageKey
+    reference: Reference
+    credentials: PodCredentials
+    not_before: float | None = None
+    """``imagePullPolicy: Always``: the tag has to be checked at or after this time (PL-404)."""
+    tag_ttl: float = 600.0
+    """How old the check of a tag may be otherwise (RG-110)."""
+    held: bool = False
+    """The pod has given up and is held by policy; it asks every five minutes only (PL-334)."""
+    since: float = 0.0
+    """When the pod was first looked at: what failed before does not count against it (PL-330)."""
+
+
+class Ask(NamedTuple):
+    """What an attempt has to do."""
+
+    reference: Reference
+    wants: tuple[Want, ...]
+    fresh: bool
+    not_before: float | None
+    failed_with: str
+    """Class of the failure before this attempt; empty for the first."""
+
+
+class Lookup:
+    """One image and credential: who waits, what came of the attempts so far, and when the next one is due."""
+
+    __slots__ = (
+        "answer",
+        "answered_at",
+        "asking",
+        "due",
+        "failures",
+        "hastened",
+        "key",
+        "namespaces",
+        "reference",
+        "reported_at",
+        "started_at",
+        "unconfirmed",
+        "waiters",
+    )
+
+    def __init__(self, key: ImageKey, reference: Reference) -> None:
+        self.key = key
+        self.reference = reference
+        self.waiters: dict[Key, Want] = {}
+        self.namespaces: dict[str, int] = {}
+        """Of those who wait: how many in each."""
+        self.answer: Inspection | None = None
+        self.answered_at: float | None = None
+        self.started_at: float | None = None
+        self.asking = False
+        self.due: float | None = None
+        self.failures = 0
+        self.hastened = False
+        self.unconfirmed = False
+        """The failure was seen before this process led, and counts when it is seen again (PL-301)."""
+        self.reported_at: float | None = None
+
+    @property
+    def failure(self) -> str:
+        """The class of the last answer if it was none (RG-060, or ``unknown``), else empty."""
+        return failure_of(self.answer)
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody but held pods waits."""
+        return bool(self.waiters) and all(want.held for want in self.waiters.values())
+
+    def is_pending(self, want: Want) -> bool:
+        """Whether this waiter's image has neither answered nor failed since the pod was first looked at, or is asked
+        for anew because the answer is too old (PL-330). A registry that asked to wait goes on failing until then."""
+        if not self.failure or self.answered_at is None:
+            return True
+        return self.answered_at + _asked_to_wait(self.answer) < want.since
+
+    def serves(self, want: Want, now: float) -> bool:
+        """Whether the answer is one that this waiter may use."""
+        answer = self.answer
+        if answer is None or failure_of(answer):
+            return False
+        if answer.checked_at is None or self.reference.digest is not None:
+            return True
+        if want.not_before is not None:
+            return answer.checked_at >= want.not_before
+        return now - answer.checked_at <= want.tag_ttl
+
+
+class Waiting:
+    """All parked pods and their look-ups. Everything returns at once and belongs to one event loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        schedule: Callable[[ImageKey, float], None],
+        wake: Callable[[Key], None],
+        insists: Callable[[], bool] = lambda: True,
+        uniform: Callable[[], float] = _random.random,
+    ) -> None:
+        """``insists``: whether this process repeats attempts that failed for lasting reasons. A standby does not: the
+        leader does, and all that can come of them but an answer is the leader's to write (PL-530)."""
+        self._clock = clock
+        self._schedule = schedule
+        self._wake = wake
+        self._insists = insists
+        self._uniform = uniform
+        self._lookups: dict[ImageKey, Lookup] = {}
+        self._pods: dict[Key, frozenset[ImageKey]] = {}
+        self._failing: dict[str, set[ImageKey]] = {}
+        """By host, the look-ups that a success on it may hasten."""
+        self._by_reference: dict[str, set[ImageKey]] = {}
+        self._close_handlers: list[Callable[[ImageKey], None]] = []
+
+    def on_close(self, handler: Callable[[ImageKey], None]) -> None:
+        """Calls ``handler`` with each look-up that is gone because nobody waits for it any more."""
+        self._close_handlers.append(handler)
+
+    def __len__(self) -> int:
+        """Pods that are parked."""
+        return len(self._pods)
+
+    def lookups(self) -> Iterator[Lookup]:
+        return iter(self._lookups.values())
+
+    def find(self, key: ImageKey) -> Lookup | None:
+        return self._lookups.get(key)
+
+    def answer(self, key: ImageKey) -> Inspection | None:
+        """The last answer for an image somebody waits for; it may be a failure."""
+        lookup = self._lookups.get(key)
+        return lookup.answer if lookup is not None else None
+
+    def park(self, pod: Key, wants: Iterable[Want]) -> None:
+        """The pod waits for exactly these images; what it waited for before and is not among them is left."""
+        now = self._clock.monotonic()
+        wanted = {want.key: want for want in wants}
+        for key in self._pods.get(pod, frozenset()) - wanted.keys():
+            self._leave(pod, key)
+        self._pods[pod] = frozenset(wanted)
+        for key, want in wanted.items():
+            lookup = self._lookups.get(key) or self._open(key, want.reference)
+            before = lookup.waiters.get(pod)
+            lookup.waiters[pod] = want
+            if before is None:
+                self._count_in(lookup, pod.namespace, now)
+            if before is None or (before.held and not want.held):
+                self._newcomer(lookup, want, now)
+            elif not lookup.asking and lookup.due is None and not lookup.serves(want, now):
+                self._at(lookup, now)
+
+    def leave(self, pod: Key) -> None:
+        """The pod waits for nothing any more: decided, gone, or not our business."""
+        for key in self._pods.pop(pod, frozenset()):
+            self._leave(pod, key)
+
+    def start(self, key: ImageKey) -> Ask | None:
+        """What to ask now, or None if it is not due (moved, answered, being asked, or nobody waits any more)."""
+        lookup = self._lookups.get(key)
+        now = self._clock.monotonic()
+        if lookup is None or lookup.asking or lookup.due is None or not lookup.waiters:
+            return None
+        if lookup.due > now:
+            self._schedule(key, lookup.due - now)
+            return None
+        lookup.asking, lookup.due, lookup.started_at = True, None, now
+        times = [want.not_before for want in lookup.waiters.values() if want.not_before is not None]
+        not_before = max(times, default=None)
+        return Ask(
+            lookup.reference,
+            tuple(lookup.waiters.values()),
+            fresh=lookup.failures > 0 or not_before is not None,
+            not_before=not_before,
+            failed_with=lookup.failure,
+        )
+
+    def finish(self, key: ImageKey, answer: Inspection) -> Lookup | None:
+        """Takes the answer of an attempt, wakes whom it concerns and plans what comes next."""
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            return None
+        now = self._clock.monotonic()
+        before, after = lookup.failure, failure_of(answer)
+        news = after != before or lookup.unconfirmed
+        waited_for_any = [pod for pod, want in lookup.waiters.items() if lookup.is_pending(want)]
+        lookup.asking, lookup.answer, lookup.answered_at, lookup.unconfirmed = False, answer, now, False
+        if not lookup.waiters:
+            self._close(lookup)
+            return lookup
+        if after:
+            lookup.failures += 1
+            self._note_failure(lookup, after)
+            self._plan_retry(lookup, answer, now)
+            for pod in list(lookup.waiters) if news else waited_for_any:
+                self._wake(pod)
+            return lookup
+        lookup.failures, lookup.hastened = 0, False
+        self._forget_failure(lookup)
+        for pod, want in list(lookup.waiters.items()):
+            if lookup.serves(want, now):
+                self._wake(pod)
+            else:
+                self._at(lookup, now + SOON)
+        self._success(lookup, now)
+        return lookup
+
+    def give_back(self, key: ImageKey, delay: float) -> None:
+        """An attempt was not made after all (its pods' secrets changed, or its host is busy); it is due again."""
+        lookup = self._lookups.get(key)
+        if lookup is not None:
+            lookup.asking = False
+            if lookup.waiters:
+                self._at(lookup, self._clock.monotonic() + delay)
+            else:
+                self._close(lookup)
+
+    def hasten(self, which: Callable[[Lookup], bool], *, spread: bool = True) -> int:
+        """Attempts the look-ups that are waiting for their next turn now, over one second; returns how many."""
+        now = self._clock.monotonic()
+        count = 0
+        for lookup in self._lookups.values():
+            if lookup.due is not None and which(lookup):
+                count += 1
+                self._at(lookup, now + (retry.spread(uniform=self._uniform()) if spread else 0.0))
+        return count
+
+    def confirm(self) -> None:
+        """Attempts all that failed once more; what comes of it wakes the pods, be it the same failure (PL-301)."""
+        for lookup in self._lookups.values():
+            lookup.unconfirmed = bool(lookup.failure)
+        self.hasten(lambda lookup: lookup.unconfirmed)
+
+    def wake_waiters(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            if key in self._pods:
+                self._wake(key)
+
+    def _open(self, key: ImageKey, reference: Reference) -> Lookup:
+        lookup = self._lookups[key] = Lookup(key, reference)
+        self._by_reference.setdefault(key.reference, set()).add(key)
+        return lookup
+
+    def _count_in(self, lookup: Lookup, namespace: str, now: float) -> None:
+        waiting = lookup.namespaces[namespace] = lookup.namespaces.get(namespace, 0) + 1
+        if waiting == 1 and lookup.due is not None and lookup.due <= now:
+            self._schedule(lookup.key, 0.0)  # it stands in line, and from now on in one more (PL-851)
+
+    def _newcomer(self, lookup: Lookup, want: Want, now: float) -> None:
+        """A pod that begins to wait causes an attempt at once, unless there was one just now (PL-331)."""
+        if lookup.asking or lookup.serves(want, now):
+            return
+        if not lookup.failure or lookup.started_at is None:
+            self._at(lookup, now)
+            return
+        due = now
+        if self._rests(lookup):
+            due = now + retry.held_delay(uniform=self._uniform())
+        elif not retry.may_ask_at_once(now - lookup.started_at):
+            due = now + retry.delay(lookup.failures, uniform=self._uniform())
+        if lookup.answered_at is not None:
+            due = max(due, lookup.answered_at + _asked_to_wait(lookup.answer))
+        self._at(lookup, due)
+
+    def _plan_retry(self, lookup: Lookup, answer: Inspection, now: float) -> None:
+        asked_for = _asked_to_wait(answer)
+        if lookup.held or self._rests(lookup):
+            delay = max(retry.held_delay(uniform=self._uniform()), asked_for)
+        else:
+            delay = retry.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
+        self._at(lookup, now + delay)
+
+    def _note_failure(self, lookup: Lookup, failure: str) -> None:
+        """A failure of the host's may be hastened by a success on it, but not twice without a turn of its own."""
+        if lookup.hastened or failure not in _SHARED_BY_HOST:
+            lookup.hastened = False
+            self._forget_failure(lookup)
+        else:
+            self._failing.setdefault(lookup.reference.registry, set()).add(lookup.key)
+
+    def _forget_failure(self, lookup: Lookup) -> None:
+        failing = self._failing.get(lookup.reference.registry)
+        if failing is not None:
+            failing.discard(lookup.key)
+            if not failing:
+                del self._failing[lookup.reference.registry]
+
+    def _rests(self, lookup: Lookup) -> bool:
+        """Whether another process asks for this image, and asking here as well would gain nothing."""
+        return lookup.failure not in ("", *_SHARED_BY_HOST) and not self._insists()
+
+    def _success(self, lookup: Lookup, now: float) -> None:
+        """An answer tells the others that wait for the same host, or for the image with another credential."""
+        for key in self._failing.pop(lookup.reference.registry, set()):
+            self._hasten(self._lookups[key], now)
+        for key in self._by_reference[lookup.key.reference]:
+            other = self._lookups[key]
+            if other is not lookup and other.failure and not other.hastened:
+                self._hasten(other, now)
+
+    def _hasten(self, lookup: Lookup, now: float) -> None:
+        if lookup.due is not None:
+            lookup.hastened = True
+            self._at(lookup, now + retry.spread(uniform=self._uniform()))
+
+    def _at(self, lookup: Lookup, due: float) -> None:
+        """The look-up is due at that time, or earlier if it was to be."""
+        if lookup.due is None or due < lookup.due:
+            lookup.due = due
+            self._schedule(lookup.key, max(due - self._clock.monotonic(), 0.0))
+
+    def _leave(self, pod: Key, key: ImageKey) -> None:
+        lookup = self._lookups[key]
+        if lookup.waiters.pop(pod, None) is not None:
+            lookup.namespaces[pod.namespace] -= 1
+            if not lookup.namespaces[pod.namespace]:
+                del lookup.namespaces[pod.namespace]
+        if not lookup.waiters and not lookup.asking:
+            self._close(lookup)
+
+    def _close(self, lookup: Lookup) -> None:
+        del self._lookups[lookup.key]
+        self._forget_failure(lookup)
+        same = self._by_reference[lookup.key.reference]
+        same.discard(lookup.key)
+        if not same:
+            del self._by_reference[lookup.key.reference]
+        for handler in self._close_handlers:
+            handler(lookup.key)
+
+
+def failure_of(answer: Inspection | None) -> str:
+    """The class by which an answer counts as unresolved (PL-211, PL-330), or the empty text for one that is known."""
+    if answer is None or answer.status in (Status.RESOLVED, Status.NEUTRAL):
+        return ""
+    return answer.error.error_class if answer.error is not None else UNKNOWN
+
+
+def _asked_to_wait(answer: Inspection | None) -> float:
+    """Seconds for which the registry said not to come back."""
+    return answer.error.retry_after or 0.0 if answer is not None and answer.error is not None else 0.0

@@ -1,0 +1,1 @@
+"""The Kubernetes objects that placement needs in a cluster."""

@@ -1,0 +1,1 @@
+"""From a decision to a patch, events and an explanation. Pure."""

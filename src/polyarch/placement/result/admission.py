@@ -1,0 +1,140 @@
+"""What admission answers for one pod: the path it takes, the patch, warnings, audit annotations (PL-104 to PL-119).
+
+The webhook gathers facts and answers, and sends what comes back from here; ``explain`` prints it. Pure.
+"""
+
+from typing import Final
+
+import msgspec
+
+from polyarch.kube.client.jsonpatch import Operation
+from polyarch.placement import names
+from polyarch.placement.decide.decision import Decision, Reason, Verdict
+from polyarch.placement.decide.rules import Case, unavailable
+from polyarch.placement.decide.view import View
+from polyarch.placement.result.outcome import Path
+from polyarch.placement.result.patch import admission_patch
+from polyarch.requirements import OPERATORS, Requirement
+
+INLINE: Final = frozenset({Reason.ARCHITECTURES_SET, Reason.ALL_IMAGES_NEUTRAL, Reason.PREFERENCES_ONLY})
+"""Decisions that admission may write by itself (PL-110)."""
+MAX_WARNINGS: Final = 2
+MAX_WARNING: Final = 200
+AUDIT_KEY: Final = "decision"
+
+
+class Admission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The answer to one admission."""
+
+    path: Path
+    decision: Decision
+    """What was decided; for a gated pod what is known so far."""
+    operations: tuple[Operation, ...]
+    warnings: tuple[str, ...]
+    audit_annotations: dict[str, str]
+
+
+def admit(case: Case, decision: Decision, *, controller_available: bool, deprovisioning: bool = False) -> Admission:
+    """``decision`` rests on answers that are usable now (PL-112) or none.
+
+    ``controller_available``: the controller's Lease moved within 30 s and the CPPC is not being deleted, so somebody
+    will lift a gate (PL-107). ``deprovisioning``: it is the latter that keeps it from being so.
+    """
+    path = _path(case, decision, controller_available=controller_available)
+    warnings = warnings_for(case, decision)
+    if path is Path.UNAVAILABLE:
+        decision = unavailable(decision, deprovisioning=deprovisioning)
+        warnings = (shortened(decision.message), *warnings)[:MAX_WARNINGS]
+    return Admission(
+        path=path,
+        decision=decision,
+        operations=admission_patch(case, decision, path),
+        warnings=warnings,
+        audit_annotations={AUDIT_KEY: audit_text(decision, path)},
+    )
+
+
+def _path(case: Case, decision: Decision, *, controller_available: bool) -> Path:
+    if case.is_audited:
+        return Path.AUDIT if case.rule is None else Path.IGNORED
+    if case.rule is not None:
+        return Path.IGNORED
+    settings = case.settings
+    if (
+        settings.inline_enabled
+        and not settings.provisional
+        and decision.reason in INLINE
+        and not decision.no_matching_node
+    ):
+        return Path.INLINE
+    if controller_available or settings.unresolved_action == "hold":
+        return Path.GATED
+    return Path.UNAVAILABLE
+
+
+def audit_text(decision: Decision, path: Path) -> str:
+    """``ArchitecturesSet amd64,arm64 inline`` (PL-119)."""
+    return " ".join(part for part in (decision.reason.value, ",".join(decision.architectures), path.value) if part)
+
+
+def warnings_for(case: Case, decision: Decision) -> tuple[str, ...]:
+    """At most two sentences for the terminal of whoever creates the pod (PL-118)."""
+    found = [
+        *_ignored_opt_out(case),
+        *_no_common_platform(decision),
+        *_impossible_term(case.view, decision),
+        *_odd_names(decision),
+    ]
+    return tuple(shortened(warning) for warning in found[:MAX_WARNINGS])
+
+
+def _ignored_opt_out(case: Case) -> list[str]:
+    value = (case.pod.metadata.annotations or {}).get(names.SKIP_ANNOTATION)
+    if value is None or case.settings.provisional or case.rule in _BEFORE_OPT_OUT:
+        return []
+    if value != "true":
+        return [f'{names.SKIP_ANNOTATION} {value[:40]!r} is ignored: only "true" opts a pod out']
+    if case.settings.pod_opt_out == "forbidden":
+        return [f"{names.SKIP_ANNOTATION} is ignored: the PlacementPolicy forbids opting out in this namespace"]
+    return []
+
+
+_BEFORE_OPT_OUT: Final = (Reason.OPERATOR_NAMESPACE, Reason.KUBE_NAMESPACE, Reason.EXCLUDED_NAMESPACE, Reason.OPTED_OUT)
+
+
+def _no_common_platform(decision: Decision) -> list[str]:
+    return [decision.message] if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE else []
+
+
+def _impossible_term(view: View, decision: Decision) -> list[str]:
+    """A term of theirs that requires an architecture which no image has."""
+    if decision.reason is not Reason.ARCHITECTURES_SET:
+        return []
+    required = view.pod.required
+    stored = (required.node_selector_terms if required is not None else None) or []
+    for term in view.terms:
+        if names.ARCH_KEY not in term.keys:
+            continue
+        own = [
+            Requirement(each.key, each.operator, tuple(each.values or ()))
+            for at, each in enumerate(stored[term.index].match_expressions or ())
+            if each.key == names.ARCH_KEY and at != term.arch_at and each.operator in OPERATORS
+        ]
+        if not any(all(each.matches({names.ARCH_KEY: value}) for each in own) for value in decision.supported):
+            asked = ", ".join(f"{each.operator} {'/'.join(each.values)}".strip() for each in own)
+            have = ", ".join(decision.supported)
+            return [f"required term {term.index} asks for {names.ARCH_KEY} {asked}, the images have {have}: it is void"]
+    return []
+
+
+def _odd_names(decision: Decision) -> list[str]:
+    for finding in decision.images:
+        if finding.verdict is Verdict.CONSTRAINS and finding.dropped:
+            dropped = ", ".join(map(repr, finding.dropped))
+            return [f"{finding.text}: architecture {dropped} is passed over, no node label can have that value"]
+    return []
+
+
+def shortened(text: str, limit: int = MAX_WARNING) -> str:
+    """Within the limit, cut with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,156 @@
+"""Which events tell of a decision, by level (PL-710), as values: posting them is somebody else's work.
+
+``problems`` posts what somebody may have to act on, ``lean`` adds what explains a pod's placement, ``full`` tells every
+step as the predecessor did. Pods placed at admission get none. Notes are the decision's own sentence. Pure.
+"""
+
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+from polyarch.placement.api.settings import EventLevel
+from polyarch.placement.decide import messages
+from polyarch.placement.decide.decision import Decision, Outcome, Reason, Verdict
+from polyarch.placement.decide.rules import Case
+
+MAX_NOTE: Final = 1024
+"""Limit of ``note`` in events.k8s.io/v1."""
+GATE_ADDED_AFTER: Final = 2.0
+"""``lean`` tells of a gate only if the pod still has it so long after it was first seen."""
+
+
+class EventReason(StrEnum):
+    """PL-710; the names without ``Polyarch`` are the predecessor's."""
+
+    GATE_ADDED = "ArchAwareSchedGateAdded"
+    PREDICATE_SET = "ArchAwarePredicateSet"
+    GATE_REMOVED = "ArchAwareSchedGateRemovalSuccess"
+    GATE_REMOVAL_FAILED = "ArchAwareSchedGateRemovalFailed"
+    PREDICATES_CONFLICT = "ArchAwarePredicatesConflict"
+    PREFERENCE_DUPLICATES = "ArchAwarePreferredAffinityDuplicates"
+    NO_SUPPORTED_ARCHITECTURES = "NoSupportedArchitecturesFound"
+    INSPECTION_ERROR = "ArchAwareInspectionError"
+    FALLBACK_SET = "ArchAwareFallbackPredicateSet"
+    GATED_POD_IGNORED = "ArchAwareGatedPodIgnored"
+    EXEC_FORMAT_ERROR = "ExecFormatError"
+    POD_HELD = "PolyarchPodHeld"
+    NO_MATCHING_NODE = "PolyarchNoMatchingNode"
+    UNPLACED_POD = "PolyarchUnplacedPod"
+    FORCED_RELEASE = "PolyarchForcedRelease"
+    POD_EVICTED = "PolyarchPodEvicted"
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event about the pod, to be posted after the write that it speaks of. ``action`` is what was done."""
+
+    reason: EventReason
+    type: Literal["Normal", "Warning"]
+    note: str
+    action: str
+
+
+def gate_added(case: Case, decision: Decision, *, seconds_gated: float) -> Event | None:
+    """The event for a pod seen with our gate, to be asked once at first sight and once after 2 s.
+
+    With ``full`` it is due at first sight, with ``lean`` after 2 s. Where the pod fails it is left out of ``lean``: the
+    Warning of that same second says why the pod waits, and a broken image may cost three events at most (PL-332).
+    """
+    level = case.settings.events
+    first = seconds_gated < GATE_ADDED_AFTER
+    if (level == "full" and first) or (level == "lean" and not first and not decision.failure):
+        return Event(
+            EventReason.GATE_ADDED, "Normal", _cut(f"Waiting with a scheduling gate. {decision.message}"), "Gate"
+        )
+    return None
+
+
+def events_for(case: Case, decision: Decision) -> tuple[Event, ...]:
+    """The events due after the PATCH that carried this decision out, in the order in which they are to be read."""
+    match decision.outcome:
+        case Outcome.FAILING:
+            return (_event(EventReason.INSPECTION_ERROR, "Warning", decision.message, "Inspect"),)
+        case Outcome.HELD:
+            return (held(decision),)
+        case Outcome.PLACED:
+            level = case.settings.events
+            return tuple(event for event, least in _placed(case, decision, level) if _RANK[level] >= _RANK[least])
+        case _:
+            return ()
+
+
+def held(decision: Decision) -> Event:
+    """On entering and then hourly (PL-334)."""
+    return _event(EventReason.POD_HELD, "Warning", decision.message, "Hold")
+
+
+def gate_removal_failed(refusal: str) -> Event:
+    """PL-305; ``refusal`` is the API server's message."""
+    note = f"The API server refused the write that lifts the scheduling gate: {refusal}"
+    return _event(EventReason.GATE_REMOVAL_FAILED, "Warning", note, "RemoveGate")
+
+
+_RANK: Final[dict[EventLevel, int]] = {"problems": 0, "lean": 1, "full": 2}
+
+
+def _placed(case: Case, decision: Decision, level: EventLevel) -> list[tuple[Event, EventLevel]]:
+    """Each event with the least level that posts it."""
+    due: list[tuple[Event, EventLevel]] = []
+    match decision.reason:
+        case Reason.ARCHITECTURES_SET | Reason.PREFERENCES_ONLY:
+            due += [(event, "lean") for event in _predicate_set(decision, level)]
+        case Reason.NO_SUPPORTED_ARCHITECTURE:
+            note = f"{decision.message} {_each_image(decision)}"
+            due.append((_event(EventReason.NO_SUPPORTED_ARCHITECTURES, "Normal", note, "Constrain"), "problems"))
+        case Reason.FALLBACK_SET:
+            due += [
+                (_event(EventReason.INSPECTION_ERROR, "Warning", decision.message, "Inspect"), "problems"),
+                (_event(EventReason.FALLBACK_SET, "Warning", decision.message, "Constrain"), "problems"),
+            ]
+        case Reason.PARTIALLY_CONSTRAINED | Reason.RELEASED_UNCONSTRAINED:
+            due.append((_event(EventReason.INSPECTION_ERROR, "Warning", decision.message, "Inspect"), "problems"))
+        case Reason.NO_LONGER_ELIGIBLE:
+            due.append((_event(EventReason.GATED_POD_IGNORED, "Warning", decision.message, "Release"), "problems"))
+    if decision.no_matching_node:
+        note = f"No node has {messages.listed(decision.architectures)} (kubernetes.io/arch). {decision.message}"
+        due.append((_event(EventReason.NO_MATCHING_NODE, "Warning", note, "Constrain"), "problems"))
+    if decision.reason is Reason.PREFERENCES_ONLY or decision.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED:
+        note = "The pod's own nodeSelector or node affinity settles kubernetes.io/arch; nothing is added to it."
+        due.append((_event(EventReason.PREDICATES_CONFLICT, "Normal", note, "Constrain"), "full"))
+    for source in _duplicate_sources(decision):
+        note = f"No preference of {source} is applied: its architectures are preferred already."
+        due.append((_event(EventReason.PREFERENCE_DUPLICATES, "Normal", note, "Prefer"), "full"))
+    note = f"The scheduling gate is lifted: {decision.reason.value}."
+    due.append((_event(EventReason.GATE_REMOVED, "Normal", note, "RemoveGate"), "full"))
+    return due
+
+
+def _predicate_set(decision: Decision, level: EventLevel) -> list[Event]:
+    applied: dict[str, list[str]] = {}
+    for entry in decision.sources:
+        if not entry.skipped:
+            applied.setdefault(entry.source, []).append(f"{entry.architecture} (weight {entry.weight})")
+    by_source = [f"Preferred by {source}: {', '.join(values)}." for source, values in applied.items()]
+    if level != "full":
+        notes = [" ".join((decision.message, *by_source))]
+    else:
+        notes = [decision.message, *by_source]
+    return [_event(EventReason.PREDICATE_SET, "Normal", note, "Constrain") for note in notes]
+
+
+def _duplicate_sources(decision: Decision) -> list[str]:
+    applied = {entry.source for entry in decision.sources if not entry.skipped}
+    return [source for source in dict.fromkeys(entry.source for entry in decision.sources) if source not in applied]
+
+
+def _each_image(decision: Decision) -> str:
+    constraining = (finding for finding in decision.images if finding.verdict is Verdict.CONSTRAINS)
+    return "; ".join(f"{finding.text}: {messages.platforms_of(finding)}" for finding in constraining)
+
+
+def _event(reason: EventReason, type: Literal["Normal", "Warning"], note: str, action: str) -> Event:
+    return Event(reason, type, _cut(note), action)
+
+
+def _cut(note: str) -> str:
+    return note if len(note.encode()) <= MAX_NOTE else note.encode()[: MAX_NOTE - 3].decode(errors="ignore") + "…"

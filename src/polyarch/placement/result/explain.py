@@ -1,0 +1,168 @@
+"""``polyarch.dev/explain/v1``: what would become of a pod, or became of it, as a document (PL-730 to PL-732).
+
+Built from the same decision, patch, warnings and events that the roles use, so it cannot say anything else than they
+do. Pure: gathering facts, asking for images and printing are the command's.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.kube.client.jsonpatch import Operation, apply_patch
+from polyarch.placement.api.durations import format_duration
+from polyarch.placement.decide import record
+from polyarch.placement.decide.decision import Decision, Finding, Outcome, Reason, Verdict
+from polyarch.placement.decide.messages import platform_list
+from polyarch.placement.decide.retry import NEVER, deadline
+from polyarch.placement.decide.rules import Case
+from polyarch.placement.result.admission import Admission
+from polyarch.placement.result.events import Event, events_for
+from polyarch.placement.result.outcome import By, Path
+from polyarch.placement.result.patch import controller_patch, taken_back
+
+SCHEMA_VERSION: Final = "polyarch.dev/explain/v1"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+Json = dict[str, Any]
+
+
+def document(pods: Iterable[Json]) -> Json:
+    """The whole document."""
+    return {"schemaVersion": SCHEMA_VERSION, "pods": list(pods)}
+
+
+def explain_admission(pod: Mapping[str, Any], case: Case, admission: Admission) -> Json:
+    """What the webhook answers. ``pod`` is the document that ``case`` was made of; the webhook posts no events."""
+    return _entry(pod, case, admission.decision, admission.path, admission.operations, warnings=admission.warnings)
+
+
+def explain_controller(pod: Mapping[str, Any], case: Case, decision: Decision) -> Json:
+    """What the controller writes and posts for a stored pod."""
+    operations = controller_patch(case, decision)
+    return _entry(pod, case, decision, Path.GATED, operations, events=events_for(case, decision))
+
+
+def explain_finished(pod: Mapping[str, Any], case: Case, decision: Decision) -> Json:
+    """A stored pod without our gate: nothing is written to it any more.
+
+    ``case`` is the pod as it would be admitted now. The terms before are its author's, those after
+    are the ones it has; ``decision`` is what would be decided now.
+    """
+    recorded = record.read(case.pod.metadata.annotations)
+    entry = _entry(pod, case, decision, _way_taken(recorded), ())
+    original = apply_patch(pod, taken_back(case))
+    entry["required"]["before"] = _affinity(original, _REQUIRED)
+    entry["preferred"]["before"] = _affinity(original, _PREFERRED)
+    return {**entry, "agrees": agrees(case, decision), "next": None}
+
+
+def _way_taken(recorded: record.Record | None) -> Path:
+    if recorded is None:
+        return Path.IGNORED
+    if recorded.mode == "audit":
+        return Path.AUDIT
+    return Path.INLINE if recorded.by == By.ADMISSION else Path.GATED
+
+
+def agrees(case: Case, decision: Decision) -> bool:
+    """Whether a placed pod's annotation says what is decided now (PL-730).
+
+    A pod without one agrees if nothing would be written to its affinity now: otherwise the webhook missed it.
+    """
+    recorded = record.read(case.pod.metadata.annotations)
+    if recorded is None:
+        return case.is_audited or not (decision.writes_expression or decision.preferred)
+    now = msgspec.json.decode(record.write(decision, by=recorded.by, mode=recorded.mode), type=record.Record)
+    return now == msgspec.structs.replace(recorded, images=now.images, stale=now.stale)
+
+
+def can_run(decision: Decision) -> bool:
+    """Whether some node could take the pod, as far as its images go (exit code 1 of ``explain`` otherwise)."""
+    return decision.reason is not Reason.NO_SUPPORTED_ARCHITECTURE and not decision.no_matching_node
+
+
+def _entry(
+    pod: Mapping[str, Any],
+    case: Case,
+    decision: Decision,
+    path: Path,
+    operations: Sequence[Operation],
+    *,
+    warnings: Sequence[str] = (),
+    events: Sequence[Event] = (),
+) -> Json:
+    shown = [each for each in operations if each.op != "test" or each.value != ""]  # a file's pod has no uid to test
+    after = apply_patch(pod, (each for each in operations if each.op != "test"))
+    metadata, spec = after.get("metadata") or {}, after.get("spec") or {}
+    recorded = record.read(case.pod.metadata.annotations)
+    return {
+        "namespace": case.facts.namespace,
+        "name": case.pod.metadata.name or case.pod.metadata.generate_name,
+        "path": path.value,
+        "decision": _decision(decision),
+        "recorded": msgspec.to_builtins(recorded) if recorded is not None else None,
+        "required": {"before": _affinity(pod, _REQUIRED), "after": _affinity(after, _REQUIRED)},
+        "preferred": {"before": _affinity(pod, _PREFERRED), "after": _affinity(after, _PREFERRED)},
+        "labels": dict(metadata.get("labels") or {}),
+        "annotations": dict(metadata.get("annotations") or {}),
+        "gates": [gate.get("name", "") for gate in spec.get("schedulingGates") or ()],
+        "patch": [msgspec.to_builtins(each) for each in shown],
+        "pod": after,
+        "warnings": list(warnings),
+        "events": [{"reason": each.reason.value, "type": each.type, "note": each.note} for each in events],
+        "next": _next(case, decision, path),
+    }
+
+
+def _decision(decision: Decision) -> Json:
+    return {
+        "reason": decision.reason.value,
+        "message": decision.message,
+        "rule": decision.rule.value if decision.rule is not None else None,
+        "architectures": list(decision.architectures),
+        "os": decision.os or None,
+        "terms": list(decision.terms),
+        "created": decision.created,
+        "preferred": [{"architecture": name, "weight": weight} for name, weight in decision.preferred],
+        "stale": decision.stale,
+        "images": [_image(finding) for finding in decision.images],
+    }
+
+
+def _image(finding: Finding) -> Json:
+    return {
+        "image": finding.text,
+        "verdict": finding.verdict.value,
+        "note": finding.note,
+        "platforms": platform_list(finding.platforms),
+        "stale": finding.stale,
+        "problem": finding.problem or (finding.failure if finding.verdict is Verdict.UNRESOLVED else None),
+    }
+
+
+def _affinity(pod: Mapping[str, Any], member: str) -> Any:
+    affinity = (pod.get("spec") or {}).get("affinity") or {}
+    return (affinity.get("nodeAffinity") or {}).get(member)
+
+
+def _next(case: Case, decision: Decision, path: Path) -> Json | None:
+    """What a gated pod waits for, for how long from the first attempt, and what happens then."""
+    if path is not Path.GATED or (decision.outcome is Outcome.PLACED and case.facts.stored):
+        return None
+    unresolved = decision.unresolved
+    if not unresolved or decision.outcome is Outcome.PLACED:
+        return {"waitsFor": "the placement controller", "images": [], "until": None, "then": decision.reason.value}
+    images = [finding.text for finding in unresolved]
+    if decision.outcome is Outcome.HELD:
+        limit = case.settings.hold_limit
+        until = format_duration(limit) if limit is not None else None
+        return {"waitsFor": "its images", "images": images, "until": until, "then": "release" if until else None}
+    end = deadline(unresolved, case.settings)
+    return {
+        "waitsFor": "its images",
+        "images": images,
+        "until": format_duration(end) if end != NEVER else None,
+        "then": case.settings.unresolved_action,
+    }

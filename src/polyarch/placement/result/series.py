@@ -1,0 +1,135 @@
+"""Pods come in series: what the rules said of a pod is said again of the next one like it.
+
+A thousand replicas of one template are a thousand equal questions, as a pod without a name yet differs from its
+siblings in nothing that a rule reads. The likeness of two pods is the encoded form of what the model reads of them, and
+the rules are shown a pod made of that alone, so that nothing they look at is left out of it; the settings, sources and
+nodes have to be the same objects, and the answers of the registries equal. Everything else is decided anew. Pure, like
+the rules themselves; an answer from here costs a third of a decision (PL-801), and how much is remembered is bounded.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from polyarch.model.meta import ObjectMeta, OwnerReference
+from polyarch.model.pod import Pod, PodSpec
+from polyarch.oci.answer import Inspection
+from polyarch.placement.decide.rules import Case, Facts, decide, examine
+from polyarch.placement.result.admission import Admission, admit
+
+CAPACITY: Final = 512
+"""Series in memory, of about 10 KiB each; the one not asked for longest is forgotten."""
+BYTES: Final = 1024 * 1024
+"""The same for the likenesses of all series together: what is remembered takes up to thirty times as much."""
+LONGEST: Final = 32 * 1024
+"""Bytes of a likeness; a pod of more is decided each time."""
+ENTRIES: Final = 256
+"""Entries of indexes among the answers of a pod; what more of them come to is said, but not remembered."""
+
+
+class _Likeness(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All that a decision at admission can depend on in the pod itself: no name, no uid, no times."""
+
+    namespace: str
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+    owners: list[OwnerReference] | None
+    spec: PodSpec
+
+    @classmethod
+    def of(cls, facts: Facts) -> "_Likeness":
+        metadata = facts.pod.metadata
+        return cls(facts.namespace, metadata.labels, metadata.annotations, metadata.owner_references, facts.pod.spec)
+
+    @property
+    def pod(self) -> Pod:
+        metadata = ObjectMeta(labels=self.labels, annotations=self.annotations, owner_references=self.owners)
+        return Pod(metadata=metadata, spec=self.spec)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Said(NamedTuple):
+    """What was answered last, and what it rested on."""
+
+    answers: Mapping[str, Inspection]
+    controller_available: bool
+    deprovisioning: bool
+    admission: Admission
+
+
+class Look:
+    """One series: ``case`` is the look at its first pod, and holds for all of them."""
+
+    __slots__ = ("_said", "case")
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._said: _Said | None = None
+
+    def admission(
+        self, answers: Mapping[str, Inspection], *, controller_available: bool, deprovisioning: bool
+    ) -> Admission:
+        """What :func:`admit` says; the last time's if it rests on the same."""
+        said = self._said
+        if (
+            said is None
+            or said.controller_available is not controller_available
+            or said.deprovisioning is not deprovisioning
+            or said.answers != answers
+        ):
+            admission = admit(
+                self.case,
+                decide(self.case, answers),
+                controller_available=controller_available,
+                deprovisioning=deprovisioning,
+            )
+            if _entries(answers.values()) > ENTRIES:
+                return admission
+            said = self._said = _Said(dict(answers), controller_available, deprovisioning, admission)
+        return said.admission
+
+
+class Series:
+    """The series of pods that one process has admitted lately. For pods that are being admitted, not stored ones."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._looks: OrderedDict[bytes, Look] = OrderedDict()
+        self._bytes = 0
+        """Of all keys."""
+
+    def __len__(self) -> int:
+        return len(self._looks)
+
+    def look(self, facts: Facts) -> Look:
+        """The look at a pod like this one under the same facts, or a new one."""
+        likeness = _Likeness.of(facts)
+        key = _encode(likeness)
+        look = self._looks.get(key)
+        if look is not None and _are_same(look.case.facts, facts):
+            self._looks.move_to_end(key)
+            return look
+        known, look = look, Look(examine(msgspec.structs.replace(facts, pod=likeness.pod)))
+        if len(key) <= LONGEST:
+            self._looks[key] = look
+            self._looks.move_to_end(key)
+            self._bytes += len(key) if known is None else 0
+            while len(self._looks) > self._capacity or self._bytes > BYTES:
+                forgotten, _ = self._looks.popitem(last=False)
+                self._bytes -= len(forgotten)
+        return look
+
+
+def _are_same(then: Facts, now: Facts) -> bool:
+    """What is compiled once per namespace is compared as an object: a change makes a new one."""
+    return then.settings is now.settings and then.sources is now.sources and then.nodes is now.nodes
+
+
+def _entries(answers: Iterable[Inspection]) -> int:
+    """What the answers' owners decide the length of, in entries of their indexes."""
+    whole = [each for answer in answers for each in (answer, answer.last_good) if each is not None]
+    return sum(len(each.entries) + len(each.skipped) for each in whole)

@@ -1,0 +1,1 @@
+"""Where the sandbox's programs come from: given, cached, downloaded or built (SB-002)."""

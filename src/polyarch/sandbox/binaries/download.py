@@ -1,0 +1,174 @@
+"""Official releases: dl.k8s.io for Kubernetes, GitHub for etcd and the registry (SB-002).
+
+Every file's SHA-256 is compared with the one its project publishes beside it before the file gets its name. A machine
+without a way out learns so within seconds: the connection has three, and the first failure to connect to a host answers
+for every file of that host. A download that broke off goes on where it stopped.
+"""
+
+import asyncio
+import hashlib
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from polyarch.sandbox.binaries import versions
+from polyarch.sandbox.binaries.versions import Module, Program
+from polyarch.sandbox.progress import Progress
+
+CONNECT_SECONDS = 3.0
+STALL_SECONDS = 10.0
+CHUNK_BYTES = 1 << 20
+CHECKSUM_BYTES = 64 * 1024
+"""A list of checksums is far smaller; more than this is not one."""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """One file to download: the program itself, or an archive that holds it as ``member``."""
+
+    url: str
+    checksum_url: str
+    member: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+def release(program: Program, architecture: str) -> Release:
+    """Where a program's release for linux on this architecture is."""
+    match program.module:
+        case Module.KUBERNETES:
+            url = f"https://dl.k8s.io/release/v{versions.KUBERNETES}/bin/linux/{architecture}/{program.name}"
+            return Release(url, f"{url}.sha256")
+        case Module.ETCD:
+            base = f"https://github.com/etcd-io/etcd/releases/download/v{versions.ETCD}"
+            stem = f"etcd-v{versions.ETCD}-linux-{architecture}"
+            return Release(f"{base}/{stem}.tar.gz", f"{base}/SHA256SUMS", f"{stem}/etcd")
+        case Module.REGISTRY:
+            base = f"https://github.com/distribution/distribution/releases/download/v{versions.REGISTRY}"
+            url = f"{base}/registry_{versions.REGISTRY}_linux_{architecture}.tar.gz"
+            return Release(url, f"{url}.sha256", "registry")
+
+
+class DownloadFailed(Exception):  # noqa: N818  named as what happened
+    """A file could not be had; ``unreachable`` says that its host could not be connected to at all."""
+
+    def __init__(self, message: str, *, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.unreachable = unreachable
+
+
+class OfficialReleases:
+    """Downloads with checksums; see the module's docstring."""
+
+    def __init__(self, *, architecture: str = "", where: Callable[[Program, str], Release] = release) -> None:
+        self._architecture = architecture or versions.host_architecture()
+        self._where = where
+
+    @property
+    def description(self) -> str:
+        return "the official releases (dl.k8s.io, github.com)"
+
+    async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
+        """Download what can be downloaded; returns why for each program that could not."""
+        problems: dict[str, str] = {}
+        unreachable: dict[str, str] = {}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
+            for program in programs:
+                wanted = self._where(program, self._architecture)
+                host = urlsplit(wanted.url).netloc
+                if host in unreachable:
+                    problems[program.name] = unreachable[host]
+                    continue
+                try:
+                    await fetch(session, wanted, folder / program.name, progress)
+                except DownloadFailed as error:
+                    problems[program.name] = str(error)
+                    if error.unreachable:
+                        unreachable[host] = str(error)
+        return problems
+
+
+async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, progress: Progress) -> None:
+    """Download, verify and unpack one release to ``target``, which appears only when all that is done."""
+    progress.step(f"downloading {wanted.url}")
+    try:
+        expected = await _expected_checksum(session, wanted)
+        partial = target.with_name(f".{wanted.file_name}.partial")
+        await _download(session, wanted.url, partial, progress)
+    except TimeoutError as error:
+        raise DownloadFailed(f"{wanted.url}: no answer within seconds", unreachable=True) from error
+    except aiohttp.ClientConnectorError as error:
+        raise DownloadFailed(f"no connection to {error.host}: {error.os_error}", unreachable=True) from error
+    except aiohttp.ClientError as error:
+        raise DownloadFailed(f"{wanted.url}: {type(error).__name__}: {error}") from error
+    await asyncio.to_thread(_install, partial, wanted, expected, target)
+
+
+async def _expected_checksum(session: aiohttp.ClientSession, wanted: Release) -> str:
+    async with session.get(wanted.checksum_url) as answer:
+        if answer.status != 200:
+            raise DownloadFailed(f"{wanted.checksum_url}: HTTP {answer.status}")
+        text = (await answer.content.read(CHECKSUM_BYTES)).decode("ascii", errors="replace")
+    return parse_checksum(text, wanted.file_name, wanted.checksum_url)
+
+
+def parse_checksum(text: str, file_name: str, origin: str) -> str:
+    """The SHA-256 in a checksum file: either the only word in it, or that on the line of ``file_name``."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    for words in lines:
+        is_ours = len(words) == 1 == len(lines) or (len(words) == 2 and words[1].lstrip("*") == file_name)
+        if is_ours and len(words[0]) == 64 and not set(words[0].lower()) - set("0123456789abcdef"):
+            return words[0].lower()
+    raise DownloadFailed(f"{origin}: no SHA-256 of {file_name} in it")
+
+
+async def _download(session: aiohttp.ClientSession, url: str, partial: Path, progress: Progress) -> None:
+    present = await asyncio.to_thread(_size, partial)
+    headers = {"Range": f"bytes={present}-"} if present else {}
+    async with session.get(url, headers=headers) as answer:
+        if answer.status == 416:  # all of it is here already; the checksum tells whether it is right
+            return
+        if answer.status not in {200, 206}:
+            raise DownloadFailed(f"{url}: HTTP {answer.status}")
+        resumed = answer.status == 206
+        done = present if resumed else 0
+        total = done + (answer.content_length or 0) if answer.content_length else 0
+        with partial.open("ab" if resumed else "wb") as file:
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                file.write(chunk)
+                done += len(chunk)
+                progress.advance(done, total, "bytes")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _install(partial: Path, wanted: Release, expected: str, target: Path) -> None:
+    with partial.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        partial.unlink()
+        raise DownloadFailed(f"{wanted.url}: SHA-256 is {found}, published is {expected}; the file was thrown away")
+    program = partial
+    if wanted.member:
+        program = target.with_name(f".{target.name}.unpacked")
+        with tarfile.open(partial) as archive:
+            try:
+                content = archive.extractfile(wanted.member)
+            except KeyError:
+                content = None
+            if content is None:
+                raise DownloadFailed(f"{wanted.url}: there is no {wanted.member} in it")
+            with program.open("wb") as file:
+                while chunk := content.read(CHUNK_BYTES):
+                    file.write(chunk)
+        partial.unlink()
+    program.chmod(0o755)
+    program.replace(target)

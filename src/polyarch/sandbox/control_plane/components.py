@@ -1,0 +1,202 @@
+"""The command lines and configuration files of the control plane (SB-001): pure values, nothing is started here.
+
+The flags were tried out one by one; what is unusual about them has its reason beside it. All listen on 127.0.0.1 only,
+and ``egress_selector`` makes the API server refuse to dial anything in the Service and pod ranges (SB-008).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.sandbox.processes import Command
+from polyarch.sandbox.state import LOOPBACK, Folder, Ports
+
+SERVICE_RANGE = "10.96.0.0/16"
+POD_PREFIX = "10.244"
+"""Addresses that pods are given; nobody can be reached there."""
+ETCD_QUOTA_BYTES = 2 * 1024**3
+CLIENT_RATE = 1000
+"""Requests per second allowed to kcm and scheduler; their default of 20 to 50 would hide what one wants to measure."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What the command lines are made of."""
+
+    folder: Folder
+    ports: Ports
+    binaries: Mapping[str, Path]
+    environment: dict[str, str]
+    """What components get of ``outside``."""
+    outside: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The environment of whoever starts the sandbox."""
+
+    @property
+    def pki(self) -> Pki:
+        return Pki(self.folder.pki)
+
+    @property
+    def api_server(self) -> str:
+        return f"https://{LOOPBACK}:{self.ports.apiserver}"
+
+    def configuration(self, name: str) -> str:
+        return str(self.folder.configuration / name)
+
+    def command(self, name: str, flags: list[str], url: str) -> Command:
+        return Command(
+            name=name,
+            arguments=(str(self.binaries[name]), *flags),
+            environment=self.environment,
+            log=str(self.folder.log(name)),
+            url=url,
+        )
+
+
+def configuration_files(layout: Layout) -> dict[str, object]:
+    """The documents that the command lines refer to, by file name below ``configuration/``."""
+    return {
+        "egress.json": egress_selector(layout.configuration("refused.sock")),
+        "audit.json": audit_policy(),
+        "scheduler.json": {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {
+                "kubeconfig": str(layout.folder.kubeconfig_of("kube-scheduler")),
+                "qps": CLIENT_RATE,
+                "burst": 2 * CLIENT_RATE,
+            },
+        },
+    }
+
+
+def egress_selector(socket: str) -> dict[str, object]:
+    """Sends whatever the API server would dial in the cluster to a socket that is never there, so it is refused.
+
+    Webhooks and conversions given by ``url`` use another selection and still work.
+    """
+    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket}}}
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": connection}],
+    }
+
+
+def audit_policy() -> dict[str, object]:
+    """Who asked what, and when it was answered; no bodies, so no secret is written."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}],
+    }
+
+
+def etcd(layout: Layout) -> Command:
+    client = f"https://{LOOPBACK}:{layout.ports.etcd}"
+    peer = f"https://{LOOPBACK}:{layout.ports.etcd_peer}"
+    pki = layout.pki
+    flags = [
+        "--name=sandbox",
+        f"--data-dir={layout.folder.etcd}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=sandbox={peer}",
+        f"--cert-file={pki.etcd_server.certificate}",
+        f"--key-file={pki.etcd_server.key}",
+        f"--trusted-ca-file={pki.etcd_ca}",
+        "--client-cert-auth",
+        f"--peer-cert-file={pki.etcd_server.certificate}",
+        f"--peer-key-file={pki.etcd_server.key}",
+        f"--peer-trusted-ca-file={pki.etcd_ca}",
+        "--peer-client-cert-auth",
+        # A sandbox that loses its last second when the machine crashes is no loss; waiting for the disk would be.
+        "--unsafe-no-fsync",
+        f"--quota-backend-bytes={ETCD_QUOTA_BYTES}",
+        "--log-level=warn",
+    ]
+    return layout.command("etcd", flags, client)
+
+
+def kube_apiserver(layout: Layout) -> Command:
+    pki = layout.pki
+    flags = [
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        f"--secure-port={layout.ports.apiserver}",
+        # No endpoints for the Service `kubernetes`: a loopback address is refused there.
+        "--endpoint-reconciler-type=none",
+        f"--etcd-servers=https://{LOOPBACK}:{layout.ports.etcd}",
+        f"--etcd-cafile={pki.etcd_ca}",
+        f"--etcd-certfile={pki.etcd_client.certificate}",
+        f"--etcd-keyfile={pki.etcd_client.key}",
+        f"--cert-dir={layout.folder.pki}",
+        f"--tls-cert-file={pki.server.certificate}",
+        f"--tls-private-key-file={pki.server.key}",
+        f"--client-ca-file={pki.ca}",
+        "--authorization-mode=Node,RBAC",
+        "--anonymous-auth=false",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        f"--service-account-key-file={pki.service_account_public}",
+        f"--service-account-signing-key-file={pki.service_account_key}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--egress-selector-config-file={layout.configuration('egress.json')}",
+        f"--audit-policy-file={layout.configuration('audit.json')}",
+        f"--audit-log-path={layout.folder.audit_log}",
+        "--audit-log-mode=batch",
+        "--audit-log-batch-max-wait=1s",
+        # By name a node would first be looked up in the machine's DNS, which is outside (SB-008).
+        "--kubelet-preferred-address-types=InternalIP",
+        "--profiling=false",
+        # Nothing of ours is in flight for long; without this a stop waits for watches.
+        "--shutdown-delay-duration=0s",
+    ]
+    return layout.command("kube-apiserver", flags, layout.api_server)
+
+
+def kube_controller_manager(layout: Layout) -> Command:
+    pki = layout.pki
+    kubeconfig = layout.folder.kubeconfig_of("kube-controller-manager")
+    flags = [
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={layout.ports.controller_manager}",
+        f"--cert-dir={layout.folder.pki}",
+        f"--tls-cert-file={pki.server.certificate}",
+        f"--tls-private-key-file={pki.server.key}",
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--root-ca-file={pki.ca}",
+        f"--service-account-private-key-file={pki.service_account_key}",
+        f"--cluster-signing-cert-file={pki.ca}",
+        f"--cluster-signing-key-file={pki.folder / 'ca.key'}",
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+        f"--kube-api-qps={CLIENT_RATE}",
+        f"--kube-api-burst={2 * CLIENT_RATE}",
+        "--profiling=false",
+    ]
+    url = f"https://{LOOPBACK}:{layout.ports.controller_manager}"
+    return layout.command("kube-controller-manager", flags, url)
+
+
+def kube_scheduler(layout: Layout) -> Command:
+    pki = layout.pki
+    kubeconfig = layout.folder.kubeconfig_of("kube-scheduler")
+    flags = [
+        f"--config={layout.configuration('scheduler.json')}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={layout.ports.scheduler}",
+        f"--cert-dir={layout.folder.pki}",
+        f"--tls-cert-file={pki.server.certificate}",
+        f"--tls-private-key-file={pki.server.key}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+    return layout.command("kube-scheduler", flags, f"https://{LOOPBACK}:{layout.ports.scheduler}")

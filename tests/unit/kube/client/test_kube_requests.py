@@ -1,0 +1,202 @@
+"""KR-003, KR-004, KR-005: what each verb puts on the wire."""
+
+from urllib.parse import parse_qs
+
+import msgspec
+import pytest
+
+from polyarch.kube.client import requests
+from polyarch.kube.client.answers import METADATA_ONLY
+from polyarch.kube.client.jsonpatch import add
+from polyarch.kube.client.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch
+from polyarch.kube.client.requests import Selection
+from polyarch.kube.resources import (
+    CLUSTER_ROLES,
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    KNOWN,
+    LEASES,
+    NODES,
+    PODS,
+    Resource,
+    by_kind,
+)
+from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+
+
+def query(request):
+    return {key: values[0] for key, values in parse_qs(request.query, keep_blank_values=True).items()}
+
+
+@pytest.mark.parametrize(
+    ("resource", "arguments", "path"),
+    [
+        (PODS, (), "/api/v1/pods"),
+        (PODS, ("demo",), "/api/v1/namespaces/demo/pods"),
+        (PODS, ("demo", "web", "log"), "/api/v1/namespaces/demo/pods/web/log"),
+        (DEPLOYMENTS, ("demo", "web"), "/apis/apps/v1/namespaces/demo/deployments/web"),
+        (NODES, ("", "n1", "status"), "/api/v1/nodes/n1/status"),
+        (CLUSTER_ROLES, ("", "system:node"), "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node"),
+        (NODES, ("", "a b%c"), "/api/v1/nodes/a%20b%25c"),
+    ],
+)
+def test_kr_003_paths_of_objects(resource, arguments, path):
+    """KR-003"""
+    assert resource.path(*arguments) == path
+
+
+@pytest.mark.parametrize(
+    ("resource", "arguments", "problem"),
+    [
+        (NODES, ("demo",), "cluster-scoped"),
+        (PODS, ("", "web"), "without its namespace"),
+        (PODS, ("demo", "", "status"), "needs the name"),
+        (PODS, ("demo", "../secrets"), "cannot be the name"),
+        (PODS, ("..", "x"), "cannot be the name"),
+    ],
+)
+def test_kr_003_a_path_that_can_only_be_a_mistake_is_refused(resource, arguments, problem):
+    """KR-003"""
+    with pytest.raises(ValueError, match=problem):
+        resource.path(*arguments)
+
+
+def test_every_known_resource_is_found_by_its_kind():
+    for resource in KNOWN:
+        assert by_kind(resource.api_version, resource.kind) == resource
+    with pytest.raises(LookupError, match=r"example\.com/v1"):
+        by_kind("example.com/v1", "Thing")
+
+
+@pytest.mark.parametrize(
+    ("patch", "content_type", "body"),
+    [
+        (JsonPatch((add("/a", 1),)), "application/json-patch+json", [{"op": "add", "path": "/a", "value": 1}]),
+        (MergePatch({"a": None}), "application/merge-patch+json", {"a": None}),
+        (StrategicPatch({"a": 1}), "application/strategic-merge-patch+json", {"a": 1}),
+        (ApplyPatch({"a": 1}), "application/apply-patch+yaml", {"a": 1}),
+    ],
+)
+def test_kr_003_all_four_kinds_of_patch(patch, content_type, body):
+    """KR-003, KR-005: media type, body, field manager; force belongs to apply alone."""
+    request = requests.patch(PODS, "web", patch, namespace="demo", dry_run=True)
+    assert request.method == "PATCH"
+    assert request.content_type == content_type
+    assert msgspec.json.decode(request.body) == body
+    expected = {"fieldManager": "polyarch", "dryRun": "All"}
+    if isinstance(patch, ApplyPatch):
+        expected["force"] = "true"
+    assert query(request) == expected
+
+
+def test_kr_003_apply_names_the_kind_and_can_leave_conflicts_standing():
+    """KR-003"""
+    request = requests.apply(CONFIGMAPS, {"metadata": {"name": "c"}, "data": {}}, namespace="demo", force=False)
+    assert msgspec.json.decode(request.body)["kind"] == "ConfigMap"
+    assert "force" not in query(request)
+    with pytest.raises(ValueError, match=r"metadata\.name"):
+        requests.apply(CONFIGMAPS, {"metadata": {"generateName": "c-"}}, namespace="demo")
+
+
+@pytest.mark.parametrize("send", [requests.create, requests.apply])
+def test_kr_004_what_was_read_is_never_sent_back(send):
+    """KR-004: a slim Struct lacks the fields that we do not know, sending it would delete them."""
+    with pytest.raises(TypeError, match="PartialObjectMetadata"):
+        send(PODS, PartialObjectMetadata(ObjectMeta(name="web")), namespace="demo")
+
+
+def test_kr_003_only_leases_are_replaced_and_only_conditionally():
+    """KR-003, KR-030"""
+    lease = {"metadata": {"name": "l", "resourceVersion": "5"}, "spec": {}}
+    request = requests.replace(LEASES, lease, namespace="demo")
+    assert (request.method, request.verb) == ("PUT", "update")
+    with pytest.raises(ValueError, match="never replaced"):
+        requests.replace(PODS, lease, namespace="demo")
+    with pytest.raises(ValueError, match="resourceVersion"):
+        requests.replace(LEASES, {"metadata": {"name": "l"}}, namespace="demo")
+
+
+def test_kr_003_delete_with_preconditions_and_propagation():
+    """KR-003"""
+    request = requests.delete(
+        PODS,
+        "web",
+        namespace="demo",
+        uid="u1",
+        resource_version="7",
+        propagation="Foreground",
+        grace_period_seconds=0,
+        dry_run=True,
+    )
+    assert msgspec.json.decode(request.body) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "u1", "resourceVersion": "7"},
+        "propagationPolicy": "Foreground",
+        "gracePeriodSeconds": 0,
+        "dryRun": ["All"],
+    }
+
+
+def test_kr_003_subresources_of_pods_and_service_accounts():
+    """KR-003: binding, eviction, token, log."""
+    bind = requests.bind("demo", "web", "n1", "u1")
+    assert bind.path == "/api/v1/namespaces/demo/pods/web/binding"
+    assert bind.resource == "pods/binding"
+    assert msgspec.json.decode(bind.body)["target"]["name"] == "n1"
+    assert msgspec.json.decode(bind.body)["metadata"]["uid"] == "u1"
+
+    evict = requests.evict("demo", "web", uid="u1", grace_period_seconds=5)
+    assert evict.path == "/api/v1/namespaces/demo/pods/web/eviction"
+    options = msgspec.json.decode(evict.body)["deleteOptions"]
+    assert options == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 5}
+
+    token = requests.token("demo", "robot", audiences=("a",), expiration_seconds=600)
+    assert token.path == "/api/v1/namespaces/demo/serviceaccounts/robot/token"
+    assert msgspec.json.decode(token.body)["spec"] == {"expirationSeconds": 600, "audiences": ["a"]}
+    assert token.idempotent
+
+    log = requests.log("demo", "web", container="c", previous=True, tail_lines=0)
+    assert query(log) == {"container": "c", "previous": "true", "tailLines": "0"}
+
+
+def test_kr_011_a_streaming_list_asks_for_the_end_mark():
+    """KR-011, KR-012: sendInitialEvents with resourceVersionMatch, bookmarks always."""
+    request = requests.watch(
+        PODS,
+        Selection("demo", "a=b,c!=d", "spec.nodeName="),
+        resource_version="",
+        timeout_seconds=301,
+        initial_events=True,
+    )
+    assert request.path == "/api/v1/namespaces/demo/pods"
+    assert query(request) == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "301",
+        "labelSelector": "a=b,c!=d",
+        "fieldSelector": "spec.nodeName=",
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+    }
+    plain = requests.watch(PODS, Selection(), resource_version="7", timeout_seconds=301)
+    assert query(plain)["resourceVersion"] == "7"
+    assert "sendInitialEvents" not in query(plain)
+
+
+def test_kr_003_a_continued_page_does_not_repeat_the_resource_version():
+    """KR-003: the server answers 400 to a continue token together with a resourceVersion."""
+    first = requests.list_page(PODS, Selection(), limit=500, resource_version="0")
+    assert query(first) == {"limit": "500", "resourceVersion": "0"}
+    later = requests.list_page(PODS, Selection(), limit=500, continue_token="abc", resource_version="0")
+    assert query(later) == {"limit": "500", "continue": "abc"}
+
+
+def test_kr_003_metadata_only_is_asked_for_in_kubernetes_own_words():
+    """KR-003"""
+    assert METADATA_ONLY.startswith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+
+
+def test_a_custom_resource_is_named_as_rbac_names_it():
+    assert str(Resource("example.com", "v1", "things", "Thing")) == "things.example.com"
+    assert str(PODS) == "pods"

@@ -1,0 +1,460 @@
+"""KR-011, KR-012, KR-015: informers against a server that refuses, forgets, lies and hangs up."""
+
+import asyncio
+import gc
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from scripted_api import bookmark, document, drop, event, listing, pod, serving, status, stream
+
+from manual_clock import ManualClock
+from polyarch.kube import errors
+from polyarch.kube.client import answers
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.requests import Selection
+from polyarch.kube.client.watch_event import Bookmark
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import NODES, PODS
+from polyarch.kube.runtime.informer import Informer, Informers
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    metadata: ObjectMeta
+    kind: str = ""
+
+
+class Impatient(ManualClock):
+    """Backoff takes no time, but is remembered."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.slept = []
+
+    async def sleep(self, seconds):
+        if seconds:
+            self.slept.append(seconds)
+        self.advance(max(seconds, 0))
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def api():
+    async with serving() as server:
+        server.otherwise = stream(then="hold")
+        yield server
+
+
+@pytest.fixture
+def clock():
+    return Impatient()
+
+
+@pytest.fixture
+async def client(api, clock):
+    async with Client(api.configuration(), clock=clock) as client:
+        yield client
+
+
+@asynccontextmanager
+async def running(*tasks):
+    async with asyncio.timeout(20):
+        running = [asyncio.create_task(task.run()) for task in tasks]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+
+async def until(condition):
+    """Waits for the work of other tasks to show; the timeout is that of ``running``."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def informer(client, clock):
+    return Informer(client, PODS, Pod, clock=clock, chance=lambda: 0.5)
+
+
+def names(informer):
+    return sorted(key.name for key in informer.store)
+
+
+def watched(api):
+    """What was asked for, in words."""
+    words = []
+    for request in api.requests:
+        query = request.query
+        if query.get("sendInitialEvents"):
+            words.append("stream")
+        elif query.get("watch"):
+            words.append(f"watch {query.get('resourceVersion')}")
+        else:
+            words.append(f"page {query.get('continue', '')}".strip())
+    return words
+
+
+STREAMED = (event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), bookmark(7, end=True))
+
+
+async def test_kr_011_a_streaming_list_fills_the_store(api, informer):
+    """KR-011"""
+    api.script(stream(*STREAMED, event("MODIFIED", pod("a", 8)), event("DELETED", pod("b", 9)), then="hold"))
+    async with running(informer):
+        await informer.synced()
+        await until(lambda: names(informer) == ["a"])
+        assert informer.store.get(Key("demo", "a")).metadata.resource_version == "8"
+    assert watched(api) == ["stream"]
+    assert api.last.query["allowWatchBookmarks"] == "true"
+
+
+async def test_kr_011_nothing_is_complete_before_the_end_mark(api, informer):
+    """KR-011"""
+    end = asyncio.Event()
+    api.script(stream(event("ADDED", pod("a", 1)), bookmark(5), end, bookmark(7, end=True), then="hold"))
+    async with running(informer):
+        await until(lambda: len(api.requests) == 1)
+        await asyncio.sleep(0.05)
+        assert not informer.has_synced
+        assert len(informer.store) == 0
+        end.set()
+        await informer.synced()
+        assert names(informer) == ["a"]
+
+
+@pytest.mark.parametrize("code", [400, 422])
+async def test_kr_011_a_server_without_streaming_lists_is_read_in_pages(api, informer, clock, code):
+    """KR-011: as servers without the feature, and older ones, answer to sendInitialEvents."""
+    message = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+    api.script(
+        status(code, "Invalid", message),
+        listing(pod("a", 1), version="5", token="more"),
+        listing(pod("b", 2), version="5"),
+        stream(event("ADDED", pod("c", 6)), then="hold"),
+    )
+    async with running(informer):
+        await until(lambda: names(informer) == ["a", "b", "c"])
+    assert watched(api) == ["stream", "page", "page more", "watch 5"]
+    assert clock.slept == []
+
+
+async def test_kr_012_410_as_http_status_leads_to_a_fresh_list(api, informer):
+    """KR-012: what vanished while we did not look is deleted."""
+    changes = []
+    informer.add_handler(lambda change: changes.append((change.kind, change.key.name, change.initial)))
+    api.script(
+        stream(*STREAMED),
+        status(410, "Expired"),
+        stream(event("ADDED", pod("b", 2)), event("ADDED", pod("c", 20)), bookmark(21, end=True), then="hold"),
+    )
+    async with running(informer):
+        await until(lambda: names(informer) == ["b", "c"])
+    assert watched(api) == ["stream", "watch 7", "stream"]
+    assert changes == [("apply", "a", True), ("apply", "b", True), ("apply", "c", False), ("delete", "a", False)]
+
+
+async def test_kr_012_410_as_error_event_leads_to_a_fresh_list(api, informer):
+    """KR-012"""
+    gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
+    api.script(stream(*STREAMED, gone, then="hold"), stream(bookmark(30, end=True), then="hold"))
+    async with running(informer):
+        await until(lambda: watched(api) == ["stream", "stream"])
+        await until(lambda: names(informer) == [])
+
+
+async def test_kr_012_410_between_pages_begins_the_list_again(api, informer):
+    """KR-012"""
+    api.script(
+        status(400),
+        listing(pod("a", 1), version="5", token="more"),
+        status(410, "Expired"),
+        listing(pod("b", 8), version="9"),
+    )
+    async with running(informer):
+        await informer.synced()
+        assert names(informer) == ["b"]
+        await until(lambda: len(api.requests) == 5)
+    assert watched(api) == ["stream", "page", "page more", "page", "watch 9"]
+
+
+async def test_kr_012_the_watch_resumes_after_the_last_event_or_bookmark(api, informer):
+    """KR-012: nothing is listed again when a connection ends or breaks."""
+    api.script(
+        stream(*STREAMED, event("MODIFIED", pod("a", 12)), then="cut"),
+        stream(bookmark(40), then="end"),
+        drop(),
+        stream(event("ADDED", pod("c", 41)), then="hold"),
+    )
+    async with running(informer):
+        await until(lambda: names(informer) == ["a", "b", "c"])
+    assert watched(api) == ["stream", "watch 12", "watch 40", "watch 40"]
+
+
+@pytest.mark.parametrize("how", ["cut", "end"])
+async def test_kr_013_an_event_cut_off_in_the_middle_of_its_line_is_not_lost(api, informer, how):
+    """KR-013: its resourceVersion was not seen either, so it comes again."""
+    half = event("MODIFIED", pod("a", 12))
+    api.script(stream(*STREAMED, half[: len(half) // 2], then=how), stream(half, then="hold"))
+    async with running(informer):
+        await until(
+            lambda: len(informer.store) and informer.store.get(Key("demo", "a")).metadata.resource_version == "12"
+        )
+    assert watched(api) == ["stream", "watch 7"]
+
+
+async def test_kr_012_a_garbled_stream_leads_to_a_fresh_list(api, informer):
+    """KR-012: what came before the nonsense is kept."""
+    api.script(
+        stream(
+            *STREAMED, event("ADDED", pod("c", 9)), b"<html>504</html>\n", event("DELETED", pod("a", 10)), then="hold"
+        ),
+        stream(event("ADDED", pod("d", 20)), bookmark(21, end=True), then="hold"),
+    )
+    seen = []
+    informer.add_handler(lambda change: seen.append(change.key.name))
+    async with running(informer):
+        await until(lambda: names(informer) == ["d"])
+    assert seen == ["a", "b", "c", "d", "a", "b", "c"]
+
+
+async def test_kr_012_the_server_is_asked_to_end_the_watch_after_five_to_ten_minutes(api, client, clock):
+    """KR-012: at random, so that the watches of a restarted server do not all end together."""
+    for chance in (0.0, 0.5, 0.999):
+        async with running(Informer(client, PODS, Pod, clock=clock, chance=lambda value=chance: value)):
+            await until(lambda: api.requests)
+        assert api.requests.pop(0).query["timeoutSeconds"] == str(300 + int(chance * 300))
+
+
+async def test_kr_012_a_watch_that_falls_silent_is_given_up_just_above_its_timeout(api, client, monkeypatch):
+    """KR-012: a half-open connection would otherwise hide every change for ever."""
+    api.script(stream(bookmark(1), then="hold"))
+    batches = []
+    monkeypatch.setattr(answers, "IDLE_MARGIN", answers.IDLE_MARGIN - 14.9)
+
+    async def read():
+        async with client.watch(PODS, Selection(), type=Pod, resource_version="1", timeout_seconds=0) as events:
+            async for batch in events:
+                batches.append(batch)  # noqa: PERF401 - what came before the failure counts
+
+    with pytest.raises(errors.ConnectionFailed, match="silent for too long"):
+        await read()
+    assert batches == [[Bookmark("1")]]
+
+
+async def test_kr_012_failures_wait_with_jitter_and_do_not_end_the_informer(api, informer, clock):
+    """KR-012"""
+    # Two drops: aiohttp itself asks once more when an answer to a GET is cut off.
+    api.script(drop(), drop(), status(503), status(429, headers={"Retry-After": "9"}), listing(version="5"))
+    async with running(informer):
+        await informer.synced()
+    assert clock.slept[:3] == [0.25, 0.5, 9 + 1.0]
+    assert informer.last_error is None
+
+
+async def test_kr_012_a_refusal_says_which_verb_on_which_resource_is_missing(api, client, clock):
+    """KR-012: readiness is off while it lasts, the process goes on, and recovers by itself."""
+    informers = Informers(client, clock=clock, chance=lambda: 0.5, freeze=False)
+    informer = informers.informer(PODS, Pod, namespace="demo")
+    message = 'pods is forbidden: User "robot" cannot watch resource "pods" in API group "" in the namespace "demo"'
+    allowed = asyncio.Event()
+
+    async def until_allowed(request):
+        if not allowed.is_set():
+            return await status(403, "Forbidden", message)(request)
+        if "watch" in request.query:
+            return await stream(then="hold")(request)
+        return await listing(pod("a", 1), version="5")(request)
+
+    api.otherwise = until_allowed
+    async with running(informers):
+        await until(lambda: informer.problem is not None)
+        assert "not allowed to" in informer.problem
+        assert "pods in namespace demo" in informer.problem
+        assert 'User "robot" cannot watch' in informer.problem
+        assert informers.problems == [informer.problem]
+        allowed.set()
+        await informers.synced()
+        await until(lambda: not informers.problems)
+        assert names(informer) == ["a"]
+
+
+async def test_kr_012_a_refusal_after_the_first_list_keeps_the_store_and_turns_readiness_off(api, informer):
+    """KR-012"""
+    api.script(stream(*STREAMED))
+    api.otherwise = status(403, "Forbidden", "no more")
+    async with running(informer):
+        await until(lambda: informer.problem is not None)
+        assert names(informer) == ["a", "b"]
+        assert informer.problem.startswith("not allowed to watch pods: grant get, list and watch")
+
+
+async def test_kr_012_expired_credentials_are_told_from_missing_rights(api, informer):
+    """KR-012"""
+    api.otherwise = status(401, "Unauthorized", "Unauthorized")
+    async with running(informer):
+        await until(lambda: informer.problem is not None)
+    assert "does not accept our credentials" in informer.problem
+
+
+async def test_kr_012_the_time_in_which_nothing_is_seen_is_known(api, informer, clock):
+    """KR-012, PL-107: silence then means nothing."""
+    api.script(stream(*STREAMED), *[drop()] * 12, stream(then="hold"))
+    async with running(informer):
+        await until(lambda: informer.blind_seconds > 0 and informer.last_error is None)
+        blind = informer.blind_seconds
+        assert blind <= sum(clock.slept)
+        await clock.sleep(60)
+        assert informer.blind_seconds == blind
+
+
+async def test_kr_012_an_unreachable_server_does_not_turn_readiness_off(api, informer):
+    """KR-012: what is known serves on; all replicas unready at once would help nobody."""
+    api.script(stream(*STREAMED), *[drop()] * 20)
+    async with running(informer):
+        await until(lambda: len(api.requests) > 10)
+        assert informer.problem is None
+        assert names(informer) == ["a", "b"]
+        assert "cut off" in informer.last_error
+
+
+async def test_pl_531_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api, client, clock, capsys):
+    """No restart brings the API server back, so that is all that happens."""
+    metrics = Metrics()
+    informers = Informers(client, clock=clock, chance=lambda: 1.0, metrics=metrics, freeze=False)
+    informer = informers.informer(PODS, Pod, namespace="demo")
+    api.script(stream(*STREAMED), *[drop()] * 80, stream(then="hold"))
+
+    def broken():
+        return metrics.registry.get_sample_value("polyarch_watch_broken_seconds", {"resource": "pods in demo"})
+
+    assert broken() == 0
+    worst = 0.0
+    async with running(informers):
+        await informer.synced()
+        while len(api.requests) < 82:
+            worst = max(worst, broken())
+            await asyncio.sleep(0.001)
+        await until(lambda: informer.last_error is None)
+        assert broken() == 0
+    assert 200 < worst <= sum(clock.slept)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "trying again" in line]
+    assert sum(clock.slept) / 60 - 1 <= len(lines) <= sum(clock.slept) / 60 + 1
+
+
+async def test_kr_015_one_watch_serves_everybody_who_asks_for_the_same(api, client, clock):
+    """KR-015: and indexes add up."""
+    informers = Informers(client, clock=clock, freeze=False)
+    by_name = {"name": lambda object_: [object_.metadata.name]}
+    by_uid = {"uid": lambda object_: [object_.metadata.uid]}
+    one = informers.informer(PODS, Pod, label_selector="a=b", indexes=by_name)
+    assert informers.informer(PODS, Pod, label_selector="a=b", indexes=by_uid) is one
+    assert informers.informer(PODS, Pod) is not one
+    assert informers.informer(PODS, Pod, namespace="demo") is not informers.informer(PODS, Pod)
+    with pytest.raises(ValueError, match=r"pods \(a=b\) is watched as Pod already"):
+        informers.informer(PODS, PartialObjectMetadata, label_selector="a=b")
+
+    api.otherwise = stream(*STREAMED, then="hold")
+    async with running(informers):
+        await informers.synced()
+        assert one.store.by_index("name", "a") == one.store.by_index("uid", "uid-a") == [Key("demo", "a")]
+    assert len(api.requests) == 3
+
+
+async def test_kr_015_a_handler_added_late_hears_of_everything(api, informer):
+    """KR-015"""
+    api.script(stream(*STREAMED, then="hold"))
+    async with running(informer):
+        await informer.synced()
+        late = []
+        informer.add_handler(lambda change: late.append((change.key.name, change.initial)))
+        assert late == [("a", True), ("b", True)]
+
+
+async def test_kr_015_a_handler_that_fails_harms_nobody_else(api, informer, capsys):
+    """KR-015"""
+    heard = []
+
+    def broken(change):
+        raise RuntimeError("a bug")
+
+    informer.add_handler(broken)
+    informer.add_handler(lambda change: heard.append(change.key.name))
+    api.script(stream(*STREAMED, then="hold"))
+    async with running(informer):
+        await until(lambda: heard == ["a", "b"])
+    assert names(informer) == ["a", "b"]
+    assert "handler failed" in capsys.readouterr().out
+
+
+async def test_kr_015_an_informer_asked_for_later_starts_at_once(api, client, clock):
+    """KR-015"""
+    informers = Informers(client, clock=clock, freeze=False)
+    informers.informer(PODS, Pod)
+    api.otherwise = stream(*STREAMED, then="hold")
+    async with running(informers):
+        await informers.synced()
+        nodes = informers.informer(NODES, Pod)
+        assert not informers.has_synced
+        assert informers.problems == ["the cache of nodes is not complete yet"]
+        await informers.synced()
+        assert nodes.has_synced
+
+
+async def test_kr_014_after_the_first_sync_the_caches_are_out_of_the_collectors_way(api, client, clock):
+    """KR-014"""
+    informers = Informers(client, clock=clock)
+    informers.informer(PODS, Pod)
+    api.otherwise = stream(*STREAMED, then="hold")
+    gc.unfreeze()
+    try:
+        async with running(informers):
+            await informers.synced()
+            await until(lambda: gc.get_freeze_count() > 0)
+    finally:
+        gc.unfreeze()
+
+
+async def test_kr_022_the_informers_memory_of_own_writes_follows_its_watch(api, informer):
+    """KR-022"""
+    seen = asyncio.Event()
+    api.script(stream(*STREAMED, seen, event("MODIFIED", pod("a", 12)), then="hold"))
+    async with running(informer):
+        await informer.synced()
+        informer.writes.note_write(Key("demo", "a"), "12")
+        assert informer.writes.is_stale(Key("demo", "a"))
+        seen.set()
+        await until(lambda: len(informer.writes) == 0)
+
+
+async def test_kr_012_a_bug_met_by_one_object_does_not_end_the_cache(api, informer, capsys, monkeypatch):
+    """KR-012: it is logged, and the list is read again."""
+    take, calls = informer.store.take, []
+
+    def fails_once(output):
+        calls.append(output)
+        if len(calls) == 1:
+            raise RuntimeError("a bug")
+        return take(output)
+
+    monkeypatch.setattr(informer.store, "take", fails_once)
+    api.script(stream(*STREAMED, then="hold"), stream(*STREAMED, then="hold"))
+    async with running(informer):
+        await informer.synced()
+    assert names(informer) == ["a", "b"]
+    assert "listing anew" in capsys.readouterr().out
+
+
+def test_an_informer_is_named_as_people_name_it(client):
+    selected = Informer(client, PODS, Pod, selection=Selection("demo", "app=web", "spec.nodeName="))
+    assert str(selected) == "pods in demo (app=web, spec.nodeName=)"
+
+
+async def test_a_page_without_what_a_list_must_have_is_an_error_not_an_empty_cache(api, informer):
+    api.script(status(400), document({"kind": "PodList"}), listing(pod("a", 1), version="5"))
+    async with running(informer):
+        await informer.synced()
+    assert names(informer) == ["a"]

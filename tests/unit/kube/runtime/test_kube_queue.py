@@ -1,0 +1,246 @@
+"""KR-020: what a work queue promises to the workers and to whoever enqueues."""
+
+import asyncio
+
+import pytest
+
+from manual_clock import ManualClock
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.queue import Priority, ShutDown, WorkQueue
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(start=0)
+
+
+@pytest.fixture
+def queue(clock) -> WorkQueue[str]:
+    return WorkQueue("pods", clock, random=lambda: 1.0)
+
+
+async def take(queue: WorkQueue[str]) -> str:
+    """The next key, which must be there now."""
+    async with asyncio.timeout(1):
+        return await queue.get()
+
+
+async def test_kr_020_a_key_added_many_times_is_given_out_once(queue):
+    for _ in range(3):
+        queue.add("a")
+    assert len(queue) == 1
+    assert await take(queue) == "a"
+    assert len(queue) == 0
+
+
+async def test_kr_020_a_key_added_while_processed_gets_exactly_one_more_pass(queue):
+    queue.add("a")
+    key = await take(queue)
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0, "nobody else may take it now"
+    queue.done(key)
+    assert await take(queue) == "a"
+    queue.done("a")
+    assert len(queue) == 0
+
+
+async def test_kr_020_keys_come_in_the_order_they_were_added(queue):
+    for key in "cab":
+        queue.add(key)
+    assert [await take(queue) for _ in range(3)] == ["c", "a", "b"]
+
+
+async def test_kr_020_of_several_delays_the_earliest_wins(queue, clock):
+    queue.add_after("a", 10)
+    queue.add_after("a", 5)
+    queue.add_after("a", 20)
+    clock.advance(4.9)
+    assert len(queue) == 0
+    clock.advance(0.1)
+    assert await take(queue) == "a"
+    queue.done("a")
+    clock.advance(100)
+    assert len(queue) == 0, "the later delays were for the same key"
+
+
+async def test_kr_020_a_waiting_worker_is_woken_when_a_delay_ends(queue, clock):
+    queue.add_after("late", 30)
+    worker = asyncio.create_task(queue.get())
+    await clock.settle()
+    queue.add_after("early", 10)
+    await clock.run(10)
+    assert worker.done()
+    assert await worker == "early"
+    second = asyncio.create_task(queue.get())
+    await clock.run(20)
+    assert await second == "late"
+    assert clock.sleepers == 0
+
+
+async def test_kr_020_an_add_does_not_take_away_a_look_that_was_asked_for_later(queue, clock):
+    queue.add_after("a", 5)
+    queue.add("a")
+    queue.done(await take(queue))
+    clock.advance(5)
+    assert await take(queue) == "a"
+
+
+async def test_kr_020_a_delay_that_ends_while_the_key_is_processed_leads_to_one_more_pass(queue, clock):
+    queue.add("a")
+    await take(queue)
+    queue.add_after("a", 1)
+    clock.advance(2)
+    assert len(queue) == 0
+    queue.done("a")
+    assert await take(queue) == "a"
+
+
+async def test_kr_020_failures_back_off_from_5_ms_to_5_min_and_success_forgets_them(clock):
+    low = WorkQueue[str]("low", clock, random=lambda: 0.0)
+    high = WorkQueue[str]("high", clock, random=lambda: 1.0)
+    assert [low.retry("a") for _ in range(4)] == [0.005, 0.01, 0.02, 0.04]
+    assert high.retry("a") == 0.01
+    delays = [high.retry("a") for _ in range(60)]
+    assert delays == sorted(delays)
+    assert delays[-1] == 300
+    high.forget("a")
+    assert high.retry("a") == 0.01
+    assert high.failures("a") == 1
+
+
+async def test_kr_020_a_retry_never_waits_longer_than_the_longest_backoff(queue, clock):
+    """KR-020: whatever something before the server says."""
+    assert queue.retry("a", at_least=86_400) == 300
+
+
+async def test_kr_020_a_retry_waits_at_least_as_long_as_the_server_asked(queue, clock):
+    assert queue.retry("a", at_least=7) == 7
+    clock.advance(6.9)
+    assert len(queue) == 0
+    clock.advance(0.1)
+    assert len(queue) == 1
+
+
+async def test_kr_020_live_keys_pass_the_initial_list_without_starving_it(queue):
+    for number in range(3):
+        queue.add(f"old-{number}", Priority.LOW)
+    for number in range(9):
+        queue.add(f"new-{number}")
+    order = [await take(queue) for _ in range(12)]
+    assert order[0] == "new-0"
+    assert order.index("old-0") == 4
+    assert order.index("old-1") == 9
+    assert [key for key in order if key.startswith("new")] == [f"new-{number}" for number in range(9)]
+
+
+async def test_kr_020_an_event_moves_a_key_of_the_initial_list_up(queue):
+    for key in "abc":
+        queue.add(key, Priority.LOW)
+    queue.add("c")
+    queue.add("c", Priority.LOW)
+    assert [await take(queue) for _ in range(3)] == ["c", "a", "b"]
+
+
+async def test_kr_020_draining_gives_out_what_is_ready_and_takes_nothing_new(queue, clock):
+    queue.add("a")
+    queue.add("b")
+    queue.add_after("later", 1)
+    first = await take(queue)
+    queue.add("a")
+    queue.shut_down(drain=True)
+    queue.add("c")
+    queue.retry("a")
+    drained = asyncio.create_task(queue.drained())
+    assert await take(queue) == "b"
+    queue.done("b")
+    queue.done(first)
+    assert await take(queue) == "a", "it was added while processed, before the end"
+    await clock.settle()
+    assert not drained.done()
+    queue.done("a")
+    await drained
+    clock.advance(1000)
+    with pytest.raises(ShutDown):
+        await take(queue)
+
+
+async def test_kr_020_a_stop_without_draining_gives_out_nothing_more(queue):
+    queue.add("a")
+    queue.add("b")
+    queue.shut_down(drain=False) if await take(queue) else None
+    with pytest.raises(ShutDown):
+        await take(queue)
+    queue.done("a")
+    await queue.drained()
+
+
+async def test_kr_020_shutting_down_wakes_every_waiting_worker(queue):
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.shut_down(drain=True)
+    results = await asyncio.gather(*workers, return_exceptions=True)
+    assert all(isinstance(result, ShutDown) for result in results)
+
+
+async def test_a_key_is_not_lost_with_a_worker_that_is_cancelled_as_it_is_woken(queue):
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    first.cancel()
+    assert await asyncio.wait_for(second, 1) == "a"
+    await asyncio.wait([first])
+    assert first.cancelled()
+
+
+async def test_a_worker_that_is_cancelled_while_waiting_leaves_no_timer(queue, clock):
+    queue.add_after("a", 60)
+    worker = asyncio.create_task(queue.get())
+    await clock.settle()
+    assert clock.sleepers == 1
+    worker.cancel()
+    await clock.settle()
+    assert clock.sleepers == 0
+    assert worker.cancelled()
+
+
+async def test_kr_020_metrics_say_depth_latency_work_retries_and_oldest_age(clock):
+    metrics = Metrics()
+    queue = WorkQueue[str]("pods", clock, metrics=metrics)
+
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(name, {"name": "pods"})
+
+    queue.add("a")
+    queue.add("b")
+    clock.advance(3)
+    assert value("workqueue_depth") == 2
+    assert queue.oldest_age == 3
+    assert value("workqueue_oldest_age_seconds") == 0, "without workers nobody is late"
+    key = await take(queue)
+    assert value("workqueue_oldest_age_seconds") == 3
+    assert value("workqueue_queue_duration_seconds_sum") == 3
+    clock.advance(2)
+    queue.retry(key)
+    queue.done(key)
+    assert value("workqueue_work_duration_seconds_sum") == 2
+    assert value("workqueue_retries_total") == 1
+    assert value("workqueue_adds_total") == 2
+    assert value("workqueue_depth") == 1
+
+
+async def test_two_queues_share_the_metric_families_of_a_process(clock):
+    metrics = Metrics()
+    WorkQueue[str]("one", clock, metrics=metrics).add("a")
+    WorkQueue[str]("two", clock, metrics=metrics)
+    text, content_type = metrics.render()
+    assert b'workqueue_depth{name="one"} 1.0' in text
+    assert b'workqueue_depth{name="two"} 0.0' in text
+    assert content_type.startswith("text/plain")
+
+
+def test_a_metric_name_has_one_kind():
+    metrics = Metrics()
+    metrics.counter("polyarch_things_total", "Things")
+    with pytest.raises(TypeError, match="polyarch_things_total"):
+        metrics.gauge("polyarch_things_total", "Things")

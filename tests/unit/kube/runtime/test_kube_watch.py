@@ -1,0 +1,281 @@
+"""KR-010, KR-011, KR-012: the watch as a pure machine, driven by hand through what servers and networks do."""
+
+import pytest
+
+from polyarch.kube import errors
+from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Opened, Page, Removed, Seen
+from polyarch.kube.runtime.watch import (
+    Apply,
+    Ask,
+    Delete,
+    Empty,
+    Health,
+    Init,
+    InitApply,
+    InitDone,
+    Paging,
+    Streaming,
+    Watching,
+    delay_before,
+    newer,
+    refused,
+    request_for,
+    step,
+)
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+
+GONE = errors.Gone(410, reason="Expired")
+FORBIDDEN = errors.Forbidden(403)
+RESET = errors.ConnectionFailed("reset")
+GARBLED = errors.UnreadableAnswer("what?")
+
+
+def thing(name, version):
+    return PartialObjectMetadata(ObjectMeta(name=name, namespace="demo", resource_version=str(version)))
+
+
+def history(state, *events):
+    """Feeds events one after the other; the last state and all outputs."""
+    outputs = []
+    for event in events:
+        state, more = step(state, event)
+        outputs += more
+    return state, outputs
+
+
+A1, A2, B1 = thing("a", 1), thing("a", 2), thing("b", 1)
+WATCHING = Watching("10", Health())
+
+
+def test_kr_010_a_streaming_list_then_the_watch():
+    """KR-010, KR-011: one stream brings the list, its end mark and what follows."""
+    assert request_for(Empty()) == Ask("streaming-list")
+    state, outputs = history(
+        Empty(), Opened(), Seen(A1), Seen(B1), Bookmark("7"), Bookmark("9", initial_end=True), Seen(A2), Bookmark("20")
+    )
+    assert outputs == [Init(), InitApply(A1), InitApply(B1), InitDone("9"), Apply(A2)]
+    assert request_for(state) == Ask("watch", resource_version="20")
+
+
+def test_kr_010_pages_then_the_watch():
+    """KR-010: the watch begins at the version of the first page."""
+    state = Empty(Health(streaming=False))
+    assert request_for(state) == Ask("page")
+    state, outputs = step(state, Page([A1], "5", "next"))
+    assert outputs == (Init(), InitApply(A1))
+    assert request_for(state) == Ask("page", continue_token="next")
+    state, outputs = step(state, Page([B1], "6"))
+    assert outputs == (InitApply(B1), InitDone("5"))
+    assert request_for(state) == Ask("watch", resource_version="5")
+
+
+def test_kr_010_an_empty_list_is_complete_too():
+    """KR-010"""
+    assert history(Empty(Health(streaming=False)), Page([], "5"))[1] == [Init(), InitDone("5")]
+    assert history(Empty(), Opened(), Bookmark("5", initial_end=True))[1] == [Init(), InitDone("5")]
+
+
+@pytest.mark.parametrize("status", [400, 405, 406, 422])
+def test_kr_011_a_server_that_refuses_streaming_lists_is_never_asked_again(status):
+    """KR-011: no delay, no failure counted: the next request is the first page."""
+    error = errors.error_for(status, b"{}")
+    state, outputs = history(Empty(), Failed(error))
+    assert outputs == []
+    assert request_for(state) == Ask("page")
+    assert delay_before(state, lambda: 1.0) == 0
+    state, _ = history(state, Page([A1], "5"), Opened(), Failed(GONE))
+    assert request_for(state) == Ask("page")
+
+
+def test_kr_011_a_streaming_list_that_keeps_breaking_gives_way_to_pages():
+    """KR-011: whatever the reason, such as a server that never sends the end mark."""
+    state = Empty()
+    for _ in range(2):
+        assert request_for(state) == Ask("streaming-list")
+        state, _ = history(state, Opened(), Seen(A1), Failed(RESET))
+    assert request_for(state) == Ask("page")
+
+
+def test_kr_010_a_broken_streaming_list_starts_from_nothing():
+    """KR-010: half a list is no list."""
+    _, outputs = history(Empty(), Opened(), Seen(A1), Ended(1.0), Opened(), Seen(B1), Bookmark("9", initial_end=True))
+    assert outputs == [Init(), InitApply(A1), Init(), InitApply(B1), InitDone("9")]
+
+
+def test_kr_010_an_object_deleted_during_the_list_is_not_in_it():
+    """KR-010"""
+    _, outputs = history(Empty(), Opened(), Seen(A1), Removed(Key("demo", "a"), "2"))
+    assert outputs[-1] == Delete(Key("demo", "a"), "2")
+
+
+def test_kr_012_the_watch_resumes_from_the_last_thing_seen():
+    """KR-012"""
+    state, outputs = history(WATCHING, Opened(), Seen(thing("a", 12)), Removed(Key("demo", "b"), "14"), Ended(300.0))
+    assert [type(output) for output in outputs] == [Apply, Delete]
+    assert request_for(state) == Ask("watch", resource_version="14")
+    state, _ = history(state, Bookmark("99"), Failed(RESET))
+    assert request_for(state) == Ask("watch", resource_version="99")
+
+
+@pytest.mark.parametrize("error", [GONE, errors.NotFound(404), GARBLED, errors.BadRequest(400)])
+def test_kr_012_what_makes_the_known_version_useless_leads_to_a_fresh_list(error):
+    """KR-012: 410 as HTTP status and as ERROR event are the same input here."""
+    state, outputs = history(WATCHING, Opened(), Failed(error, lasted=5.0))
+    assert isinstance(state, Empty)
+    assert outputs == []
+
+
+def test_kr_012_a_version_from_the_future_leads_to_a_fresh_list():
+    """KR-012: etcd was restored from a backup."""
+    cause = errors.StatusCause(reason="ResourceVersionTooLarge")
+    state, _ = history(WATCHING, Failed(errors.ServerTimeout(504, causes=(cause,))))
+    assert isinstance(state, Empty)
+
+
+@pytest.mark.parametrize("error", [RESET, errors.Unavailable(503), errors.TooManyRequests(429), FORBIDDEN])
+def test_kr_012_what_may_pass_keeps_what_is_known(error):
+    """KR-012: no list is read again for a connection that broke."""
+    state, _ = history(WATCHING, Failed(error))
+    assert request_for(state) == Ask("watch", resource_version="10")
+
+
+def test_kr_012_410_between_pages_begins_the_list_again():
+    """KR-012"""
+    state, outputs = history(Empty(Health(streaming=False)), Page([A1], "5", "next"), Failed(GONE))
+    assert request_for(state) == Ask("page")
+    state, outputs = step(state, Page([B1], "9"))
+    assert outputs == (Init(), InitApply(B1), InitDone("9"))
+
+
+def test_kr_012_a_page_that_fails_for_now_is_asked_for_again():
+    """KR-012"""
+    state, _ = history(Empty(Health(streaming=False)), Page([A1], "5", "next"), Failed(errors.Unavailable(503)))
+    assert request_for(state) == Ask("page", continue_token="next")
+
+
+def test_kr_012_failures_in_a_row_wait_longer_with_full_jitter_and_a_cap():
+    """KR-012"""
+    state, waits = WATCHING, []
+    for _ in range(9):
+        state, _ = step(state, Failed(RESET))
+        waits.append(delay_before(state, lambda: 1.0))
+    assert waits == [0.5, 1, 2, 4, 8, 10, 10, 10, 10]
+    assert delay_before(state, lambda: 0.0) == 0
+
+
+def test_kr_012_a_quiet_stream_forgets_its_failures():
+    """KR-012: being accepted is not enough, the stream has to hold."""
+    state, _ = history(WATCHING, *[Failed(RESET)] * 5)
+    accepted, _ = history(state, Opened(), Ended(1.0))
+    assert accepted.health.failures == 6
+    quiet, _ = history(state, Opened(), Ended(30.0))
+    assert delay_before(quiet, lambda: 1.0) == 0
+    cut, _ = history(state, Opened(), Failed(RESET, lasted=30.0))
+    assert delay_before(cut, lambda: 1.0) == 0.5
+
+
+def test_kr_012_a_list_in_pages_never_waits_between_them():
+    """KR-012: 40 pages after six failures took 200 s, and the continue token of a large list had expired by then."""
+    state, _ = history(Empty(Health(streaming=False)), *[Failed(RESET)] * 6)
+    assert delay_before(state, lambda: 1.0) == 10
+    for _ in range(40):
+        state, _ = step(state, Page([A1], "5", "next"))
+        assert delay_before(state, lambda: 1.0) == 0
+    failed, _ = step(state, Failed(errors.Unavailable(503)))
+    assert delay_before(failed, lambda: 1.0) == 0.5, "a page that fails is asked for again after a pause"
+    state, _ = step(failed, Page([A1], "5", "next"))
+    assert delay_before(state, lambda: 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    "list_",
+    [(Opened(), Bookmark("5", initial_end=True)), (Page([A1], "5"),)],
+    ids=["streaming list", "page"],
+)
+def test_kr_012_a_complete_list_resets_the_backoff(list_):
+    """KR-012: the watch after it is asked for at once."""
+    state, _ = history(Empty(), *[Failed(RESET)] * 6, *list_)
+    assert delay_before(state, lambda: 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    "round_",
+    [
+        (Page([A1], "5"), Failed(GONE)),
+        (Page([A1], "5", "next"), Failed(GONE)),
+        (Page([A1], "5"), Opened(), Failed(GARBLED, lasted=1.0)),
+    ],
+    ids=["each watch is gone at once", "each list expires half-way", "each watch is garbled"],
+)
+def test_kr_012_lists_that_lead_nowhere_are_read_ever_more_seldom(round_):
+    """KR-012: the backoff that a page resets must not become a loop of lists of 20 000 pods."""
+    state, waits = Empty(Health(streaming=False)), []
+    for _ in range(7):
+        state, _ = history(state, *round_)
+        waits.append(delay_before(state, lambda: 1.0))
+    assert waits == [0.5, 1, 2, 4, 8, 10, 10]
+    quiet, _ = history(state, Page([], "5"), Opened(), Ended(30.0), Failed(GONE))
+    assert delay_before(quiet, lambda: 1.0) == 0.5, "a stream that held makes good for it"
+
+
+def test_kr_012_a_server_that_ends_every_watch_at_once_is_not_hammered():
+    """KR-012"""
+    state, _ = history(WATCHING, *[Opened(), Ended(0.0)] * 10)
+    assert delay_before(state, lambda: 1.0) == 10
+
+
+def test_kr_012_retry_after_is_honoured():
+    """KR-012"""
+    state, _ = history(WATCHING, Failed(errors.TooManyRequests(429, retry_after=7)))
+    assert delay_before(state, lambda: 0.0) == 7
+    state, _ = history(state, Opened())
+    assert delay_before(state, lambda: 0.0) == 0
+
+
+def test_kr_012_retry_after_does_not_blind_for_long():
+    """KR-012: a maintenance page of something before the API server says an hour; nobody would see a pod so long."""
+    state, _ = history(WATCHING, Failed(errors.Unavailable(503, retry_after=3600)))
+    assert delay_before(state, lambda: 1.0) <= 60.5
+
+
+def test_kr_012_repeated_refusals_are_a_problem_until_the_server_accepts():
+    """KR-012: one 403 may be a role that is only just being bound."""
+    state, _ = history(Empty(), Failed(FORBIDDEN))
+    assert not refused(state)
+    state, _ = history(state, Failed(errors.Unauthorized(401)))
+    assert refused(state)
+    for again in (Opened(), Page([], "1")):
+        assert not refused(history(state, again)[0])
+    assert not refused(history(state, Failed(RESET))[0])
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [
+        (Empty(), Seen(A1)),
+        (Empty(), Ended(1.0)),
+        (Empty(), Bookmark("1")),
+        (Paging("t", "1", Health()), Opened()),
+        (Streaming(Health()), Page([], "1")),
+        (WATCHING, Page([], "1")),
+    ],
+)
+def test_kr_010_an_event_that_cannot_be_is_a_bug_of_the_driver(state, event):
+    """KR-010"""
+    with pytest.raises(ValueError, match="cannot see"):
+        step(state, event)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "later"),
+    [("9", "10", "10"), ("10", "9", "10"), ("10", "", "10"), ("", "5", "5"), ("abc", "abb", "abb"), ("7", "x", "x")],
+)
+def test_resource_versions_are_compared_as_decimals_where_they_are_some(one, other, later):
+    assert newer(one, other) == later
+
+
+def test_kr_011_watches_that_break_do_not_count_against_streaming_lists():
+    """KR-011: and a list that was complete starts the count anew."""
+    state, _ = history(Empty(), Opened(), Failed(RESET), Opened(), Bookmark("5", initial_end=True))
+    state, _ = history(state, *[Failed(RESET)] * 5, Failed(GONE))
+    assert request_for(state) == Ask("streaming-list")

@@ -1,0 +1,114 @@
+"""KR-022: a stale cache never causes a second, contradictory write."""
+
+import pytest
+
+from manual_clock import ManualClock
+from polyarch.kube.runtime.store import Store
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+
+A = Key("demo", "a")
+
+
+def thing(version):
+    return PartialObjectMetadata(ObjectMeta(name="a", namespace="demo", resource_version=str(version), uid="u"))
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def store():
+    store = Store()
+    for output in (Init(), InitApply(thing(5)), InitDone()):
+        store.take(output)
+    return store
+
+
+@pytest.fixture
+def writes(store, clock):
+    return OwnWrites(store, clock=clock, keep=60)
+
+
+def test_kr_022_stale_from_the_write_until_the_cache_shows_it(store, writes):
+    """KR-022"""
+    assert not writes.is_stale(A)
+    writes.note_write(A, "9")
+    assert writes.is_stale(A)
+    store.take(Apply(thing(8)))
+    assert writes.is_stale(A), "somebody else's write of before ours"
+    store.take(Apply(thing(9)))
+    assert not writes.is_stale(A)
+    assert len(writes) == 0
+
+
+def test_kr_022_a_later_version_of_somebody_else_includes_ours(store, writes):
+    """KR-022"""
+    writes.note_write(A, "9")
+    store.take(Apply(thing(10)))
+    assert not writes.is_stale(A)
+
+
+def test_kr_022_an_event_that_outran_our_answer_leaves_nothing_behind(store, writes):
+    """KR-022: the watch may bring the write before the PATCH is answered."""
+    store.take(Apply(thing(10)))
+    writes.note_write(A, "10")
+    assert not writes.is_stale(A)
+    assert len(writes) == 0
+
+
+def test_kr_022_a_second_write_extends_the_memory(store, writes):
+    """KR-022"""
+    writes.note_write(A, "9")
+    writes.note_write(A, "11")
+    store.take(Apply(thing(9)))
+    assert writes.is_stale(A)
+
+
+def test_kr_022_something_created_is_stale_until_it_is_seen(store, writes):
+    """KR-022"""
+    new = Key("demo", "new")
+    writes.note_write(new, "20")
+    assert writes.is_stale(new)
+
+
+def test_kr_022_nothing_is_remembered_of_what_was_deleted(store, writes):
+    """KR-022: the informer tells us of every change."""
+    writes.note_write(A, "9")
+    for change in store.take(Delete(A, "10")):
+        writes.observe(change)
+    assert len(writes) == 0
+    assert not writes.is_stale(A)
+
+
+def test_kr_022_the_informer_empties_the_memory_even_if_nobody_asks(store, writes):
+    """KR-022"""
+    writes.note_write(A, "9")
+    for version, left in ((8, 1), (9, 0)):
+        for change in store.take(Apply(thing(version))):
+            writes.observe(change)
+        assert len(writes) == left
+
+
+def test_kr_022_a_cache_that_is_cut_off_does_not_stop_us_for_ever(writes, clock):
+    """KR-022"""
+    writes.note_write(A, "9")
+    clock.advance(59)
+    assert writes.is_stale(A)
+    clock.advance(1)
+    assert not writes.is_stale(A)
+
+
+def test_kr_022_versions_that_are_no_numbers(clock):
+    """KR-022: then anything but what was there when we wrote is taken for later."""
+    store = Store()
+    for output in (Init(), InitApply(thing("x")), InitDone()):
+        store.take(output)
+    writes = OwnWrites(store, clock=clock)
+    writes.note_write(A, "y")
+    assert writes.is_stale(A)
+    store.take(Apply(thing("z")))
+    assert not writes.is_stale(A)

@@ -1,0 +1,610 @@
+"""How a registry is shown who asks (RG-071 to RG-075, RG-084, RG-104, RG-111, RG-112, PL-852)."""
+
+import asyncio
+from urllib.parse import parse_qs
+
+import pytest
+
+from polyarch.oci.answer import Status
+from polyarch.oci.auth.credentials import CredentialWarning
+from polyarch.oci.auth.entries import ANONYMOUS, Credential
+
+ROBOT = Credential("robot", "password-of-robot", source="secret team/pull", key="r.example/team")
+STRANGER = Credential("stranger", "password-of-nobody", source="secret team/old", key="r.example")
+SECOND = Credential("second", "password-of-second", source="secret other/pull", key="r.example")
+
+
+class Holding:
+    """A store with these credentials, then anonymous."""
+
+    def __init__(self, *credentials, warnings=()):
+        self.credentials = [*credentials, ANONYMOUS]
+        self.found = warnings
+        self.asked = 0
+
+    async def candidates(self, reference, source):
+        self.asked += 1
+        return list(self.credentials)
+
+    def cached_candidates(self, reference, source):
+        return list(self.credentials)
+
+    def warnings(self, source):
+        return self.found
+
+
+@pytest.fixture
+async def bearer(start_registry):
+    """A registry with a token endpoint, two users, and one public repository."""
+    registry = await start_registry(auth="bearer")
+    registry.users = {"robot": ROBOT.password, "second": SECOND.password}
+    registry.public.add("public/app")
+    for repository in ("team/app", "team/other", "public/app"):
+        registry.push_index(repository, "1", "linux/amd64", "linux/arm64")
+    return registry
+
+
+@pytest.fixture
+async def basic(start_registry):
+    registry = await start_registry(auth="basic")
+    registry.users = {"robot": ROBOT.password}
+    registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+    registry.push_index("team/app", "2", "linux/amd64", "linux/arm64")
+    return registry
+
+
+class TestBearer:
+    """RG-071, RG-035: 401 + token + GET for the first image of a host, token + GET for further repositories."""
+
+    async def test_the_first_image_of_a_host_and_the_next_repository(self, bearer, make_inspector, ref):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        assert (await inspector.inspect(ref("team/app:1", bearer))).status is Status.RESOLVED
+        assert bearer.requests() == ["GET team/app/manifests/1", "GET token", "GET team/app/manifests/1"]
+        assert "authorization" not in bearer.seen[0].headers
+        assert (await inspector.inspect(ref("team/other:1", bearer))).requests == 2
+        assert bearer.requests()[3:] == ["GET token", "GET team/other/manifests/1"]
+
+    async def test_a_token_is_asked_for_with_service_scope_and_client(self, bearer, make_inspector, ref):
+        """RG-072."""
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        token = bearer.seen[1]
+        assert parse_qs(token.query) == {
+            "service": ["registry"],
+            "scope": ["repository:team/app:pull"],
+            "client_id": ["polyarch"],
+        }
+        assert token.headers["authorization"] == ROBOT.basic
+
+    async def test_a_public_repository_needs_no_credential(self, bearer, make_inspector, ref):
+        found = await make_inspector().inspect(ref("public/app:1", bearer))
+        assert (found.status, found.public) == (Status.RESOLVED, True)
+        assert "authorization" not in bearer.seen[1].headers
+
+    async def test_one_token_for_many_at_once(self, bearer, make_inspector, ref):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        for number in range(20):
+            bearer.push_index("team/app", str(number), "linux/amd64", "linux/arm64")
+        await inspector.inspect(ref("team/other:1", bearer))
+        bearer.delay = 0.02
+        await inspector.inspect_many([ref(f"team/app:{number}", bearer) for number in range(20)])
+        assert len(bearer.requests("GET", "^token")) == 2
+
+    async def test_it_is_used_until_ten_seconds_before_its_end(self, bearer, make_inspector, ref, clock):
+        """RG-073."""
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        bearer.token_life = 100
+        await inspector.inspect(ref("team/app:1", bearer))
+        clock.advance(89)
+        await inspector.inspect(ref("team/app:1", bearer), fresh=True)
+        assert len(bearer.requests("GET", "^token")) == 1
+        clock.advance(7)
+        await inspector.inspect(ref("team/app:1", bearer), fresh=True)
+        assert len(bearer.requests("GET", "^token")) == 2
+
+    async def test_a_reused_token_that_is_refused_is_renewed_once(self, bearer, make_inspector, ref, clock):
+        """RG-074."""
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        bearer.revoke_tokens()
+        clock.advance(10)
+        seen = len(bearer.seen)
+        found = await inspector.inspect(ref("team/app:1", bearer), fresh=True)
+        assert found.status is Status.RESOLVED
+        assert bearer.requests()[seen:] == ["HEAD team/app/manifests/1", "GET token", "HEAD team/app/manifests/1"]
+
+    async def test_an_insufficient_scope_is_asked_for_once_more(self, bearer, make_inspector, ref, answer):
+        """RG-074: once more with the scope named."""
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        realm = f'realm="{bearer.url}/token",service="registry"'
+        named = f'Bearer {realm},error="insufficient_scope",scope="repository:team/app:pull,extra"'
+        plain = f"Bearer {realm}"
+        bearer.script(
+            "GET", "/manifests/", *(answer(401, headers={"WWW-Authenticate": each}) for each in (plain, named))
+        )
+        bearer.script(
+            "GET", "/manifests/", answer(200, *bearer.manifests["team/app", bearer.tags["team/app", "1"]][:1])
+        )
+        found = await inspector.inspect(ref("team/app:1", bearer))
+        assert found.status is Status.RESOLVED, found.error
+        scopes = [parse_qs(seen.query)["scope"] for seen in bearer.seen if seen.path == "token"]
+        assert scopes == [["repository:team/app:pull"], ["repository:team/app:pull,extra"]]
+
+    async def test_an_identity_token_is_exchanged(self, bearer, make_inspector, ref):
+        """RG-072, PL-420."""
+        bearer.identity_tokens["refresh"] = "robot"
+        credential = Credential(identity_token="refresh", source="file", key="r")
+        found = await make_inspector(credentials=Holding(credential)).inspect(ref("team/app:1", bearer))
+        assert found.status is Status.RESOLVED, found.error
+        assert bearer.requests("POST") == ["POST token"]
+
+    @pytest.mark.parametrize("status", [404, 405])
+    @pytest.mark.parametrize(("password", "resolved"), [("password-of-robot", True), ("", False)])
+    async def test_where_post_is_unknown_a_password_is_the_other_way(
+        self, bearer, make_inspector, ref, answer, status, password, resolved
+    ):
+        bearer.script("POST", "^token", answer(status), forever=True)
+        credential = Credential("robot", password, identity_token="refresh", source="file", key="r")
+        found = await make_inspector(credentials=Holding(credential)).inspect(ref("team/app:1", bearer))
+        assert (found.status is Status.RESOLVED) == resolved
+        if not resolved:
+            assert found.error.code == "unauthorized"
+
+    async def test_a_registry_token_is_shown_as_it_is(self, bearer, make_inspector, ref):
+        bearer._tokens["ready-made"] = ("robot", "repository:team/app:pull")
+        credential = Credential(registry_token="ready-made", source="file", key="r")
+        found = await make_inspector(credentials=Holding(credential)).inspect(ref("team/app:1", bearer))
+        assert found.status is Status.RESOLVED
+        assert bearer.requests("", "^token") == []
+
+    @pytest.mark.parametrize("body", [b"{}", b"<html>", b'{"token": ""}'])
+    async def test_an_answer_without_a_token_says_so(self, bearer, make_inspector, ref, answer, body):
+        """RG-073."""
+        bearer.script("GET", "^token", answer(200, body), forever=True)
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        assert found.error.code == "unauthorized"
+        assert "token endpoint answered without a token" in found.error.message
+
+    async def test_a_token_endpoint_that_is_away_is_no_refusal(self, bearer, make_inspector, ref, answer):
+        bearer.script("GET", "^token", answer(500), forever=True)
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        assert (found.error.code, found.error.error_class) == ("server-error", "transient")
+
+    async def test_another_repositorys_scope_is_not_asked_for(self, bearer, make_inspector, ref, answer):
+        """RG-072: the challenge's scope is used iff it names the same repository."""
+        challenge = f'Bearer realm="{bearer.url}/token",service="registry",scope="repository:crown/jewels:pull"'
+        bearer.script("GET", "/manifests/", answer(401, headers={"WWW-Authenticate": challenge}))
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        assert found.status is Status.RESOLVED
+        assert parse_qs(bearer.seen[1].query)["scope"] == ["repository:team/app:pull"]
+
+
+class TestRealms:
+    """RG-104."""
+
+    @pytest.mark.parametrize(
+        "realm",
+        ["ftp://auth.example/token", "https://user:pass@auth.example/token", "https://auth.example/token#x", "/token"],
+    )
+    async def test_an_unusable_realm_makes_the_challenge_unusable(self, bearer, make_inspector, ref, realm):
+        bearer.realm = realm
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        assert found.error.code == "unauthorized"
+        assert "token endpoint" in found.error.message
+        assert "pass@" not in found.error.message
+
+    async def test_with_basic_beside_it_that_is_used(self, basic, make_inspector, ref, answer):
+        """RG-071: bearer with a usable realm, else basic with credentials."""
+        challenge = 'Bearer realm="ftp://auth.example", Basic realm="x"'
+        basic.script("GET", "", answer(401, headers={"WWW-Authenticate": challenge}))
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", basic))
+        assert found.status is Status.RESOLVED
+
+    async def test_a_forbidden_address_is_refused(self, bearer, make_inspector, ref):
+        bearer.realm = "http://169.254.169.254/token"
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        assert (found.error.code, found.error.error_class) == ("refused-address", "configuration")
+
+    async def test_a_token_request_stays_within_its_origin(self, bearer, start_registry, make_inspector, ref, answer):
+        """RG-105."""
+        other = await start_registry()
+        bearer.script("GET", "^token", answer(302, headers={"Location": f"{other.url}/token"}))
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        assert (found.error.code, other.seen) == ("refused-redirect", [])
+
+
+class TestRedirectedAway:
+    """RG-084: a challenge is learned only from the origin of the source itself, never from a redirect's target."""
+
+    @pytest.fixture
+    async def thief(self, start_registry, answer):
+        """Who answers 401 to all and would be glad of a credential."""
+        thief = await start_registry()
+        challenges = f'Bearer realm="{thief.url}/token",service="registry", Basic realm="thief"'
+        thief.script("GET", "^token", answer(200, b'{"token": "thiefs-token"}'), forever=True)
+        thief.script("*", "", answer(401, headers={"WWW-Authenticate": challenges}), forever=True)
+        return thief
+
+    def shown(self, *registries):
+        return [
+            seen.headers["authorization"]
+            for each in registries
+            for seen in each.seen
+            if "authorization" in seen.headers
+        ]
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD"])
+    async def test_its_realm_gets_no_credential(self, registry, thief, make_inspector, ref, answer, clock, method):
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        if method == "HEAD":
+            await inspector.inspect(ref("team/app:1"))
+            clock.advance(10)
+        registry.script(method, "/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}), forever=True)
+        found = await inspector.inspect(ref("team/app:1"), fresh=True)
+        assert self.shown(registry, thief) == []
+        assert thief.requests() == [f"{method} x"]
+        assert (found.error.code, found.error.status, found.error.host) == ("unauthorized", 401, registry.host)
+        assert f"redirect to {thief.host}" in found.error.message
+
+    async def test_neither_does_a_blobs(self, registry, thief, make_inspector, ref, answer):
+        registry.push_image("team/app", "1", "linux/s390x")
+        registry.script("GET", "/blobs/", answer(307, headers={"Location": f"{thief.url}/v2/x"}), forever=True)
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1"))
+        assert (found.error.code, self.shown(registry, thief), thief.requests("", "token")) == ("unauthorized", [], [])
+
+    async def test_what_the_registry_itself_wants_is_not_forgotten_for_it(
+        self, bearer, thief, make_inspector, ref, answer
+    ):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        bearer.script("GET", "team/other/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}))
+        failed = await inspector.inspect(ref("team/other:1", bearer))
+        assert failed.error.code == "unauthorized"
+        assert (self.shown(thief), thief.requests()) == ([], ["GET x"])
+        seen = len(bearer.seen)
+        bearer.push_index("team/other", "2", "linux/amd64", "linux/arm64")
+        assert (await inspector.inspect(ref("team/other:2", bearer))).status is Status.RESOLVED
+        assert bearer.requests()[seen:] == ["GET team/other/manifests/2"]  # with the token that it has
+
+    async def test_its_refusal_is_no_refusal_of_the_credential(
+        self, bearer, start_registry, make_inspector, ref, answer
+    ):
+        """A signed URL that ran out is no reason to forget who may read the repository."""
+        store = await start_registry()
+        store.script("GET", "", answer(403), forever=True)
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        child = bearer.push_image("team/app", "single", "linux/s390x")
+        bearer.script("GET", "/blobs/", answer(307, headers={"Location": f"{store.url}/signed"}), forever=True)
+        failed = await inspector.inspect(ref(f"team/app@{child}", bearer))
+        assert (failed.error.code, failed.error.status) == ("denied", 403)
+        assert store.host in failed.error.message
+        assert inspector.peek(ref("team/app:1", bearer), Holding(ROBOT)).status is Status.RESOLVED
+
+    async def test_a_url_signed_for_get_alone_is_asked_for_by_get(self, registry, thief, make_inspector, ref, answer):
+        """RG-032: a HEAD that is refused where it leads to is followed by one GET."""
+        digest = registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector()
+        await inspector.inspect(ref("team/app:1"), credentials=Holding(ROBOT))
+        thief.clear_scripts()
+        thief.script("HEAD", "", answer(403, headers={"WWW-Authenticate": f'Bearer realm="{thief.url}/token"'}))
+        registry.script("HEAD", "/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}))
+        found = await inspector.inspect(ref("team/app:1"), credentials=Holding(ROBOT), fresh=True)
+        assert (found.status, found.digest, self.shown(registry, thief)) == (Status.RESOLVED, digest, [])
+
+
+class TestBasic:
+    async def test_it_is_shown_after_the_first_401_and_then_at_once(self, basic, make_inspector, ref):
+        """RG-071."""
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        assert (await inspector.inspect(ref("team/app:1", basic))).requests == 2
+        assert (await inspector.inspect(ref("team/app:2", basic))).requests == 1
+
+    async def test_a_host_that_changes_its_mind_is_understood(self, basic, make_inspector, ref):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", basic))
+        basic.auth = "bearer"
+        assert (await inspector.inspect(ref("team/app:2", basic))).status is Status.RESOLVED
+
+    async def test_a_host_that_opens_up_is_asked_without_credentials_for_nothing_worse(
+        self, basic, make_inspector, ref
+    ):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", basic))
+        basic.auth = None
+        assert (await inspector.inspect(ref("team/app:2", basic))).requests == 1
+
+
+class TestCandidates:
+    """RG-060 class auth, RG-074, PL-420: all are tried in turn, then anonymous."""
+
+    @pytest.mark.parametrize("auth", ["basic", "bearer"])
+    async def test_the_next_one_has_its_turn(self, start_registry, make_inspector, ref, auth):
+        registry = await start_registry(auth=auth)
+        registry.users = {"robot": ROBOT.password}
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        found = await make_inspector(credentials=Holding(STRANGER, ROBOT)).inspect(ref("team/app:1", registry))
+        assert (found.status, found.public) == (Status.RESOLVED, False)
+
+    async def test_403_goes_to_the_next_too(self, bearer, make_inspector, ref, answer):
+        bearer.readers["team/app"] = {"second"}
+        bearer.script(
+            "GET",
+            "/manifests/",
+            lambda request: answer(
+                401, headers={"WWW-Authenticate": f'Bearer realm="{bearer.url}/token",service="registry"'}
+            ),
+            lambda request: answer(403, b'{"errors":[{"code":"DENIED","message":"not you"}]}'),
+        )
+        found = await make_inspector(credentials=Holding(ROBOT, SECOND)).inspect(ref("team/app:1", bearer))
+        assert found.status is Status.RESOLVED
+
+    async def test_denied_is_said_when_nobody_may(self, basic, make_inspector, ref):
+        basic.users["second"] = SECOND.password
+        basic.readers["team/app"] = set()
+        found = await make_inspector(credentials=Holding(SECOND)).inspect(ref("team/app:1", basic))
+        assert (found.error.code, found.error.status) == ("denied", 403)
+        for part in ("DENIED", SECOND.source, basic.host):
+            assert part in found.error.message
+
+    async def test_without_credentials_it_is_said_that_it_may_be_private(self, bearer, make_inspector, ref):
+        """RG-060."""
+        found = await make_inspector().inspect(ref("team/app:1", bearer))
+        assert (found.error.code, found.error.error_class) == ("unauthorized", "auth")
+        assert "may be private or not exist" in found.error.message
+
+    async def test_rejected_credentials_are_told_when_anonymous_access_works(self, bearer, make_inspector, ref):
+        """RG-074: names file and key, not the value."""
+        found = await make_inspector(credentials=Holding(STRANGER)).inspect(ref("public/app:1", bearer))
+        (warning,) = found.warnings
+        assert warning.code == "credentials-rejected"
+        assert STRANGER.source in warning.message
+        assert STRANGER.key in warning.message
+        assert STRANGER.password not in warning.message
+
+    async def test_a_refusal_is_remembered_until_the_credentials_change(self, bearer, make_inspector, ref):
+        """RG-060: negative cache 60 s, dropped when credentials change."""
+        inspector = make_inspector()
+        first = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(STRANGER))
+        again = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(STRANGER))
+        assert (first.error.code, again.cached, again.requests) == ("unauthorized", True, 0)
+        assert (
+            await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        ).status is Status.RESOLVED
+
+    async def test_a_broken_helper_is_named_in_a_refusal(self, bearer, make_inspector, ref):
+        warning = CredentialWarning("credential-helper", "docker-credential-broken ended with 1")
+        found = await make_inspector(credentials=Holding(warnings=(warning,))).inspect(ref("team/app:1", bearer))
+        assert (found.error.code, found.error.error_class) == ("credential-helper", "auth")
+        assert "docker-credential-broken" in found.error.message
+        good = await make_inspector(credentials=Holding(warnings=(warning,))).inspect(ref("public/app:1", bearer))
+        assert [each.code for each in good.warnings] == ["credential-helper"]
+
+    async def test_a_config_is_asked_for_as_its_manifest_was(self, bearer, make_inspector, ref):
+        bearer.push_image("team/app", "single", "linux/s390x")
+        found = await make_inspector(credentials=Holding(STRANGER, ROBOT)).inspect(ref("team/app:single", bearer))
+        assert found.status is Status.RESOLVED
+        blobs = [seen for seen in bearer.seen if "/blobs/" in seen.path]
+        assert len(blobs) == 1
+
+    async def test_mirrors_and_primary_do_not_see_each_others_credentials(
+        self, bearer, start_registry, make_inspector, ref, tmp_path
+    ):
+        """RG-084."""
+        from polyarch.oci.auth.credentials import KeyringCredentials
+        from polyarch.oci.auth.keyring import Document
+        from polyarch.oci.mirrors.sources import Configuration
+
+        mirror = await start_registry(auth="basic")
+        file = tmp_path / "registries.conf"
+        file.write_text(f'[[registry]]\nlocation = "{bearer.host}"\n[[registry.mirror]]\nlocation = "{mirror.host}"\n')
+        document = Document(
+            "secret a/b",
+            {
+                "auths": {
+                    bearer.host: {"username": "robot", "password": ROBOT.password},
+                    mirror.host: {"username": "mirror", "password": "password-of-mirror"},
+                }
+            },
+            legacy=False,
+        )
+        inspector = make_inspector(
+            configuration=Configuration.load(file, environ={}), credentials=KeyringCredentials([document])
+        )
+        found = await inspector.inspect(ref("team/app:1", bearer))
+        assert found.status is Status.RESOLVED, found.error
+        at_mirror = {seen.headers.get("authorization", "") for seen in mirror.seen}
+        assert ROBOT.basic not in at_mirror
+        assert any(at_mirror)
+        mirrors_own = Credential("mirror", "password-of-mirror").basic
+        assert mirrors_own not in {seen.headers.get("authorization", "") for seen in bearer.seen}
+
+
+class TestWhoMayKnow:
+    """RG-111, PL-852."""
+
+    async def test_a_private_reading_is_not_told_to_others(self, bearer, make_inspector, ref):
+        inspector = make_inspector()
+        await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        assert inspector.peek(ref("team/app:1", bearer), Holding(ROBOT)) is not None
+        assert inspector.peek(ref("team/app:1", bearer), Holding(STRANGER)) is None
+        assert inspector.peek(ref("team/app:1", bearer)) is None
+        assert (await inspector.inspect(ref("team/app:1", bearer))).status is Status.ERROR
+
+    async def test_who_may_read_it_proves_that_by_one_head(self, bearer, make_inspector, ref):
+        inspector = make_inspector()
+        first = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        seen = len(bearer.seen)
+        reference = ref(f"team/app@{first.digest}", bearer)
+        found = await inspector.inspect(reference, credentials=Holding(SECOND))
+        assert (found.status, found.cached) == (Status.RESOLVED, True)
+        assert bearer.requests()[seen:] == ["GET token", f"HEAD team/app/manifests/{first.digest}"]
+
+    async def test_the_same_digest_elsewhere_is_read_there(self, bearer, make_inspector, ref):
+        """Knowing that a digest exists in one repository does not show it to who reads another."""
+        inspector = make_inspector()
+        first = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        bearer.readers["team/app"] = {"robot"}
+        found = await inspector.inspect(ref(f"team/none@{first.digest}", bearer), credentials=Holding(SECOND))
+        assert found.error.code == "not-found"
+
+    async def test_what_was_read_anonymously_is_usable_anywhere_with_a_proof(self, registry, make_inspector, ref):
+        inspector = make_inspector()
+        digest = registry.push_index("public/app", "1", "linux/amd64", "linux/arm64")
+        registry.push_index("public/copy", "1", "linux/amd64", "linux/arm64")
+        await inspector.inspect(ref("public/app:1"))
+        await inspector.inspect(ref(f"public/copy@{digest}"))
+        assert registry.requests()[1:] == [f"HEAD public/copy/manifests/{digest}"]
+
+    @pytest.mark.parametrize("modes", [("auto",), ("never", "auto")], ids=["read", "then-read-further"])
+    async def test_what_was_read_with_credentials_in_an_open_repository_is_not_known_elsewhere(
+        self, basic, make_inspector, ref, modes
+    ):
+        """That the repository is open was found earlier: it may have closed since, and who read it says nothing."""
+        inspector = make_inspector()
+        child = basic.push_image("team/one", None, "linux/amd64")
+        secret = basic.push_index("team/one", None, entries=[basic.entry("linux/amd64", child)])
+        assert (
+            await inspector.inspect(ref("team/app:1", basic))
+        ).error.code == "unauthorized"  # shown first from now on
+        for name in ("team/one", "team/two"):
+            basic.public.add(name)
+            basic.push_index(name, "open", "linux/amd64", "linux/arm64")
+            assert (await inspector.inspect(ref(f"{name}:open", basic))).public
+        for mode in modes:
+            answer = await inspector.inspect(ref(f"team/one@{secret}", basic), credentials=Holding(ROBOT), bundle=mode)
+            assert answer.status is Status.RESOLVED
+        assert (await inspector.inspect(ref(f"team/two@{secret}", basic))).error.code == "not-found"
+
+    async def test_a_refusal_takes_the_proof_away(self, bearer, make_inspector, ref, clock):
+        inspector = make_inspector(credentials=Holding(ROBOT))
+        await inspector.inspect(ref("team/app:1", bearer))
+        bearer.readers["team/app"] = set()
+        bearer.revoke_tokens()
+        clock.advance(10)
+        assert (await inspector.inspect(ref("team/app:1", bearer), fresh=True)).error.error_class == "auth"
+        answer = inspector.peek(ref("team/app:1", bearer))
+        assert answer is None or answer.status is Status.ERROR
+
+    async def test_a_withdrawn_secret_proves_nothing(self, bearer, make_inspector, ref):
+        """PL-423."""
+        inspector = make_inspector()
+        await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        inspector.forget([ROBOT])
+        assert inspector.peek(ref("team/app:1", bearer), Holding(ROBOT)) is None
+
+    async def test_last_good_is_that_credentials_own(self, bearer, make_inspector, ref, clock, answer):
+        """RG-116."""
+        inspector = make_inspector()
+        await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        clock.advance(700)
+        bearer.script("*", "", answer(500), forever=True)
+        mine = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT))
+        theirs = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(SECOND))
+        assert mine.last_good is not None
+        assert theirs.last_good is None
+
+
+class TestPublicProbe:
+    """RG-112, PL-403, PL-422, PL-900 row 14."""
+
+    @pytest.fixture
+    def fifty(self):
+        return [Holding(Credential(f"user-{number}", "password", source=f"s{number}", key="k")) for number in range(50)]
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    async def test_fifty_credentials_and_one_public_image(self, bearer, make_inspector, ref, fifty, at_once):
+        """RG-162: 50 credentials × one public image → 1 manifest GET and ≤ 1 HEAD."""
+        inspector = make_inspector(public_probe=True, wait=False)
+        reference = ref("public/app:1", bearer)
+        asked = (inspector.inspect(reference, credentials=store) for store in fifty)
+        answers = await asyncio.gather(*asked) if at_once else [await each for each in asked]
+        assert {answer.status for answer in answers} == {Status.RESOLVED}
+        assert all(answer.public for answer in answers)
+        served = [seen for seen in bearer.seen if "/manifests/" in seen.path and "authorization" in seen.headers]
+        assert [seen.method for seen in served] == ["GET"]
+        assert all("Basic" not in seen.headers.get("authorization", "") for seen in bearer.seen)
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    async def test_where_gets_are_charged_a_head_finds_out(self, bearer, make_inspector, ref, fifty, at_once):
+        inspector = make_inspector(public_probe=True, wait=False, head_first_hosts=(bearer.host,))
+        bearer.users.update({f"user-{number}": "password" for number in range(50)})
+        reference = ref("public/app:1", bearer)
+        asked = (inspector.inspect(reference, credentials=store) for store in fifty)
+        answers = await asyncio.gather(*asked) if at_once else [await each for each in asked]
+        assert {answer.status for answer in answers} == {Status.RESOLVED}
+        served = [
+            (seen.method, seen.headers.get("authorization", "").rpartition("-")[2])
+            for seen in bearer.seen
+            if "/manifests/" in seen.path and "authorization" in seen.headers
+        ]
+        assert [method for method, _ in served] == ["HEAD", "GET"]
+        assert served[0][1] == "anonymous"
+        assert served[1][1] != "anonymous"  # charged to an account, not to this address
+
+    async def test_a_public_image_is_known_without_looking_at_anybodys_secrets(self, bearer, make_inspector, ref):
+        """PL-422."""
+        inspector = make_inspector(public_probe=True)
+        await inspector.inspect(ref("public/app:1", bearer))
+        store = Holding(ROBOT)
+        assert inspector.peek(ref("public/app:1", bearer), _Unread()) is not None
+        assert (await inspector.inspect(ref("public/app:1", bearer), credentials=store)).requests == 0
+        assert store.asked == 0
+
+    async def test_public_for_a_day(self, bearer, make_inspector, ref, clock):
+        inspector = make_inspector(public_probe=True, tag_ttl=10**9)
+        await inspector.inspect(ref("public/app:1", bearer))
+        clock.advance(24 * 3600 - 1)
+        assert inspector.peek(ref("public/app:1", bearer), Holding(STRANGER)) is not None
+        clock.advance(1)
+        assert inspector.peek(ref("public/app:1", bearer), Holding(STRANGER)) is None
+
+    async def test_private_for_an_hour(self, bearer, make_inspector, ref, clock):
+        inspector = make_inspector(public_probe=True)
+        for minutes, anonymous_asks in ((0, 1), (30, 1), (61, 2)):
+            clock.time = 10_000.0 + minutes * 60
+            found = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT), fresh=True)
+            assert (found.status, found.public) == (Status.RESOLVED, False)
+            asked = [seen for seen in bearer.seen if seen.path == "token" and "authorization" not in seen.headers]
+            assert len(asked) == anonymous_asks
+
+    async def test_a_repository_that_becomes_private_stops_being_everybodys(self, bearer, make_inspector, ref, clock):
+        inspector = make_inspector(public_probe=True)
+        await inspector.inspect(ref("public/app:1", bearer))
+        bearer.public.clear()
+        bearer.revoke_tokens()
+        clock.advance(601)
+        found = await inspector.inspect(ref("public/app:1", bearer), credentials=Holding(ROBOT))
+        assert (found.status, found.public) == (Status.RESOLVED, False)
+        assert inspector.peek(ref("public/app:1", bearer), Holding(STRANGER)) is None
+
+    async def test_without_any_credential_a_refusal_is_asked_for_once(self, bearer, make_inspector, ref):
+        found = await make_inspector(public_probe=True).inspect(ref("team/app:1", bearer))
+        assert found.error.code == "unauthorized"
+        assert bearer.manifest_requests() == ["GET team/app/manifests/1"] * 2  # the 401, and with a token
+
+    async def test_an_absence_for_everybody_is_asked_again_with_credentials(self, bearer, make_inspector, ref):
+        """Some registries hide what is private behind a 404."""
+        inspector = make_inspector(public_probe=True)
+        found = await inspector.inspect(ref("public/app:none", bearer), credentials=Holding(ROBOT))
+        assert found.error.code == "not-found"
+        users = [
+            seen.headers["authorization"].rpartition("-")[2]
+            for seen in bearer.seen
+            if "Bearer" in seen.headers.get("authorization", "")
+        ]
+        assert users == ["anonymous", "robot"]
+
+
+class _Unread:
+    """A store whose secrets have not been read yet."""
+
+    async def candidates(self, reference, source):
+        raise AssertionError("nobody's secrets are needed")
+
+    def cached_candidates(self, reference, source):
+        return None
+
+    def warnings(self, source):
+        return ()

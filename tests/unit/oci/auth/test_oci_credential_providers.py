@@ -1,0 +1,342 @@
+"""Kubelet credential-provider plugins."""
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polyarch.clock import SystemClock
+from polyarch.oci.auth.credential_helpers import HelperFailure, HelperOutput
+from polyarch.oci.auth.credential_providers import (
+    InvalidProviderConfiguration,
+    ProviderConfiguration,
+    ProviderCredentials,
+    parse_duration,
+)
+from polyarch.oci.auth.credentials import ANONYMOUS
+from polyarch.oci.mirrors.sources import Configuration, Source, sources
+from polyarch.oci.reference import Reference, parse
+
+MARKER = "s3cr3t-marker"
+
+
+def configuration(*providers: Mapping[str, Any]) -> ProviderConfiguration:
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "kind": "CredentialProviderConfig",
+        "providers": [
+            {
+                "name": "cloud",
+                "matchImages": ["*.cloud.example"],
+                "defaultCacheDuration": "10m",
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+                **provider,
+            }
+            for provider in providers
+        ],
+    }
+    return ProviderConfiguration.from_mapping(document, directory="/plugins", origin="providers.yaml")
+
+
+def answer(key_type: str = "Image", duration: str | None = None, **auth: str) -> HelperOutput:
+    body: dict[str, Any] = {
+        "kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": key_type,
+        "auth": {key: {"username": user, "password": MARKER} for key, user in auth.items()},
+    }
+    if duration is not None:
+        body["cacheDuration"] = duration
+    return HelperOutput(0, json.dumps(body).encode())
+
+
+class HandClock(SystemClock):
+    """Moves when told to."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Plugins:
+    """Answers by program; remembers the calls."""
+
+    def __init__(self, **answers: HelperOutput | str) -> None:
+        self.answers = answers
+        self.calls: list[dict[str, Any]] = []
+
+    async def run(
+        self, program: str, arguments: Sequence[str], *, stdin: bytes, environ: Mapping[str, str], timeout: float
+    ) -> HelperOutput:
+        self.calls.append(
+            {"program": program, "arguments": list(arguments), "request": json.loads(stdin), "environ": dict(environ)}
+        )
+        await asyncio.sleep(0)
+        found = self.answers[program.rpartition("/")[2]]
+        if isinstance(found, str):
+            raise HelperFailure(found)
+        return found
+
+    @property
+    def images(self) -> list[str]:
+        return [call["request"]["image"] for call in self.calls]
+
+
+def store(
+    plugins: Plugins, *providers: Mapping[str, Any], clock: HandClock | None = None, **environ: str
+) -> ProviderCredentials:
+    return ProviderCredentials(
+        configuration(*(providers or ({},))), helper=plugins, environ=environ, clock=clock or HandClock()
+    )
+
+
+def asked(image: str) -> tuple[Reference, Source]:
+    reference = parse(image)
+    return reference, sources(reference, Configuration())[0]
+
+
+async def users(credentials: ProviderCredentials, image: str) -> list[str]:
+    found = await credentials.candidates(*asked(image))
+    assert found[-1] is ANONYMOUS
+    return [credential.username for credential in found[:-1]]
+
+
+async def test_a_plugin_is_asked_as_a_kubelet_asks_it() -> None:
+    """RG-086: request kind, the image without tag, arguments, and the environment that the configuration names."""
+    plugins = Plugins(cloud=answer(**{"*.cloud.example": "u"}))
+    provider = {"args": ["get-credentials", "-v"], "env": [{"name": "AWS_PROFILE", "value": "team"}]}
+    credentials = store(plugins, provider, PATH="/bin", AWS_PROFILE="other")
+    assert await users(credentials, "r.cloud.example/team/x:1") == ["u"]
+    assert plugins.calls == [
+        {
+            "program": "/plugins/cloud",
+            "arguments": ["get-credentials", "-v"],
+            "request": {
+                "kind": "CredentialProviderRequest",
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+                "image": "r.cloud.example/team/x",
+            },
+            "environ": {"PATH": "/bin", "AWS_PROFILE": "team"},
+        }
+    ]
+
+
+async def test_an_image_that_no_plugin_matches_runs_nothing() -> None:
+    """RG-086: matchImages by the rules of pull secrets: as many labels, path prefix, port."""
+    plugins = Plugins(cloud=answer())
+    credentials = store(plugins, {"matchImages": ["*.cloud.example/team", "r.example:5000"]})
+    for image in ("cloud.example/team/x", "a.b.cloud.example/team/x", "r.cloud.example/other", "r.example/x", "nginx"):
+        assert await users(credentials, image) == []
+    assert plugins.calls == []
+    await users(credentials, "r.cloud.example/team/x")
+    await users(credentials, "r.example:5000/x")
+    assert len(plugins.calls) == 2
+
+
+async def test_the_answer_is_matched_against_the_image_most_specific_first() -> None:
+    """RG-086."""
+    auth = {
+        "*.cloud.example": "glob",
+        "r.cloud.example": "host",
+        "r.cloud.example/team": "path",
+        "other.cloud.example": "other",
+    }
+    credentials = store(Plugins(cloud=answer(**auth)))
+    assert await users(credentials, "r.cloud.example/team/x") == ["path", "host", "glob"]
+
+
+async def test_all_matching_plugins_are_asked_in_their_order() -> None:
+    """RG-086."""
+    plugins = Plugins(cloud=answer(**{"r.cloud.example": "first"}), second=answer(**{"r.cloud.example": "second"}))
+    credentials = store(plugins, {}, {"name": "second"})
+    assert await users(credentials, "r.cloud.example/x") == ["first", "second"]
+
+
+CACHE_KEYS = {
+    "Image": ["r.cloud.example/x", "r.cloud.example/y", "s.cloud.example/x"],
+    "Registry": ["r.cloud.example/x", "s.cloud.example/x"],
+    "Global": ["r.cloud.example/x"],
+}
+
+
+@pytest.mark.parametrize(("key_type", "runs"), CACHE_KEYS.items(), ids=CACHE_KEYS.keys())
+async def test_an_answer_is_used_again_as_far_as_its_key_type_says(key_type: str, runs: list[str]) -> None:
+    """RG-086: cacheKeyType."""
+    plugins = Plugins(cloud=answer(key_type, **{"*.cloud.example": "u"}))
+    credentials = store(plugins)
+    for image in ("r.cloud.example/x", "r.cloud.example/x", "r.cloud.example/y", "s.cloud.example/x"):
+        assert await users(credentials, image) == ["u"]
+    assert plugins.images == runs
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"), [("30s", 30), (None, 600), ("1h30m", 5400)], ids=["its own", "the default", "composed"]
+)
+async def test_an_answer_is_used_again_as_long_as_it_says(duration: str | None, seconds: float) -> None:
+    """RG-086: cacheDuration, else defaultCacheDuration."""
+    clock = HandClock()
+    plugins = Plugins(cloud=answer(duration=duration, **{"*.cloud.example": "u"}))
+    credentials = store(plugins, clock=clock)
+    await users(credentials, "r.cloud.example/x")
+    clock.advance(seconds - 0.1)
+    assert credentials.cached_candidates(*asked("r.cloud.example/x")) is not None
+    await users(credentials, "r.cloud.example/x")
+    assert len(plugins.calls) == 1
+    clock.advance(0.1)
+    assert credentials.cached_candidates(*asked("r.cloud.example/x")) is None
+    await users(credentials, "r.cloud.example/x")
+    assert len(plugins.calls) == 2
+
+
+async def test_an_answer_for_no_time_is_not_kept() -> None:
+    """RG-086."""
+    plugins = Plugins(cloud=answer(duration="0s", **{"*.cloud.example": "u"}))
+    credentials = store(plugins)
+    assert await users(credentials, "r.cloud.example/x") == await users(credentials, "r.cloud.example/x") == ["u"]
+    assert len(plugins.calls) == 2
+
+
+async def test_many_callers_cause_one_run() -> None:
+    """RG-086: a plugin is asked once for what its answer covers."""
+    plugins = Plugins(cloud=answer("Global", **{"*.cloud.example": "u"}))
+    credentials = store(plugins)
+    found = await asyncio.gather(*(users(credentials, f"r{number}.cloud.example/x") for number in range(20)))
+    assert found == [["u"]] * 20
+    assert len(plugins.calls) == 1
+
+
+FAILURES = {
+    "it fails": (HelperOutput(1, MARKER.encode()), "credential provider cloud ended with status 1; run it by hand"),
+    "it takes too long": ("cloud did not answer within 30 s", "did not answer within 30 s"),
+    "no JSON": (HelperOutput(0, MARKER.encode()), "did not answer with a CredentialProviderResponse"),
+    "another kind": (
+        HelperOutput(0, json.dumps({"kind": MARKER, "apiVersion": "v1", "cacheKeyType": "Image"}).encode()),
+        "answered with another kind",
+    ),
+    "an unknown key type": (answer("Somehow"), "did not answer with a CredentialProviderResponse"),
+    "a duration that is none": (answer(duration=MARKER), "a cacheDuration that is no duration"),
+}
+
+
+@pytest.mark.parametrize(("output", "problem"), FAILURES.values(), ids=FAILURES.keys())
+async def test_a_failing_plugin_is_a_warning_and_the_next_one_is_asked(
+    output: HelperOutput | str, problem: str
+) -> None:
+    """RG-086, RG-087: naming the plugin, never its output."""
+    plugins = Plugins(cloud=output, second=answer(**{"*.cloud.example": "second"}))
+    credentials = store(plugins, {}, {"name": "second"})
+    assert await users(credentials, "r.cloud.example/x") == ["second"]
+    (warning,) = credentials.warnings(asked("r.cloud.example/x")[1])
+    assert warning.code == "credential-helper"
+    assert problem in warning.message
+    assert MARKER not in warning.message
+
+
+async def test_a_failing_plugin_rests_before_it_is_run_again() -> None:
+    """A plugin that hangs for 30 s must not hold up every image of a run."""
+    clock = HandClock()
+    plugins = Plugins(cloud=HelperOutput(1, b""))
+    credentials = store(plugins, clock=clock)
+    for name in "abc":
+        assert await users(credentials, f"r.cloud.example/{name}") == []
+    assert credentials.cached_candidates(*asked("r.cloud.example/d")) == [ANONYMOUS]
+    assert len(plugins.calls) == 1
+    clock.advance(30)
+    plugins.answers["cloud"] = answer(**{"*.cloud.example": "u"})
+    assert await users(credentials, "r.cloud.example/a") == ["u"]
+
+
+INVALID = {
+    "not a mapping": ([], "providers.yaml: Expected `object`, got `array`"),
+    "another kind": ({"kind": "Config"}, "providers.yaml: kind: expected kind CredentialProviderConfig"),
+    "another group": ({"apiVersion": "v1"}, "expected kind CredentialProviderConfig of kubelet.config.k8s.io/v1"),
+    "providers of another shape": ({"providers": {}}, "Expected `array`, got `object` - at `$.providers`"),
+}
+
+
+@pytest.mark.parametrize(("change", "problem"), INVALID.values(), ids=INVALID.keys())
+def test_a_configuration_that_is_none_is_refused_with_its_file(change: Any, problem: str) -> None:
+    """RG-086."""
+    document = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": []}
+    data = {**document, **change} if isinstance(change, dict) else change
+    with pytest.raises(InvalidProviderConfiguration) as caught:
+        ProviderConfiguration.from_mapping(data, directory="/plugins", origin="providers.yaml")
+    assert problem in str(caught.value)
+
+
+INVALID_PROVIDERS = {
+    "a path as name": ({"name": "../evil"}, "providers[0].name: it is not the name of a program"),
+    "two dots as name": ({"name": ".."}, "providers[0].name"),
+    "an old version": (
+        {"apiVersion": "credentialprovider.kubelet.k8s.io/v1alpha1"},
+        "providers[0].apiVersion: 'credentialprovider.kubelet.k8s.io/v1alpha1' is not known",
+    ),
+    "a duration that is none": ({"defaultCacheDuration": "soon"}, "'soon' is not a duration such as 12h"),
+    "nothing to match": ({"matchImages": []}, "providers[0].matchImages: it is empty"),
+    "tokens of service accounts": ({"tokenAttributes": {"x": 1}}, "providers[0].tokenAttributes: plugins that want"),
+    "a number as argument": ({"args": [1]}, "$.providers[0].args[0]"),
+    "no name": ({"name": None}, "$.providers[0].name"),
+}
+
+
+@pytest.mark.parametrize(("change", "problem"), INVALID_PROVIDERS.values(), ids=INVALID_PROVIDERS.keys())
+def test_a_provider_that_cannot_be_used_is_refused_with_its_member(change: dict[str, Any], problem: str) -> None:
+    """RG-086."""
+    with pytest.raises(InvalidProviderConfiguration) as caught:
+        configuration(change)
+    assert str(caught.value).startswith("providers.yaml: ")
+    assert problem in str(caught.value)
+
+
+def test_one_name_twice_is_refused() -> None:
+    with pytest.raises(InvalidProviderConfiguration, match="the name 'cloud' is there twice"):
+        configuration({}, {})
+
+
+def test_the_environment_of_a_provider_is_not_shown() -> None:
+    """RG-087."""
+    (provider,) = configuration({"env": [{"name": "KEY", "value": MARKER}]}).providers
+    assert MARKER not in repr(provider) + repr(provider.__rich_repr__())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("0s", 0), ("90s", 90), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25), ("1m0.5s", 60.5)],
+)
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "10", "-1s", "1d", "s", "1h 30m", "1hx", "٣s"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+async def test_a_real_plugin_is_run(tmp_path: Path) -> None:
+    """RG-086: the program in the directory, with request and response as JSON."""
+    plugin = tmp_path / "cloud"
+    plugin.write_text(
+        f"#!{sys.executable}\n"
+        "import base64, json, os, sys\n"
+        "request = json.load(sys.stdin)\n"
+        "user = base64.b64encode(request['image'].encode()).decode() + os.environ['SUFFIX']\n"
+        "print(json.dumps({'kind': 'CredentialProviderResponse', 'apiVersion': request['apiVersion'],\n"
+        "    'cacheKeyType': 'Image', 'auth': {'*.cloud.example': {'username': user, 'password': 'p'}}}))\n"
+    )
+    plugin.chmod(0o755)
+    parts = configuration({"env": [{"name": "SUFFIX", "value": "!"}]})
+    credentials = ProviderCredentials(ProviderConfiguration(parts.providers, str(tmp_path)), environ={})
+    expected = base64.b64encode(b"r.cloud.example/team/x").decode() + "!"
+    assert await users(credentials, "r.cloud.example/team/x:1") == [expected]

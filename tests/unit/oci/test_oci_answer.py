@@ -1,0 +1,185 @@
+"""Answers, what they have in common, and the table of errors (RG-004, RG-005, RG-060)."""
+
+import pytest
+
+from polyarch.oci.answer import (
+    ERROR_CODES,
+    Entry,
+    Inspection,
+    InspectionError,
+    Status,
+    common,
+    error_class_of,
+)
+from polyarch.oci.reference import parse
+from polyarch.platforms import Platform, PlatformSet
+
+
+def answer(image: str, *platforms: str, status: Status = Status.RESOLVED) -> Inspection:
+    entries = tuple(Entry(Platform.parse(text), "") for text in platforms)
+    return Inspection(parse(image), status, "index", entries=entries)
+
+
+def names(*images: str) -> tuple[str, ...]:
+    return tuple(parse(image).canonical for image in images)
+
+
+BOTH = ("linux/amd64", "linux/arm64")
+
+
+@pytest.mark.parametrize(
+    ("answers", "exact", "platforms", "inexact", "conflict"),
+    [
+        pytest.param([], True, "everything", (), (), id="RG-005 no image constrains nothing"),
+        pytest.param(
+            [answer("a", *BOTH), answer("b", "linux/arm64", "linux/s390x")],
+            True,
+            "linux/arm64",
+            (),
+            (),
+            id="RG-005 the intersection of the resolved",
+        ),
+        pytest.param(
+            [answer("a", *BOTH), answer("b", status=Status.NEUTRAL)],
+            True,
+            "linux/amd64, linux/arm64",
+            (),
+            (),
+            id="RG-005 neutral does not constrain",
+        ),
+        pytest.param(
+            [answer("a", status=Status.NEUTRAL)], True, "everything", (), (), id="RG-005 all neutral is everything"
+        ),
+        pytest.param(
+            [answer("a", *BOTH), answer("b", status=Status.UNKNOWN), answer("c", status=Status.ERROR)],
+            False,
+            "linux/amd64, linux/arm64",
+            names("b", "c"),
+            (),
+            id="RG-005 unknown and error make it inexact",
+        ),
+        pytest.param(
+            [answer("a", "linux/arm/v6"), answer("b", "linux/arm/v7")],
+            True,
+            "linux/arm",
+            (),
+            (),
+            id="RG-005 variants do not keep images apart",
+        ),
+        pytest.param(
+            [answer("a", "linux/amd64"), answer("b", *BOTH), answer("c", "linux/arm64")],
+            True,
+            "nothing",
+            (),
+            names("a", "c"),
+            id="RG-005 two images without a common platform",
+        ),
+        pytest.param(
+            [answer("a", *BOTH), answer("b"), answer("c", "linux/arm64")],
+            True,
+            "nothing",
+            (),
+            names("b"),
+            id="RG-005 one image without a platform is the whole conflict",
+        ),
+        pytest.param(
+            [answer("a", "darwin/arm64"), answer("b", "linux/arm64")],
+            True,
+            "nothing",
+            (),
+            names("a"),
+            id="RG-005 a platform no node can have counts as none",
+        ),
+        pytest.param(
+            [
+                answer("whole", "linux/amd64", "linux/arm64", "linux/s390x"),
+                answer("a", "linux/amd64", "linux/arm64"),
+                answer("b", "linux/arm64", "linux/s390x"),
+                answer("c", "linux/amd64", "linux/s390x"),
+            ],
+            True,
+            "nothing",
+            (),
+            names("a", "b", "c"),
+            id="RG-005 three images of which every two agree",
+        ),
+        pytest.param(
+            [answer("a", "linux/amd64"), answer("a", "linux/arm64"), answer("b", *BOTH)],
+            True,
+            "nothing",
+            (),
+            names("a", "a"),
+            id="RG-005 one reference with two answers",
+        ),
+    ],
+)
+def test_images_have_in_common_what_all_of_them_support(
+    answers: list[Inspection], exact: bool, platforms: str, inexact: tuple[str, ...], conflict: tuple[str, ...]
+) -> None:
+    found = common(answers)
+    assert found.exact is exact
+    assert str(found.platforms) == platforms
+    assert found.inexact == inexact
+    assert found.conflict == conflict
+
+
+def test_everything_is_told_apart_from_a_long_list() -> None:
+    """RG-005: consumers write no constraint for everything."""
+    assert common([answer("a", status=Status.NEUTRAL)]).platforms == PlatformSet.EVERYTHING
+    assert common([answer("a", *BOTH)]).platforms != PlatformSet.EVERYTHING
+
+
+def test_the_table_of_errors_is_that_of_the_specification() -> None:
+    """RG-060."""
+    by_class: dict[str, set[str]] = {}
+    for code, error_class in ERROR_CODES.items():
+        by_class.setdefault(error_class, set()).add(code)
+    assert by_class == {
+        "absent": {"not-found"},
+        "auth": {"unauthorized", "denied", "credential-helper"},
+        "limit": {"rate-limited"},
+        "transient": {"timeout", "network", "server-error"},
+        "content": {
+            "digest-mismatch",
+            "malformed",
+            "ambiguous-manifest",
+            "unsupported-media-type",
+            "unsupported-encoding",
+            "too-large",
+            "too-complex",
+        },
+        "configuration": {
+            "tls",
+            "refused-address",
+            "refused-redirect",
+            "blocked",
+            "policy-rejected",
+            "offline-miss",
+            "layout",
+        },
+    }
+
+
+def test_an_error_has_the_class_of_its_code() -> None:
+    """RG-060: a code that does not exist is a mistake of ours, not a new class."""
+    error = InspectionError.of("rate-limited", "later", status=429, retry_after=3.5, host="quay.io")
+    assert (error.error_class, error.retry_after) == ("limit", 3.5)
+    with pytest.raises(ValueError, match="expected one of not-found"):
+        error_class_of("odd")
+
+
+def test_an_answer_lists_platforms_in_the_registrys_order() -> None:
+    """RG-004: platforms as listed, node platforms sorted and without variants."""
+    found = answer("a", "linux/s390x", "linux/arm/v7", "linux/arm/v6", "darwin/arm64")
+    assert [str(platform) for platform in found.platforms] == [
+        "linux/s390x",
+        "linux/arm/v7",
+        "linux/arm/v6",
+        "darwin/arm64",
+    ]
+    assert found.node_platforms == (("linux", "arm"), ("linux", "s390x"))
+
+
+@pytest.mark.parametrize("status", list(Status), ids=[f"RG-004 {status}" for status in Status])
+def test_only_a_resolved_answer_constrains(status: Status) -> None:
+    assert answer("a", status=status).constrains is (status == "resolved")

@@ -1,0 +1,114 @@
+"""Who gets the next slot of a host (RG-052, PL-851)."""
+
+import asyncio
+
+import pytest
+
+from polyarch.oci.traffic.line import Line, LineFull, Urgency
+
+
+async def served(line, *entrants):
+    """The order in which waiting entrants get the only slot, each giving it back at once."""
+    order = []
+
+    async def entrant(name, urgency, tenant):
+        await line.enter(urgency, tenant)
+        order.append(name)
+        line.leave()
+
+    await line.enter(Urgency.MANIFEST)
+    tasks = []
+    for name, urgency, tenant in entrants:
+        tasks.append(asyncio.create_task(entrant(name, urgency, tenant)))
+        await asyncio.sleep(0)
+    line.leave()
+    await asyncio.gather(*tasks)
+    return order
+
+
+async def test_manifests_go_before_blobs_however_long_those_wait():
+    order = await served(
+        Line(1), ("blob", Urgency.BLOB, ""), ("first", Urgency.MANIFEST, ""), ("second", Urgency.MANIFEST, "")
+    )
+    assert order == ["first", "second", "blob"]
+
+
+async def test_tenants_take_turns():
+    """PL-851: a tenant with many requests cannot starve one with few."""
+    entrants = [(f"a{number}", Urgency.MANIFEST, "a") for number in range(3)]
+    entrants += [(f"b{number}", Urgency.MANIFEST, "b") for number in range(2)]
+    assert await served(Line(1), *entrants) == ["a0", "b0", "a1", "b1", "a2"]
+
+
+async def test_no_more_than_its_slots_are_used_at_a_time():
+    line, running, most = Line(3), 0, 0
+
+    async def work():
+        nonlocal running, most
+        await line.enter(Urgency.MANIFEST)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        line.leave()
+
+    await asyncio.gather(*(work() for _ in range(20)))
+    assert (most, line.idle, line.length) == (3, True, 0)
+
+
+async def test_a_tenant_has_so_many_waiting_and_no_more():
+    """PL-851: at most 64 (here 2) waiting; the others do not mind."""
+    line = Line(1, waiting=2)
+    await line.enter(Urgency.MANIFEST, "a")
+    waiting = [asyncio.create_task(line.enter(Urgency.MANIFEST, "a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(LineFull):
+        await line.enter(Urgency.BLOB, "a")
+    other = asyncio.create_task(line.enter(Urgency.MANIFEST, "b"))
+    await asyncio.sleep(0)
+    assert line.length == 3
+    for _ in range(4):
+        line.leave()
+    await asyncio.gather(*waiting, other)
+    assert line.idle
+
+
+async def test_a_waiter_that_is_cancelled_loses_no_slot():
+    line = Line(1)
+    await line.enter(Urgency.MANIFEST)
+    gone = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    stays = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert line.length == 1
+    line.leave()
+    await stays
+    line.leave()
+    assert line.idle
+
+
+async def test_a_waiter_cancelled_in_the_turn_in_which_it_was_served_passes_the_slot_on():
+    line = Line(1)
+    await line.enter(Urgency.MANIFEST)
+    gone = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    stays = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    await asyncio.sleep(0)
+    line.leave()  # hands the slot to the first
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+    await asyncio.wait_for(stays, 5)
+    line.leave()
+    assert line.idle
+
+
+async def test_a_slot_given_back_in_the_turn_of_a_cancellation_is_not_lost():
+    line = Line(1)
+    await line.enter(Urgency.MANIFEST)
+    gone = asyncio.create_task(line.enter(Urgency.MANIFEST))
+    await asyncio.sleep(0)
+    gone.cancel()  # still in line until it runs again
+    line.leave()
+    await asyncio.wait([gone])
+    assert (line.idle, line.length) == (True, 0)

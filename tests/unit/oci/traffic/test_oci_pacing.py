@@ -1,0 +1,162 @@
+"""Pauses, circuits and rate limits of a host, without a network (RG-061 to RG-063)."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.pacing import HOSTS_KEPT, Pacing, RateLimit, parse_rate_limit, parse_retry_after
+from polyarch.oci.transport.seam import Headers
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def pacing(clock):
+    return Pacing(clock, InspectorSettings(reserve=10))
+
+
+class TestRetryAfter:
+    @pytest.mark.parametrize(
+        ("value", "seconds"),
+        [
+            pytest.param("30", 30.0, id="RG-062 seconds"),
+            pytest.param("Thu, 01 Jan 2026 00:01:30 GMT", 90.0, id="RG-062 an HTTP date"),
+            pytest.param("Thu, 01 Jan 2026 00:01:30 -0000", 90.0, id="a date without a zone is UTC"),
+            pytest.param("0", 1.0, id="never less than a second"),
+            pytest.param("Wed, 31 Dec 2025 00:00:00 GMT", 1.0, id="a date gone by"),
+            pytest.param("999999999", 86400.0, id="never more than a day"),
+            pytest.param("soon", None, id="neither"),
+            pytest.param("", None, id="empty"),
+            pytest.param("-5", None, id="a negative number"),
+        ],
+    )
+    def test_values(self, value, seconds):
+        assert parse_retry_after(value, NOW) == seconds
+
+    @given(st.text())
+    def test_any_text_is_answered(self, text):
+        found = parse_retry_after(text, NOW)
+        assert found is None or 1.0 <= found <= 86400.0
+
+
+class TestRateLimits:
+    @pytest.mark.parametrize(
+        ("limit", "remaining", "found"),
+        [
+            pytest.param("100;w=21600", "73;w=21600", RateLimit(100, 73, 21600, 5.0), id="RG-063 Docker Hub"),
+            pytest.param("100; w = 60", "1", RateLimit(100, 1, 60, 5.0), id="the window of the limit"),
+            pytest.param("100", "1", RateLimit(100, 1, 0, 5.0), id="no window"),
+            pytest.param("many", "1", None, id="not a number"),
+            pytest.param("100", "", None, id="one of the two"),
+        ],
+    )
+    def test_headers(self, limit, remaining, found):
+        headers = Headers([("RateLimit-Limit", limit), ("RateLimit-Remaining", remaining)])
+        assert parse_rate_limit(headers, 5.0) == found
+
+    def told(self, pacing, remaining, limit=100, window=21600):
+        host = pacing.host("r.example")
+        pacing.answered(
+            host, Headers([("ratelimit-limit", f"{limit};w={window}"), ("ratelimit-remaining", str(remaining))])
+        )
+        return host
+
+    def test_gets_stop_at_the_reserve_and_heads_go_on(self, pacing):
+        host = self.told(pacing, 10)
+        assert pacing.obstacle(host, charged=True).code == "rate-limited"
+        assert pacing.obstacle(host) is None
+        assert pacing.obstacle(self.told(pacing, 11), charged=True) is None
+
+    def test_they_go_on_when_the_window_could_have_refilled(self, pacing, clock):
+        host = self.told(pacing, 8)
+        seconds = pacing.obstacle(host, charged=True).seconds
+        assert seconds == 3 * 21600 / 100
+        clock.advance(seconds)
+        assert pacing.obstacle(host, charged=True) is None
+
+    def test_a_limit_smaller_than_the_reserve_is_still_used(self, pacing):
+        assert pacing.obstacle(self.told(pacing, 4, limit=6), charged=True) is None
+
+    def test_without_a_reserve_all_of_it_is_used(self, clock):
+        pacing = Pacing(clock, InspectorSettings())
+        assert pacing.obstacle(self.told(pacing, 0), charged=True) is None
+
+
+class TestPauses:
+    def test_the_pause_is_the_hosts(self, pacing, clock):
+        """RG-062: for the host, not the request."""
+        pacing.limited(pacing.host("r.example"), 30.0)
+        assert pacing.busy("r.example")
+        assert not pacing.busy("other.example")
+        clock.advance(30)
+        assert not pacing.busy("r.example")
+
+    def test_without_the_header_it_doubles_up_to_a_minute(self, pacing, clock):
+        host, pauses = pacing.host("r.example"), []
+        for _ in range(7):
+            pauses.append(pacing.limited(host, None))
+            clock.advance(pauses[-1])
+        assert pauses == [2, 4, 8, 16, 32, 60, 60]
+
+    def test_it_begins_anew_after_an_answer(self, pacing, clock):
+        host = pacing.host("r.example")
+        clock.advance(pacing.limited(host, None))
+        clock.advance(pacing.limited(host, None))
+        pacing.served(host)
+        assert pacing.limited(host, None) == 2
+
+    def test_requests_that_were_on_their_way_do_not_double_it(self, pacing):
+        host = pacing.host("r.example")
+        assert [pacing.limited(host, None) for _ in range(8)] == [2] * 8
+
+    def test_a_later_header_makes_it_longer_but_never_shorter(self, pacing):
+        host = pacing.host("r.example")
+        assert [pacing.limited(host, seconds) for seconds in (10, 30, 5)] == [10, 30, 30]
+
+
+class TestCircuit:
+    def test_five_failures_in_a_row_open_it_for_its_rest(self, pacing, clock):
+        """RG-061."""
+        host = pacing.host("r.example")
+        for _ in range(4):
+            pacing.unreachable(host)
+        assert pacing.obstacle(host) is None
+        pacing.unreachable(host)
+        obstacle = pacing.obstacle(host)
+        assert (obstacle.code, obstacle.seconds) == ("network", 30.0)
+        assert "circuit open" in obstacle.text
+        clock.advance(30)
+        assert pacing.obstacle(host) is None
+
+    def test_after_the_rest_one_more_failure_opens_it_again(self, pacing, clock):
+        host = pacing.host("r.example")
+        for _ in range(5):
+            pacing.unreachable(host)
+        clock.advance(31)
+        pacing.unreachable(host)
+        assert pacing.busy("r.example")
+
+    def test_an_answer_closes_it(self, pacing):
+        host = pacing.host("r.example")
+        for _ in range(4):
+            pacing.unreachable(host)
+        pacing.answered(host, Headers())
+        pacing.unreachable(host)
+        assert not pacing.busy("r.example")
+
+
+def test_of_many_hosts_quiet_ones_are_forgotten(pacing):
+    """PL-851: pod authors choose hosts."""
+    pacing.limited(pacing.host("paused.example"), 600)
+    for number in range(HOSTS_KEPT * 2):
+        pacing.host(f"host-{number}.example")
+    assert len(list(pacing)) <= HOSTS_KEPT
+    assert pacing.busy("paused.example")
+
+
+def test_asking_whether_a_host_is_busy_does_not_remember_it(pacing):
+    assert not pacing.busy("never-asked.example")
+    assert list(pacing) == []

@@ -1,0 +1,136 @@
+"""Custom resources: names, defaults and bounds are those by which we read them (PL-010, PL-030, PL-036, PL-040)."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.maintenance import generate
+from polyarch.placement.api.crds import crds
+from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
+from polyarch.placement.api.settings import Settings, SettingsTable
+
+PROJECT = Path(__file__).parents[4]
+DOCUMENTS = {document["metadata"]["name"]: document for document in crds()}
+
+
+def version(crd: str, name: str) -> dict[str, Any]:
+    return next(each for each in DOCUMENTS[crd]["spec"]["versions"] if each["name"] == name)
+
+
+def spec_of(crd: str, name: str) -> dict[str, Any]:
+    return version(crd, name)["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+
+
+def test_pl_001_the_resources_keep_their_names() -> None:
+    """PL-001."""
+    shown = {
+        name: (document["spec"]["scope"], document["spec"]["names"]["kind"]) for name, document in DOCUMENTS.items()
+    }
+    assert shown == {
+        "clusterpodplacementconfigs.multiarch.openshift.io": ("Cluster", "ClusterPodPlacementConfig"),
+        "podplacementconfigs.multiarch.openshift.io": ("Namespaced", "PodPlacementConfig"),
+        "enoexecevents.multiarch.openshift.io": ("Namespaced", "ENoExecEvent"),
+        "placementpolicies.polyarch.dev": ("Cluster", "PlacementPolicy"),
+    }
+    assert DOCUMENTS["placementpolicies.polyarch.dev"]["spec"]["names"]["shortNames"] == ["plp"]
+
+
+@pytest.mark.parametrize("resource", [CPPCS, PPCS, ENOEXECEVENTS, POLICIES], ids=str)
+def test_pl_010_what_we_read_is_the_stored_version(resource: Any) -> None:
+    """PL-010."""
+    stored = [each["name"] for each in DOCUMENTS[str(resource)]["spec"]["versions"] if each["storage"]]
+    assert stored == [resource.version]
+
+
+def test_pl_010_v1alpha1_is_served_with_its_two_fields() -> None:
+    """PL-010."""
+    assert version("clusterpodplacementconfigs.multiarch.openshift.io", "v1alpha1")["served"]
+    fields = spec_of("clusterpodplacementconfigs.multiarch.openshift.io", "v1alpha1")
+    assert set(fields) == {"logVerbosity", "namespaceSelector"}
+
+
+@pytest.mark.parametrize(
+    ("crd", "name", "columns"),
+    [
+        (
+            "clusterpodplacementconfigs.multiarch.openshift.io",
+            "v1beta1",
+            ["Available", "Progressing", "Degraded", "Since", "Status"],
+        ),
+        ("enoexecevents.multiarch.openshift.io", "v1beta1", ["NodeName", "PodName", "PodNamespace", "ContainerID"]),
+        ("placementpolicies.polyarch.dev", "v1alpha1", ["Mode", "OnUnresolved", "Inline", "Ready", "Age"]),
+    ],
+)
+def test_pl_010_pl_036_pl_041_printer_columns(crd: str, name: str, columns: list[str]) -> None:
+    """PL-010, PL-036, PL-041."""
+    assert [each["name"] for each in version(crd, name)["additionalPrinterColumns"]] == columns
+
+
+def defaults(schema: dict[str, Any]) -> Any:
+    """What the API server fills into an empty object."""
+    if "default" in schema and schema["default"] != {}:
+        return schema["default"]
+    if schema["type"] != "object":
+        return None
+    members = {name: defaults(member) for name, member in schema.get("properties", {}).items()}
+    return {name: value for name, value in members.items() if value not in (None, {})}
+
+
+def test_pl_040_the_schemas_defaults_are_the_settings_defaults() -> None:
+    """PL-040."""
+    root = version("placementpolicies.polyarch.dev", "v1alpha1")["schema"]["openAPIV3Schema"]
+    policy = msgspec.convert({"spec": defaults(root["properties"]["spec"])}, PlacementPolicy)
+    filled = SettingsTable.of(policy, None, operator_namespace="")
+    assert filled.problems == ()
+    assert set(filled.spec.warm_up_kinds) == set(Settings().warm_up_kinds)
+    assert msgspec.structs.replace(filled.spec, warm_up_kinds=Settings().warm_up_kinds) == Settings()
+
+
+def test_pl_042_overrides_have_no_defaults_so_that_they_inherit() -> None:
+    """PL-042."""
+    entry = spec_of("placementpolicies.polyarch.dev", "v1alpha1")["overrides"]["items"]
+    assert defaults(entry) == {}
+    assert set(entry["properties"]) == {
+        "name",
+        "namespaceSelector",
+        "mode",
+        "onUnresolved",
+        "inline",
+        "osConstraint",
+        "podOptOut",
+        "events",
+        "sweep",
+    }
+
+
+def test_the_files_in_deploy_are_what_the_code_says() -> None:
+    assert generate.main(["--check", str(PROJECT)]) == 0
+
+
+def test_generate_writes_updates_and_removes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    assert generate.main([str(tmp_path)]) == 0
+    folder = tmp_path / "deploy" / "crds"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"{name}.yaml" for name in DOCUMENTS)
+    for path in folder.iterdir():
+        assert yaml.safe_load(path.read_text()) == DOCUMENTS[path.stem]
+    (folder / "placementpolicies.polyarch.dev.yaml").write_text("edited")
+    (folder / "stray.yaml").touch()
+    capsys.readouterr()
+    assert generate.main(["--check", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "placementpolicies.polyarch.dev.yaml" in said
+    assert "stray.yaml" in said
+    assert "make generate" in said
+    assert generate.main([str(tmp_path)]) == 0
+    assert generate.main(["--check", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("arguments", [["--verify"], ["a", "b"], ["/"]])
+def test_generate_refuses_what_it_does_not_know(arguments: list[str]) -> None:
+    with pytest.raises(UsageError, match="usage:"):
+        generate.main(arguments)

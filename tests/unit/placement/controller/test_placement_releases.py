@@ -1,0 +1,249 @@
+"""What the API server says to a PATCH, and what is told of it (PL-303 to PL-305, PL-710)."""
+
+import json
+
+import pytest
+from placement_world import pod, refused_by_validation, value
+
+from polyarch.kube.errors import Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
+from polyarch.model.meta import Key
+from polyarch.placement import names
+from polyarch.placement.controller.pods import EVERY
+from polyarch.placement.controller.writing import NO_FIT
+
+# -- pods that moved on ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["moved on", "deleted"])
+async def test_a_pod_that_moved_on_is_no_failure_and_its_event_brings_it_back(world, change):
+    """PL-304."""
+    world.registry.know("app:1", "linux/amd64")
+    key = world.api.create(pod("app:1", gated=True))
+    if change == "moved on":
+        world.api.change(key, annotations={"somebody": "else"})
+    else:
+        del world.api.pods[key]
+    await world.run(29)
+    assert world.patched(key) == 1, "at most one PATCH from one version"
+    assert world.told.events == []
+    assert value(world.metrics, "polyarch_placement_patch_conflicts_total") == 1
+    world.api.tell(key)
+    await world.run()
+    if change == "moved on":
+        assert world.api.architectures(key) == ["amd64"]
+        assert world.api.pods[key]["metadata"]["annotations"]["somebody"] == "else"
+
+
+@pytest.mark.parametrize(("action", "until", "count"), [("release", 1.9, "1"), ("hold", 4.9, "5")])
+async def test_a_pod_that_moved_on_when_it_was_to_be_labelled_is_labelled_after_its_event(worlds, action, until, count):
+    """PL-304, PL-332, PL-334: the scheduler writes that it is gated, and our cache has not heard of it yet."""
+    world = worlds(policy={"onUnresolved": {"action": action, "retryWindow": "5s"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(until)
+    world.api.change(key, annotations={"somebody": "else"})
+    told = len(world.told.events)
+    await world.run(0.2)
+    assert world.api.labels(key).get(names.IMAGE_INSPECT_ERROR_COUNT_LABEL) != count
+    assert len(world.told.events) == told, "nothing is told that was not written"
+    world.api.tell(key)
+    await world.run()
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == count
+    assert len(world.told.events) > told
+
+
+async def test_a_held_pod_is_labelled_when_the_api_server_answers_again(worlds):
+    """PL-334: existing tooling waits for the label, and no event of the pod brings it back."""
+    world = worlds(policy={"onUnresolved": {"action": "hold", "retryWindow": "5s"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(4)
+    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
+    await world.run(60)
+    world.api.refuse = None
+    await world.run(20)
+    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+    assert world.told.reasons.count("PolyarchPodHeld") == 1
+
+
+async def test_a_process_that_stood_still_has_not_waited_for_the_event(world):
+    """PL-304, PL-306: after 40 s of SIGSTOP the event is still to be read, and nobody has made a mistake."""
+    world.registry.know("app:1", "linux/amd64")
+    key = world.api.create(pod("app:1", gated=True))
+    world.api.change(key, annotations={"somebody": "else"})
+    await world.run(1)
+    assert world.patched(key) == 1
+    world.clock.advance(40)
+    await world.run(1)
+    world.api.tell(key)
+    await world.run()
+    assert world.api.architectures(key) == ["amd64"]
+    assert value(world.metrics, "polyarch_internal_errors_total") == 0
+
+
+async def test_a_pod_that_stays_gated_for_want_of_an_answer_is_in_the_log(world, capsys):
+    """PL-305: some webhook of the cluster may make the API server answer 500 for hours."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
+    await world.create("app:1")
+    await world.run(200)
+    assert world.api.is_gated(Key("team", "app"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "no answer to the release of a pod" in line]
+    assert len(lines) == 1
+    assert "failed calling webhook" in lines[0]
+
+
+async def test_a_patch_that_does_not_fit_an_unchanged_pod_is_a_bug_of_ours_and_bounded(world):
+    """PL-306: neither written again and again nor waited for in vain."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = Invalid(422, reason="Invalid", message=NO_FIT)
+    key = await world.create("app:1")
+    await world.run(EVERY + 5)  # nothing tells of a stray before
+    assert world.patched(key) == 1
+    await world.run(60)
+    assert 2 <= world.patched(key) <= 4
+    assert value(world.metrics, "polyarch_internal_errors_total") >= 1
+    world.api.refuse = None
+    await world.run(60)
+    assert not world.api.is_gated(key)
+
+
+async def test_a_cache_that_lags_behind_causes_no_second_patch(world):
+    """PL-304."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.lagging = True
+    key = await world.create("app:1")
+    for _ in range(5):
+        world.pods.add(key)
+        await world.run(1)
+    assert world.patched(key) == 1
+
+
+async def test_a_conflict_that_no_event_follows_is_tried_again(world):
+    """PL-304, PL-306: HTTP 409 says nothing against the PATCH, whose tests keep it from being doubled."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = Conflict(409, reason="Conflict", message="try again")
+    key = await world.create("app:1")
+    await world.run(4.9)
+    assert world.patched(key) == 1
+    world.api.refuse = None
+    await world.run(0.2)
+    assert world.api.architectures(key) == ["amd64"]
+    assert value(world.metrics, "polyarch_internal_errors_total") == 0
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Forbidden(403, reason="Forbidden", message="cannot patch"), refused_by_validation()],
+    ids=["forbidden", "validation"],
+)
+async def test_a_refusal_is_told_and_after_the_window_the_affinity_is_left_out(worlds, refusal):
+    """PL-305."""
+    world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refusal
+    key = await world.create("app:1")
+    assert world.told.reasons == ["ArchAwareSchedGateRemovalFailed"]
+    assert refusal.message in world.told.events[0][1].note
+    await world.run(59)
+    assert world.patched(key) <= 7, "backoff 1, 2, 4 … 60 s"
+    await world.run(40)
+    *_, (_, last) = world.api.patches
+    assert not any(operation.path.startswith("/spec/affinity") for operation in last.operations)
+    world.api.refuse = None
+    await world.run(61)
+    assert not world.api.is_gated(key)
+    decision = json.loads(world.api.pods[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])
+    assert decision["reason"] == "ReleasedUnconstrained"
+    assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 1
+
+
+async def test_a_refusal_is_told_again_every_five_minutes(worlds):
+    """PL-305."""
+    world = worlds(policy={"onUnresolved": {"action": "hold"}})
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    await world.create("app:1")
+    await world.run(700)
+    assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 3
+    assert world.controller.held == 1
+
+
+async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):
+    """PL-306."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = ConnectionFailed("refused", verb="patch", resource="pods")
+    key = await world.create("app:1")
+    await world.run(60)
+    assert world.told.warnings == []
+    assert world.patched(key) <= 10
+    world.api.refuse = None
+    await world.run(16)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_time_without_an_answer_is_none_in_which_the_refusal_persisted(worlds):
+    """PL-305: what was refused once before an outage is not written without its constraint after it."""
+    world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    key = await world.create("app:1")
+    world.api.refuse = ConnectionFailed("refused", verb="patch", resource="pods")
+    await world.run(600)
+    world.api.refuse = refused_by_validation()
+    await world.run(16)
+    world.api.refuse = None
+    await world.run(61)
+    assert world.api.architectures(key) == ["amd64"]
+
+
+async def test_refusals_between_failures_to_answer_add_up(worlds):
+    """PL-305: an API server that does now the one and now the other keeps no pod for ever."""
+    world = worlds(policy={"onUnresolved": {"retryWindow": "60s"}})
+    world.registry.know("app:1", "linux/amd64")
+    silence = ConnectionFailed("refused", verb="patch", resource="pods")
+    world.api.refuse = refused_by_validation()
+    await world.create("app:1")
+    for _ in range(6):
+        await world.run(31)
+        world.api.refuse = silence
+        await world.run(31)
+        world.api.refuse = refused_by_validation()
+    *_, (_, last) = world.api.patches
+    assert not any(operation.path.startswith("/spec/affinity") for operation in last.operations)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_gated_for_two_seconds_gets_the_gate_event(world):
+    """PL-710, PL-900 row 7."""
+    world.registry.seconds = 3.0
+    world.registry.set("app:1", "linux/amd64")
+    await world.create("app:1")
+    await world.run(1.9)
+    assert world.told.reasons == []
+    await world.run(0.2)
+    assert world.told.reasons == ["ArchAwareSchedGateAdded"]
+    await world.run(1)
+    assert world.told.reasons == ["ArchAwareSchedGateAdded", "ArchAwarePredicateSet"]
+
+
+@pytest.mark.parametrize(
+    ("level", "reasons"),
+    [
+        ("problems", []),
+        ("lean", ["ArchAwarePredicateSet"]),
+        ("full", ["ArchAwareSchedGateAdded", "ArchAwarePredicateSet", "ArchAwareSchedGateRemovalSuccess"]),
+    ],
+)
+async def test_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
+    """PL-710, PL-800."""
+    world = worlds(policy={"events": level})
+    world.registry.know("app:1", "linux/amd64")
+    await world.create("app:1")
+    await world.run(5)
+    assert world.told.reasons == reasons

@@ -1,0 +1,219 @@
+"""What the images of a pod have in common, and for which operating system (PL-213 to PL-218)."""
+
+from typing import Any
+
+import pytest
+from placement_cases import (
+    APP,
+    SIDE,
+    admitted,
+    answers,
+    arch,
+    failure,
+    index,
+    look,
+    neutral,
+    os_is,
+    pod,
+    required,
+    settings,
+    term,
+    unknown,
+    zone,
+)
+
+from polyarch.oci.answer import Inspection
+from polyarch.placement.decide.decision import Decision, Progress, Reason
+from polyarch.placement.decide.rules import decide
+from polyarch.placement.result.admission import Path
+
+MIXED = ("linux/amd64", "linux/arm64", "windows/amd64")
+
+
+def of(document: dict[str, Any], *inspections: Inspection, **changes: Any) -> Decision:
+    return decide(look(document, using=settings(**changes)), answers(*inspections))
+
+
+def test_pl_213_the_intersection_of_all_constraining_images() -> None:
+    """PL-213."""
+    both = pod(APP, SIDE)
+    decision = of(both, index(APP, "s390x", "amd64", "arm64"), index(SIDE, "arm64", "ppc64le", "amd64"))
+    assert decision.reason is Reason.ARCHITECTURES_SET
+    assert decision.architectures == ("amd64", "arm64")
+
+
+def test_pl_213_neutral_images_do_not_constrain() -> None:
+    """PL-213."""
+    assert of(pod(APP, SIDE), index(APP, "arm64"), neutral(SIDE)).architectures == ("arm64",)
+    assert of(pod(APP, SIDE), neutral(APP), neutral(SIDE)).reason is Reason.ALL_IMAGES_NEUTRAL
+
+
+def test_pl_214_values_are_sorted_by_byte_value() -> None:
+    """PL-214."""
+    assert of(pod(), index(APP, "riscv64", "amd64", "386", "arm64")).architectures == (
+        "386",
+        "amd64",
+        "arm64",
+        "riscv64",
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "platforms", "architectures", "written"),
+    [
+        (pod(os={"name": "windows"}), MIXED, ("amd64",), ""),
+        (pod(os={"name": "linux"}, nodeSelector={"kubernetes.io/os": "windows"}), MIXED, ("amd64", "arm64"), ""),
+        (pod(nodeSelector={"kubernetes.io/os": "windows"}), MIXED, ("amd64",), ""),
+        (pod(nodeSelector={"beta.kubernetes.io/os": "windows"}), MIXED, ("amd64",), ""),
+        (
+            pod(nodeSelector={"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "windows"}),
+            MIXED,
+            ("amd64", "arm64"),
+            "",
+        ),
+        (pod(terms=[term(os_is("windows")), term(os_is("windows"), zone("a")), {}]), MIXED, ("amd64",), ""),
+        (pod(terms=[term(os_is("windows")), term(zone("a"))]), MIXED, ("amd64", "arm64"), "linux"),
+        (pod(terms=[term(os_is("windows")), term(os_is("linux"))]), MIXED, ("amd64", "arm64"), ""),
+        (pod(), ("windows/amd64", "windows/arm64"), ("amd64", "arm64"), "windows"),
+        (pod(), ("linux/amd64", "linux/arm64"), ("amd64", "arm64"), ""),
+        (pod(), MIXED, ("amd64", "arm64"), "linux"),
+        (pod(), ("windows/amd64", "linux/s390x"), ("s390x",), "linux"),
+    ],
+    ids=[
+        "1 spec.os.name",
+        "1 before 2",
+        "2 nodeSelector",
+        "2 beta",
+        "2 before beta",
+        "3 every non-empty term",
+        "3 not if one term is silent",
+        "3 not if terms differ",
+        "4 the only system",
+        "4 linux alone needs no expression",
+        "5 linux among several",
+        "5 linux counts for the set too",
+    ],
+)
+def test_pl_214_pl_215_the_steps_to_the_operating_system(
+    document: dict[str, Any], platforms: tuple[str, ...], architectures: tuple[str, ...], written: str
+) -> None:
+    """PL-214, PL-215."""
+    decision = of(document, index(APP, *platforms))
+    assert decision.architectures == architectures
+    assert decision.os == written
+
+
+@pytest.mark.parametrize(
+    ("constraint", "platforms", "written"),
+    [
+        ("auto", ("linux/amd64",), ""),
+        ("auto", MIXED, "linux"),
+        ("auto", ("windows/amd64",), "windows"),
+        ("always", ("linux/amd64",), "linux"),
+        ("always", ("windows/amd64",), "windows"),
+        ("off", ("windows/amd64",), ""),
+        ("off", MIXED, ""),
+    ],
+)
+def test_pl_215_os_constraint(constraint: Any, platforms: tuple[str, ...], written: str) -> None:
+    """PL-215."""
+    assert of(pod(), index(APP, *platforms), os_constraint=constraint).os == written
+
+
+def test_pl_215_always_writes_nothing_where_the_pod_names_its_system() -> None:
+    """PL-215."""
+    assert of(pod(os={"name": "linux"}), index(APP, *MIXED), os_constraint="always").os == ""
+
+
+def test_pl_214_off_ignores_the_operating_system_altogether() -> None:
+    """PL-214."""
+    apart = (index(APP, "linux/amd64", "linux/arm64"), index(SIDE, "windows/amd64"))
+    assert of(pod(APP, SIDE), *apart, os_constraint="off").architectures == ("amd64",)
+    assert of(pod(APP, SIDE), *apart).reason is Reason.NO_SUPPORTED_ARCHITECTURE
+
+
+def test_pl_215_the_os_expression_follows_the_architecture_and_is_left_out_where_a_term_has_its_own() -> None:
+    """PL-215."""
+    document = pod(
+        terms=[
+            term(zone("a")),
+            term({"key": "beta.kubernetes.io/os", "operator": "Exists"}),
+            term(os_is("linux"), zone("b")),
+            term(arch("arm64")),
+        ]
+    )
+    after = required(admitted(document, answers(index(APP, *MIXED))).pod)
+    assert after == [
+        term(zone("a"), arch("amd64", "arm64"), os_is("linux")),
+        term({"key": "beta.kubernetes.io/os", "operator": "Exists"}, arch("amd64", "arm64")),
+        term(os_is("linux"), zone("b"), arch("amd64", "arm64")),
+        term(arch("arm64")),
+    ]
+
+
+def test_pl_216_an_index_with_nothing_to_run_is_no_supported_architecture_and_no_error() -> None:
+    """PL-216: PL-401."""
+    assert of(pod(), index(APP)).reason is Reason.NO_SUPPORTED_ARCHITECTURE
+    assert of(pod(), index(APP, "darwin/arm64")).reason is Reason.NO_SUPPORTED_ARCHITECTURE
+
+
+def test_pl_216_no_architecture_for_the_system_that_the_pod_names() -> None:
+    """PL-216."""
+    decision = of(pod(os={"name": "windows"}), index(APP, "linux/amd64"))
+    assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
+    assert "operating system" in decision.message
+
+
+@pytest.mark.parametrize("other", [failure("quay.io/x:1"), unknown("quay.io/x:1"), None], ids=["error", "?", "pending"])
+def test_pl_217_a_conflict_is_final_whatever_is_still_unresolved(other: Inspection | None) -> None:
+    """PL-217."""
+    known = answers(index(APP, "amd64"), index(SIDE, "arm64"), *([other] if other is not None else []))
+    decision = decide(look(pod(APP, SIDE, "quay.io/x:1")), known)
+    assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
+    assert APP in decision.message
+    assert SIDE in decision.message
+
+
+def test_pl_217_a_conflict_for_the_pods_own_system() -> None:
+    """PL-217."""
+    decision = decide(look(pod(APP, SIDE, os={"name": "windows"})), answers(index(APP, "linux/amd64")))
+    assert decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE
+
+
+class TestNodeAware:
+    """PL-218."""
+
+    @pytest.mark.parametrize(
+        ("mode", "nodes", "assumed", "values", "told"),
+        [
+            ("off", ["s390x"], (), ("amd64", "arm64"), False),
+            ("report", ["arm64"], (), ("amd64", "arm64"), False),
+            ("report", ["s390x"], (), ("amd64", "arm64"), True),
+            ("report", [], (), ("amd64", "arm64"), True),
+            ("report", ["s390x"], ("arm64",), ("amd64", "arm64"), False),
+            ("narrow", ["arm64", "s390x"], (), ("arm64",), False),
+            ("narrow", ["s390x"], ("amd64",), ("amd64",), False),
+            ("narrow", ["s390x"], (), ("amd64", "arm64"), True),
+        ],
+    )
+    def test_pl_218(
+        self, mode: Any, nodes: list[str], assumed: tuple[str, ...], values: tuple[str, ...], told: bool
+    ) -> None:
+        using = settings(node_aware=mode, assume_architectures=assumed)
+        result = admitted(pod(), answers(index(APP, "amd64", "arm64")), using=using, nodes=nodes)
+        assert result.decision.no_matching_node is told
+        assert result.admission.path is (Path.GATED if told else Path.INLINE)
+        assert result.decision.architectures == values
+
+    def test_pl_218_labels_follow_the_values_written(self) -> None:
+        """PL-218."""
+        using = settings(node_aware="narrow")
+        result = admitted(pod(), answers(index(APP, "amd64", "arm64")), using=using, nodes=["arm64"])
+        assert "multiarch.openshift.io/single-arch" in result.labels
+        assert "multiarch.openshift.io/amd64" not in result.labels
+
+    def test_pl_218_a_fallback_is_narrowed_too(self) -> None:
+        """PL-218."""
+        using = settings(node_aware="narrow", fallback_architectures=("amd64", "arm64"))
+        decision = decide(look(pod(), using=using, nodes=["arm64"]), answers(failure(APP)), Progress.ENDED)
+        assert decision.architectures == ("arm64",)

@@ -1,0 +1,170 @@
+"""Windows and delays of retrying, as arithmetic (PL-330 to PL-335)."""
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from placement_cases import APP, SIDE, answers, failure, index, look, pod, settings, unknown
+
+from polyarch.oci.answer import Inspection
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.decide import retry
+from polyarch.placement.decide.decision import Outcome, Reason
+
+CODES = {
+    "transient": "server-error",
+    "limit": "rate-limited",
+    "absent": "not-found",
+    "auth": "denied",
+    "configuration": "tls",
+    "content": "malformed",
+}
+
+
+@pytest.mark.parametrize(
+    ("error_class", "configured", "window"),
+    [
+        ("transient", 120.0, 120.0),
+        ("limit", 120.0, 120.0),
+        ("", 120.0, 120.0),
+        ("absent", 120.0, 30.0),
+        ("auth", 120.0, 30.0),
+        ("configuration", 120.0, 30.0),
+        ("absent", 10.0, 10.0),
+        ("content", 120.0, 0.0),
+    ],
+)
+def test_pl_330_the_window_by_class(error_class: str, configured: float, window: float) -> None:
+    """PL-330."""
+    assert retry.window(error_class, configured) == window
+
+
+def outcome(known: dict[str, Inspection], elapsed: float, *images: str, using: Settings | None = None) -> Outcome:
+    case = look(pod(*images), stored=True, using=using)
+    return retry.decide_at(case, known, elapsed).outcome
+
+
+@pytest.mark.parametrize(
+    ("error_class", "ends"),
+    [("transient", 120.0), ("limit", 120.0), ("absent", 30.0), ("auth", 30.0), ("configuration", 30.0)],
+)
+def test_pl_330_pl_332_waiting_failing_then_released(error_class: str, ends: float) -> None:
+    """PL-330, PL-332."""
+    known = answers(failure(APP, CODES[error_class]))
+    assert outcome(known, 1.9) is Outcome.WAITING
+    assert outcome(known, 2.0) is Outcome.FAILING
+    assert outcome(known, ends - 0.1) is Outcome.FAILING
+    assert outcome(known, ends) is Outcome.PLACED
+
+
+@pytest.mark.parametrize(
+    "known", [answers(failure(APP, "malformed")), answers(unknown(APP))], ids=["content", "unknown"]
+)
+def test_pl_330_what_no_retry_can_change_is_final_at_once(known: dict[str, Inspection]) -> None:
+    """PL-330."""
+    assert outcome(known, 0.0) is Outcome.PLACED
+
+
+def test_pl_330_an_invalid_reference_is_final_at_once() -> None:
+    """PL-330."""
+    assert outcome({}, 0.0, "Not/Valid:") is Outcome.PLACED
+
+
+def test_pl_330_a_pod_gives_up_at_the_earliest_end_among_its_images() -> None:
+    """PL-330."""
+    known = answers(failure(APP), failure(SIDE, "not-found", 404))
+    assert outcome(known, 29.0, APP, SIDE) is Outcome.FAILING
+    assert outcome(known, 30.0, APP, SIDE) is Outcome.PLACED
+
+
+def test_pl_330_a_change_of_class_takes_the_new_window_from_the_first_attempt() -> None:
+    """PL-330."""
+    assert outcome(answers(failure(APP)), 40.0) is Outcome.FAILING
+    assert outcome(answers(failure(APP, "not-found", 404)), 40.0) is Outcome.PLACED
+
+
+def test_pl_330_an_image_that_never_answers_does_not_keep_a_pod_for_ever() -> None:
+    """PL-330."""
+    assert outcome({}, 119.0) is Outcome.WAITING
+    assert outcome({}, 120.0) is Outcome.PLACED
+
+
+def test_pl_330_a_success_ends_the_waiting() -> None:
+    """PL-330."""
+    case = look(pod(), stored=True)
+    assert retry.decide_at(case, answers(index(APP, "amd64")), 500.0).reason is Reason.ARCHITECTURES_SET
+
+
+def test_pl_230_holding_until_its_limit() -> None:
+    """PL-230."""
+    using = settings(action="hold", hold_limit=600.0)
+    known = answers(failure(APP))
+    assert outcome(known, 120.0, using=using) is Outcome.HELD
+    assert outcome(known, 599.0, using=using) is Outcome.HELD
+    assert outcome(known, 600.0, using=using) is Outcome.PLACED
+    assert outcome(known, 1e9, using=settings(action="hold")) is Outcome.HELD
+
+
+@pytest.mark.parametrize(
+    ("known", "elapsed", "changes", "using"),
+    [
+        (answers(failure(APP)), 0.5, 1.5, settings()),
+        (answers(failure(APP)), 2.0, 118.0, settings()),
+        (answers(failure(APP)), 120.0, None, settings()),
+        (answers(failure(APP)), 150.0, 450.0, settings(action="hold", hold_limit=600.0)),
+        (answers(failure(APP)), 150.0, None, settings(action="hold")),
+        (answers(index(APP, "amd64")), 0.5, None, settings()),
+    ],
+    ids=["failing is next", "the end is next", "over", "the limit is next", "held for ever", "resolved"],
+)
+def test_pl_302_when_time_alone_changes_the_outcome(
+    known: dict[str, Inspection], elapsed: float, changes: Any, using: Settings
+) -> None:
+    """PL-302."""
+    case = look(pod(), stored=True, using=using)
+    decision = retry.decide_at(case, known, elapsed)
+    assert retry.next_change(decision, using, elapsed) == (pytest.approx(changes) if changes is not None else None)
+
+
+def test_pl_331_delays_double_up_to_fifteen_seconds() -> None:
+    """PL-331."""
+    middle = [retry.delay(n, uniform=0.5) for n in range(1, 8)]
+    assert middle == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+    assert retry.delay(3, uniform=0.0) == 3.0
+    assert retry.delay(3, uniform=1.0) == 5.0
+    assert retry.delay(100_000, uniform=0.5) == 15.0
+
+
+def test_pl_331_at_least_what_the_registry_asks_for() -> None:
+    """PL-331."""
+    assert retry.delay(1, uniform=0.5, retry_after=40.0) == 40.0
+    assert retry.delay(6, uniform=0.5, retry_after=2.0) == 15.0
+
+
+def test_pl_331_a_new_pod_may_ask_at_once_after_five_seconds() -> None:
+    """PL-331."""
+    assert not retry.may_ask_at_once(5.0)
+    assert retry.may_ask_at_once(5.1)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 0.999])
+def test_pl_334_held_images_are_asked_for_every_five_minutes_or_so(uniform: float) -> None:
+    """PL-334."""
+    assert 240.0 <= retry.held_delay(uniform=uniform) <= 360.0
+    assert 0.0 <= retry.spread(uniform=uniform) < 1.0
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 0.999])
+def test_pl_335_pl_900_row_3_an_outage_of_thirty_seconds_costs_at_most_twelve_attempts(uniform: float) -> None:
+    """PL-335, PL-900 row 3."""
+    attempts = [0.0, *accumulate(retry.delay(n, uniform=uniform) for n in range(1, 20))]
+    first_success = next(at for at in attempts if at >= 30.0)
+    assert sum(at <= first_success for at in attempts) <= 12
+    assert first_success < 120.0  # within the window, so nothing is released unconstrained
+
+
+def test_pl_335_a_repository_that_does_not_exist_is_released_after_thirty_to_forty_seconds() -> None:
+    """PL-335."""
+    known = answers(failure(APP, "not-found", 404))
+    assert outcome(known, 29.9) is Outcome.FAILING
+    assert outcome(known, 30.0) is Outcome.PLACED

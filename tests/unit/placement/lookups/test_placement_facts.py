@@ -1,0 +1,287 @@
+"""Facts are compiled once per change and complete only when all that counts is known; optional watches end (PL-301)."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
+from structlog.testing import capture_logs
+
+from polyarch.placement.lookups.facts import ClusterFacts
+
+OVERRIDES = [{"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}]
+SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 50}]}}
+
+
+@pytest.fixture
+def watches():
+    return FakeWatches()
+
+
+@asynccontextmanager
+async def running(facts: ClusterFacts):
+    task = asyncio.create_task(facts.run())
+    await settled()
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def settled():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_nothing_is_ready_before_configuration_is_known(watches):
+    """PL-301."""
+    facts = ClusterFacts(watches, operator_namespace=OPERATOR)
+    for plural in ("clusterpodplacementconfigs", "podplacementconfigs", "placementpolicies"):
+        assert not facts.is_ready
+        watches[plural].sync()
+    assert facts.is_ready
+    assert facts.is_complete
+    assert facts.cppc is None
+
+
+async def test_namespaces_are_watched_only_while_the_policy_has_overrides(watches):
+    """PL-042."""
+    facts = facts_of(watches)
+    async with running(facts):
+        assert watches.owned["namespaces"] == 0
+        watches["placementpolicies"].put(policy(overrides=OVERRIDES))
+        await settled()
+        assert watches["namespaces"].running
+        watches["placementpolicies"].put(policy())
+        await settled()
+        assert not watches["namespaces"].running
+    assert watches.owned["namespaces"] == 1
+
+
+async def test_with_overrides_the_namespaces_have_to_be_known_before_anything_is_decided(watches):
+    """PL-301."""
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    told = []
+    facts.on_change(told.append)
+    async with running(facts):
+        assert facts.is_ready
+        assert not facts.is_complete
+        assert facts.problems == ["the namespaces are not known yet"]
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
+        watches["namespaces"].sync()
+        await settled()
+        assert facts.is_complete
+        assert facts.problems == []
+        assert told == ["team", None]
+
+
+async def test_the_first_override_that_matches_the_namespace_counts(watches):
+    """PL-042."""
+    facts = facts_of(watches, policy={"mode": "enforce", "overrides": OVERRIDES})
+    async with running(facts):
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
+        watches["namespaces"].put({"metadata": {"name": "other"}})
+        watches["namespaces"].sync()
+        assert facts.of("team").settings.mode == "audit"
+        assert facts.of("other").settings.mode == "enforce"
+
+
+async def test_a_namespace_that_is_not_known_yet_gives_provisional_settings(watches):
+    """PL-117."""
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    assert facts.of("team").settings.provisional
+    assert not facts_of(FakeWatches()).of("team").settings.provisional
+
+
+async def test_a_change_of_namespace_labels_is_told_for_that_namespace(watches):
+    """PL-044."""
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    told = []
+    async with running(facts):
+        watches["namespaces"].put({"metadata": {"name": "team"}})
+        watches["namespaces"].sync()
+        await settled()
+        facts.on_change(told.append)
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}}})
+        watches["namespaces"].put({"metadata": {"name": "team", "labels": {"trial": "yes"}, "annotations": {"a": "b"}}})
+    assert told == ["team"]
+
+
+async def test_the_first_list_of_namespaces_is_told_once_and_not_by_namespace(watches):
+    """PL-044: each tale makes the controller look through all gated pods."""
+    facts = facts_of(watches, policy={"overrides": OVERRIDES})
+    told = []
+    facts.on_change(told.append)
+    async with running(facts):
+        await settled()
+        watches["namespaces"].list({"metadata": {"name": "team"}}, {"metadata": {"name": "other"}})
+        watches["namespaces"].sync()
+        await settled()
+    assert told == [None]
+
+
+async def test_nodes_are_watched_only_while_node_aware(watches):
+    """PL-218."""
+    facts = facts_of(watches)
+    async with running(facts):
+        assert watches.owned["nodes"] == 0
+        watches["placementpolicies"].put(policy(nodeAware={"mode": "narrow"}))
+        await settled()
+        assert not facts.is_complete
+        assert facts.of("team").settings.provisional, "nobody knows yet which architectures there are"
+        watches["nodes"].put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
+        watches["nodes"].sync()
+        await settled()
+        assert facts.of("team").nodes == {"arm64"}
+        assert not facts.of("team").settings.provisional
+
+
+async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(watches):
+    """PL-218."""
+    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    async with running(facts):
+        nodes = watches["nodes"]
+        nodes.put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
+        nodes.put({"metadata": {"name": "b", "labels": {"kubernetes.io/arch": "amd64"}}})
+        nodes.sync()
+        await settled()
+        assert facts.architectures == {"arm64", "amd64"}
+        told = []
+        facts.on_change(told.append)
+        leaving = {"name": "b", "labels": {"kubernetes.io/arch": "amd64"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        nodes.put({"metadata": leaving})
+        assert facts.architectures == {"arm64"}
+        assert told == [None]
+        nodes.put({"metadata": {"name": "c", "labels": {"kubernetes.io/arch": "arm64"}}})
+        assert facts.architectures == {"arm64"}
+        assert told == [None], "a further node of a known architecture changes nothing"
+
+
+async def test_what_kubelets_write_all_the_time_costs_nothing(watches):
+    """PL-218, PL-801: a cluster of five thousand nodes has a status every few milliseconds."""
+    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    async with running(facts):
+        nodes = watches["nodes"]
+        node = {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}
+        nodes.put({"metadata": node})
+        nodes.sync()
+        await settled()
+        before = facts.of("team")
+        nodes.put({"metadata": {**node, "annotations": {"volumes.kubernetes.io/controller": "true"}}})
+        nodes.put({"metadata": {**node, "labels": {**node["labels"], "zone": "b"}}})
+        assert facts.of("team") is before, "nothing was compiled anew"
+        nodes.put({"metadata": {**node, "labels": {"kubernetes.io/arch": "riscv64"}}})
+        assert facts.of("team").nodes == {"riscv64"}
+        nodes.remove("a")
+        assert facts.of("team").nodes == frozenset()
+
+
+async def test_the_first_list_of_nodes_is_gone_through_once(watches):
+    """PL-218, PL-044: each look goes through all nodes, and each tale through all gated pods."""
+    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    async with running(facts):
+        assert facts.architectures == frozenset(), "asked for too early, and remembered"
+        told = []
+        facts.on_change(told.append)
+        looks = []
+        values = watches["nodes"].store.values
+        watches["nodes"].store.values = lambda: looks.append(1) or values()
+        labels = {"kubernetes.io/arch": "arm64"}
+        watches["nodes"].list(*({"metadata": {"name": f"node-{at}", "labels": labels}} for at in range(100)))
+        watches["nodes"].sync()
+        assert facts.of("team").nodes == {"arm64"}
+        await settled()
+        assert facts.of("team").nodes == {"arm64"}
+        assert told == [None]
+        assert len(looks) <= 2
+
+
+async def test_a_status_of_a_configuration_changes_nothing(watches):
+    """PL-044: conditions are written by somebody all the time."""
+    facts = facts_of(watches)
+    ppc = {"metadata": {"name": "p", "namespace": "team"}, "spec": {"plugins": SCORING}}
+    watches["podplacementconfigs"].put(ppc)
+    told = []
+    facts.on_change(told.append)
+    before = facts.of("team"), facts.of("other")
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    watches["podplacementconfigs"].put({**ppc, "status": status})
+    watches["clusterpodplacementconfigs"].put({**cppc(), "status": status})
+    assert facts.of("team") is before[0]
+    assert told == []
+    watches["podplacementconfigs"].put({**ppc, "spec": {"plugins": SCORING, "priority": 3}})
+    assert facts.of("team") is not before[0]
+    assert facts.of("other") is before[1], "another namespace's"
+    assert told == ["team"]
+
+
+async def test_a_change_of_the_log_level_is_told(watches):
+    """PL-010: it is taken over live."""
+    facts = facts_of(watches)
+    facts.of("team")
+    told = []
+    facts.on_change(told.append)
+    watches["clusterpodplacementconfigs"].put(cppc(logVerbosity="Debug"))
+    assert told == [None]
+
+
+async def test_changes_of_cppc_policy_and_ppcs_are_told_and_a_status_is_not(watches):
+    """PL-044."""
+    facts = facts_of(watches)
+    told = []
+    facts.on_change(told.append)
+    watches["clusterpodplacementconfigs"].put(cppc(fallbackArchitecture="arm64"))
+    assert facts.of("team").settings.fallback_architectures == ("arm64",)
+    watches["placementpolicies"].put(policy(onUnresolved={"retryWindow": "5s"}))
+    assert facts.of("team").settings.retry_window == 5
+    assert told == [None, None]
+    status = {"conditions": [{"type": "Available", "status": "True"}]}
+    watches["clusterpodplacementconfigs"].put({**cppc(fallbackArchitecture="arm64"), "status": status})
+    assert told == [None, None]
+    watches["podplacementconfigs"].put({"metadata": {"name": "p", "namespace": "team"}, "spec": {"plugins": SCORING}})
+    assert told == [None, None, "team"]
+    assert [source.name for source in facts.of("team").sources] == ["PodPlacementConfig-p"]
+    assert facts.of("other").sources == ()
+
+
+async def test_a_cppc_that_is_being_deleted_or_gone_means_deprovisioning(watches):
+    """PL-107, PL-520."""
+    facts = facts_of(watches)
+    assert not facts.is_deprovisioning
+    deleting = {"name": "cluster", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
+    watches["clusterpodplacementconfigs"].put({"metadata": deleting, "spec": {}})
+    assert facts.is_deprovisioning
+    watches["clusterpodplacementconfigs"].remove("cluster")
+    assert facts.is_deprovisioning
+    assert facts.cppc is None
+
+
+async def test_only_the_objects_named_cluster_count(watches):
+    facts = facts_of(watches)
+    watches["placementpolicies"].put({"metadata": {"name": "other"}, "spec": {"mode": "audit"}})
+    assert facts.of("team").settings.mode == "enforce"
+
+
+async def test_a_selector_that_does_not_parse_is_in_the_log_once_per_change(watches):
+    """PL-033."""
+
+    def put(operator, revision):
+        broken = {"matchExpressions": [{"key": "app", "operator": operator, "values": ["a"]}]}
+        watches["podplacementconfigs"].put(
+            {
+                "metadata": {"name": "mine", "namespace": "team", "resourceVersion": revision},
+                "spec": {"labelSelector": broken, "plugins": SCORING},
+            }
+        )
+
+    facts = facts_of(watches)
+    with capture_logs() as logs:
+        for revision, operator in enumerate(["Like", "Like", "Near", "In"]):
+            put(operator, str(revision))
+            facts.of("team")
+            facts.of("other")
+    assert [line["reason"] for line in logs] == ["InvalidLabelSelector"] * 2
+    assert [line["config"] for line in logs] == ["team/mine"] * 2
+    assert "Like" in logs[0]["problem"]
+    assert "Near" in logs[1]["problem"]

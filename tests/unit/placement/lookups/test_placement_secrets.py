@@ -1,0 +1,327 @@
+"""Pull secrets are read by name, once, and what is wrong with one is told without its content (PL-420 to PL-423)."""
+
+import asyncio
+
+import msgspec
+import pytest
+from placement_world import FakeSecrets
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import ConnectionFailed, Forbidden
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key
+from polyarch.model.pod import Pod
+from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.auth.entries import Credential
+from polyarch.oci.auth.keyring import Document
+from polyarch.oci.mirrors.sources import Configuration, sources
+from polyarch.oci.reference import parse
+from polyarch.placement.lookups.secrets import (
+    AT_ONCE,
+    GlobalPullSecret,
+    PullSecrets,
+    PullSource,
+    credentials_in,
+    document_of,
+)
+
+IMAGE = parse("registry.example/team/app:1")
+(REGISTRY,) = sources(IMAGE, Configuration())
+PULL = PullSource("team", ("pull",))
+MARKER = "m4rk3r-of-a-secret"
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def api():
+    return FakeSecrets()
+
+
+@pytest.fixture
+def secrets(api, clock):
+    return PullSecrets(api, clock)
+
+
+def passwords(credentials: list[Credential]) -> list[str]:
+    return [each.password for each in credentials if not each.is_anonymous]
+
+
+async def candidates(credentials) -> list[str]:
+    return passwords(await credentials.store.candidates(IMAGE, REGISTRY))
+
+
+async def test_a_secret_is_read_once_and_kept_for_ten_minutes(secrets, api, clock):
+    """PL-421."""
+    api.put("team", "pull", password="one")
+    assert await candidates(await secrets.get(PULL)) == ["one"]
+    clock.advance(599)
+    await secrets.get(PULL)
+    assert api.gets["team", "pull"] == 1
+    clock.advance(1)
+    api.put("team", "pull", password="two")
+    assert await candidates(await secrets.get(PULL)) == ["two"]
+    assert api.gets["team", "pull"] == 2
+
+
+async def test_an_absent_secret_is_asked_for_again_after_thirty_seconds(secrets, api, clock):
+    """PL-421."""
+    assert (await secrets.get(PULL)).problems == ("pull secret team/pull does not exist",)
+    clock.advance(29)
+    await secrets.get(PULL)
+    assert api.gets["team", "pull"] == 1
+    clock.advance(1)
+    api.put("team", "pull")
+    assert await candidates(await secrets.get(PULL)) == ["s3cr3t"]
+
+
+async def test_pods_that_come_together_share_one_request(secrets, api, clock):
+    """PL-421."""
+    api.put("team", "pull")
+    api.wait = asyncio.Event()
+    waiting = [asyncio.create_task(secrets.get(PULL)) for _ in range(50)]
+    await clock.settle()
+    waiting[0].cancel()
+    api.wait.set()
+    await asyncio.wait(waiting)
+    assert api.gets["team", "pull"] == 1
+    assert await candidates(waiting[1].result()) == ["s3cr3t"]
+
+
+async def test_with_secret_access_none_no_secret_is_read_and_the_pod_is_told_so(secrets, api):
+    """PL-421."""
+    api.put("team", "pull")
+    await secrets.get(PULL)
+    secrets.allow(False)
+    credentials = await secrets.get(PULL)
+    assert await candidates(credentials) == []
+    assert credentials.problems == ("pull secrets are not read (images.secretAccess: none)",)
+    assert api.gets["team", "pull"] == 1
+
+
+async def test_a_secret_read_after_the_refusal_is_not_read_again(secrets, api, clock):
+    """PL-421."""
+    api.put("team", "pull")
+    await secrets.get(PULL)
+    read_at = clock.monotonic()
+    clock.advance(10)
+    await secrets.get(PULL, since=read_at)
+    assert api.gets["team", "pull"] == 1
+    await secrets.get(PULL, since=clock.monotonic())
+    assert api.gets["team", "pull"] == 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "problem"),
+    [
+        (Forbidden(403, reason="Forbidden", message=MARKER), "pull secret team/pull may not be read by polyarch"),
+        (ConnectionFailed("reset", verb="get", resource="secrets"), "pull secret team/pull could not be read"),
+    ],
+    ids=["no right to read it", "API server away"],
+)
+async def test_a_secret_that_cannot_be_read_is_skipped_and_named(secrets, api, clock, failure, problem):
+    """PL-422."""
+    api.content["team", "pull"] = failure
+    api.put("team", "second", password="other")
+    credentials = await secrets.get(PullSource("team", ("pull", "second")))
+    assert credentials.problems == (problem,)
+    assert await candidates(credentials) == ["other"]
+
+
+async def test_a_secret_counts_on_while_the_api_server_cannot_say_whether_it_changed(secrets, api, clock):
+    """PL-421, PL-301: else a registry's refusal for want of it would end the waiting early."""
+    source = PullSource("team", ("pull",))
+    api.put("team", "pull", password="kept")
+    before = await secrets.get(source)
+    clock.advance(601)
+    api.content["team", "pull"] = ConnectionFailed("reset", verb="get", resource="secrets")
+    during = await secrets.get(source)
+    assert (await candidates(during), during.fingerprint) == (["kept"], before.fingerprint)
+    clock.advance(6)
+    del api.content["team", "pull"]
+    assert await candidates(await secrets.get(source)) == []
+
+
+async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_from_others(secrets, api):
+    """PL-854: Leases are renewed over the same connections."""
+    api.wait = asyncio.Event()
+    reading = asyncio.create_task(secrets.get(PullSource("team", tuple(f"s{number}" for number in range(200)))))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert api.gets.total() == AT_ONCE
+    api.wait.set()
+    await reading
+    assert api.gets.total() == 200
+
+
+@pytest.mark.parametrize(
+    ("secret", "problem"),
+    [
+        (
+            Secret(type="Opaque", data={"password": MARKER.encode()}),
+            f"has type Opaque; expected {DOCKER_CONFIG_JSON} or {DOCKER_CONFIG}",
+        ),
+        (Secret(type=DOCKER_CONFIG_JSON, data={"other": MARKER.encode()}), "has no .dockerconfigjson"),
+        (Secret(type=DOCKER_CONFIG, data=None), "has no .dockercfg"),
+    ],
+    ids=["foreign type", "wrong key", "empty"],
+)
+def test_what_is_wrong_with_a_secret_is_said_without_its_content(secret, problem):
+    """PL-422."""
+    document, said = document_of(secret, "team/pull")
+    assert document is None
+    assert said == f"pull secret team/pull {problem}"
+
+
+async def test_a_secret_that_is_not_json_is_named_without_its_content(secrets, api):
+    """PL-422."""
+    broken = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": f"{{{MARKER}".encode()})
+    api.content["team", "pull"] = broken
+    credentials = await secrets.get(PULL)
+    (problem,) = credentials.problems
+    assert "team/pull" in problem
+    assert MARKER not in problem
+
+
+def test_no_text_of_a_secret_shows_its_content():
+    """PL-850."""
+    secret = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": MARKER.encode()})
+    document, _ = document_of(secret, "team/pull")
+    assert MARKER not in f"{secret!r} {document!r} {document}"
+
+
+async def test_a_lazy_store_reads_the_secret_only_when_a_registry_wants_credentials(secrets, api):
+    """PL-422."""
+    api.put("team", "pull")
+    store = secrets.lazy(PULL)
+    assert store.cached_candidates(IMAGE, REGISTRY) is None
+    assert api.gets.total() == 0
+    assert passwords(await store.candidates(IMAGE, REGISTRY)) == ["s3cr3t"]
+    assert api.gets["team", "pull"] == 1
+    assert passwords(store.cached_candidates(IMAGE, REGISTRY)) == ["s3cr3t"]
+
+
+async def test_the_pods_own_secrets_come_before_the_global_one_and_anonymous_is_last(secrets, api):
+    """PL-420."""
+    api.put("team", "pull", password="own")
+    body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
+    secrets.set_global([Document("secret openshift-config/pull-secret", msgspec.json.encode(body))])
+    store = (await secrets.get(PULL)).store
+    found = await store.candidates(IMAGE, REGISTRY)
+    assert passwords(found) == ["own", "global"]
+    assert found[-1].is_anonymous
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ({"auth": "dXNlcjpwdw=="}, "password"),
+        ({"username": "user", "password": "pw"}, "password"),
+        ({"identitytoken": "it"}, "identity_token"),
+        ({"registrytoken": "rt"}, "registry_token"),
+    ],
+    ids=["auth", "username and password", "identity token", "registry token"],
+)
+async def test_every_kind_of_entry_works(secrets, api, entry, what):
+    """PL-420, PL-900 row 12."""
+    body = msgspec.json.encode({"auths": {"registry.example": entry}})
+    api.content["team", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
+    first, *_ = await (await secrets.get(PULL)).store.candidates(IMAGE, REGISTRY)
+    assert getattr(first, what)
+
+
+async def test_a_deleted_global_secret_is_gone_at_once(secrets):
+    """PL-423, PL-900 row 13."""
+    body = {"auths": {"registry.example": {"username": "user", "password": "global"}}}
+    nothing = PullSource("team", ())
+    secrets.set_global([Document("secret ns/global", msgspec.json.encode(body))])
+    assert await candidates(await secrets.get(nothing)) == ["global"]
+    secrets.set_global([])
+    assert await candidates(await secrets.get(nothing)) == []
+
+
+async def test_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
+    """PL-331."""
+    api.put("one", "pull", password="same")
+    api.put("two", "pull", password="same")
+    api.put("three", "pull", password="different")
+    one, two, three = [await secrets.get(PullSource(each, ("pull",))) for each in ("one", "two", "three")]
+    none = await secrets.get(PullSource("four", ()))
+    missing = await secrets.get(PullSource("five", ("pull",)))
+    assert one.fingerprint == two.fingerprint
+    assert len({one.fingerprint, three.fingerprint, none.fingerprint}) == 3
+    assert missing.fingerprint == none.fingerprint == ""
+
+
+def test_the_names_of_a_pod_in_order_without_repetition():
+    """PL-420."""
+    pod = msgspec.convert(
+        {"metadata": {}, "spec": {"imagePullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}, {}]}}, Pod
+    )
+    assert PullSource.of(pod, "team") == PullSource("team", ("b", "a"))
+
+
+async def test_memory_is_bounded_by_forgetting_what_was_not_used_for_longest(api, clock):
+    secrets = PullSecrets(api, clock, capacity=2)
+    for name in ("a", "b", "c"):
+        api.put("team", name)
+        await secrets.get(PullSource("team", (name,)))
+    assert len(secrets) == 2
+    assert secrets.cached(PullSource("team", ("a",))) is None
+    assert secrets.cached(PullSource("team", ("c",))) is not None
+
+
+class Watched:
+    """What the informer of the global pull secret tells."""
+
+    def __init__(self, secrets: PullSecrets) -> None:
+        self.gone: list[str] = []
+        self.credentials = GlobalPullSecret(
+            secrets, "config/pull-secret", lambda gone: self.gone.extend(each.password for each in gone)
+        )
+        self._known: Secret | None = None
+
+    def show(self, password: str | None, **options: str) -> None:
+        new = None
+        if password is not None:
+            entry = {"username": "user", "password": password}
+            body = msgspec.json.encode({"auths": {"registry.example": entry}})
+            new = Secret(type=options.get("type", DOCKER_CONFIG_JSON), data={".dockerconfigjson": body})
+        key = Key("config", "pull-secret")
+        kind = "delete" if new is None else "apply"
+        self.credentials.observe(Change(kind, key, self._known, new))
+        self._known = new
+
+
+async def test_the_global_secret_follows_its_object(secrets):
+    """PL-423, PL-900 row 13: created, replaced, deleted; what the old one proved can be forgotten each time."""
+    watched = Watched(secrets)
+    nobody = PullSource("team", ())
+    watched.show("one")
+    assert await candidates(await secrets.get(nobody)) == ["one"]
+    watched.show("one")
+    assert watched.gone == [], "an update that changes nothing drops no proofs"
+    watched.show("two")
+    assert await candidates(await secrets.get(nobody)) == ["two"]
+    watched.show(None)
+    assert await candidates(await secrets.get(nobody)) == []
+    assert watched.gone == ["one", "two"]
+
+
+async def test_a_global_secret_of_a_foreign_type_counts_as_none(secrets, capsys):
+    """PL-422, PL-423, PL-850."""
+    watched = Watched(secrets)
+    watched.show(MARKER, type="Opaque")
+    assert await candidates(await secrets.get(PullSource("team", ()))) == []
+    output = capsys.readouterr().out
+    assert "config/pull-secret" in output
+    assert MARKER not in output
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"auths": 3}', b'{"auths": {"a": 3, "b": {}}}'])
+def test_a_document_that_makes_no_sense_has_no_credentials(body):
+    """PL-422."""
+    assert credentials_in(Document("x", body)) == []

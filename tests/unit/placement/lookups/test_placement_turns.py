@@ -1,0 +1,114 @@
+"""Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served (PL-851)."""
+
+from polyarch.placement.lookups.turns import Turns
+from polyarch.placement.lookups.waiting import ImageKey
+
+
+def image(name: str, host: str = "one.example") -> ImageKey:
+    return ImageKey(f"{host}/{name}:1", "")
+
+
+def serve(turns: Turns, count: int = 100, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> list[str]:
+    """Who has the next turns, as ``namespace: image``."""
+    served = []
+    for _ in range(count):
+        turn = turns.next(
+            may=lambda namespace: namespace not in sated,
+            has_room=lambda host: host not in full,
+            waits=lambda key, namespace: True,
+        )
+        if turn is None:
+            break
+        served.append(f"{turn.namespace}: {turn.key.reference.partition('/')[2]}")
+    return served
+
+
+def lines(**namespaces: int) -> Turns:
+    turns = Turns()
+    for namespace, count in namespaces.items():
+        for number in range(count):
+            turns.add(image(f"{namespace}{number}"), [namespace])
+    return turns
+
+
+def test_a_namespace_waits_for_one_of_each_other_namespace():
+    assert serve(lines(a=3, b=1, c=2)) == ["a: a0:1", "b: b0:1", "c: c0:1", "a: a1:1", "c: c1:1", "a: a2:1"]
+
+
+def test_who_comes_last_is_next_after_one_turn_of_each_other():
+    turns = lines(a=10_000)
+    serve(turns, 5)
+    turns.add(image("late"), ["b"])
+    assert serve(turns, 2) == ["a: a5:1", "b: late:1"]
+
+
+def test_within_a_namespace_hosts_take_turns():
+    turns = Turns()
+    for host in ("one.example", "two.example"):
+        for number in range(2):
+            turns.add(image(f"{host[:3]}{number}", host), ["a"])
+    assert serve(turns) == ["a: one0:1", "a: two0:1", "a: one1:1", "a: two1:1"]
+
+
+def test_a_full_host_is_passed_over_and_its_images_keep_their_place():
+    turns = Turns()
+    turns.add(image("first", "full.example"), ["a"])
+    turns.add(image("second"), ["a"])
+    assert serve(turns, full=("full.example",)) == ["a: second:1"]
+    assert len(turns) == 1
+    assert serve(turns) == ["a: first:1"]
+
+
+def test_a_namespace_that_has_enough_is_passed_over_and_keeps_its_place():
+    turns = lines(a=1, b=2)
+    assert serve(turns, 1, sated=("a",)) == ["b: b0:1"]
+    assert serve(turns) == ["a: a0:1", "b: b1:1"]
+
+
+def test_an_image_in_several_lines_is_served_once_by_whoever_is_first():
+    turns = lines(a=2)
+    turns.add(image("shared"), ["a", "b"])
+    turns.add(image("shared"), ["c"])
+    assert serve(turns) == ["a: a0:1", "b: shared:1", "a: a1:1"]
+    assert len(turns) == 0
+
+
+def test_who_waits_no_more_costs_no_turn_and_takes_nothing_from_who_does():
+    turns = lines(a=2, b=1)
+    turns.add(image("a0"), ["b"])
+    gone = {(image("a0"), "a"), (image("a1"), "a")}
+    served = []
+    while turn := turns.next(may=lambda _: True, has_room=lambda _: True, waits=lambda *who: who not in gone):
+        served.append((turn.namespace, turn.key))
+    assert served == [("b", image("b0")), ("b", image("a0"))]
+    assert len(turns) == 0
+
+
+def test_what_stands_in_line_already_keeps_its_place():
+    turns = lines(a=2)
+    turns.add(image("a0"), ["a"])
+    assert serve(turns) == ["a: a0:1", "a: a1:1"]
+
+
+def test_who_is_dropped_leaves_all_lines():
+    turns = lines(a=2, b=1)
+    turns.add(image("a0"), ["b"])
+    turns.drop(image("a0"))
+    turns.drop(image("nobody"))
+    assert len(turns) == 2
+    assert serve(turns) == ["a: a1:1", "b: b0:1"]
+
+
+def test_that_all_hosts_are_full_is_seen_without_asking_each_namespace():
+    """A thousand namespaces wait for one slow host, and whenever an attempt ends it is asked who is next."""
+    turns = lines(**{f"n{number}": 2 for number in range(1000)})
+    asked: list[str] = []
+
+    def next_of() -> object:
+        return turns.next(may=lambda name: not asked.append(name), has_room=lambda _: False, waits=lambda *_: True)
+
+    assert next_of() is None
+    assert asked == []
+    serve(turns)
+    turns.drop(image("n999"))
+    assert next_of() is None

@@ -1,0 +1,229 @@
+"""Which events tell of an outcome, by level (PL-332, PL-334, PL-710)."""
+
+from typing import Any
+
+import pytest
+from placement_cases import (
+    APP,
+    SIDE,
+    answers,
+    arch,
+    failure,
+    index,
+    look,
+    neutral,
+    pod,
+    preference,
+    settings,
+    source,
+)
+
+from polyarch.oci.answer import Inspection
+from polyarch.placement.decide.decision import Progress, Reason
+from polyarch.placement.decide.rules import decide
+from polyarch.placement.result.events import MAX_NOTE, Event, events_for, gate_added, gate_removal_failed
+
+SET = "ArchAwarePredicateSet"
+REMOVED = "ArchAwareSchedGateRemovalSuccess"
+ERROR = "ArchAwareInspectionError"
+FALLBACK = "ArchAwareFallbackPredicateSet"
+CONFLICT = "ArchAwarePredicatesConflict"
+ONE = answers(index(APP, "arm64"))
+LOST = answers(failure(APP))
+LEVELS = ("problems", "lean", "full")
+
+
+def events(
+    document: dict[str, Any],
+    known: dict[str, Inspection],
+    level: Any,
+    progress: Progress = Progress.WAITING,
+    sources: Any = (),
+    nodes: Any = (),
+    **changes: Any,
+) -> tuple[Event, ...]:
+    case = look(document, stored=True, using=settings(events=level, **changes), sources=sources, nodes=nodes)
+    return events_for(case, decide(case, known, progress))
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Inspection], Progress, dict[str, Any], list[list[str]]]] = {
+    "architectures": (pod(), ONE, Progress.WAITING, {}, [[], [SET], [SET, REMOVED]]),
+    "neutral": (pod(), answers(neutral(APP)), Progress.WAITING, {}, [[], [], [REMOVED]]),
+    "preferences only": (
+        pod(nodeSelector={"kubernetes.io/arch": "arm64"}),
+        {},
+        Progress.WAITING,
+        {"sources": (source(arm64=1),)},
+        [[], [SET], [SET, SET, CONFLICT, REMOVED]],
+    ),
+    "no supported architecture": (
+        pod(),
+        answers(index(APP)),
+        Progress.WAITING,
+        {},
+        [
+            ["NoSupportedArchitecturesFound"],
+            ["NoSupportedArchitecturesFound"],
+            ["NoSupportedArchitecturesFound", REMOVED],
+        ],
+    ),
+    "failing": (pod(), LOST, Progress.FAILING, {}, [[ERROR]] * 3),
+    "waiting": (pod(), {}, Progress.WAITING, {}, [[]] * 3),
+    "released": (pod(), LOST, Progress.ENDED, {}, [[ERROR], [ERROR], [ERROR, REMOVED]]),
+    "fallback": (
+        pod(),
+        LOST,
+        Progress.ENDED,
+        {"fallback_architectures": ("amd64",)},
+        [[ERROR, FALLBACK], [ERROR, FALLBACK], [ERROR, FALLBACK, REMOVED]],
+    ),
+    "held": (pod(), LOST, Progress.ENDED, {"action": "hold"}, [["PolyarchPodHeld"]] * 3),
+    "not eligible any more": (
+        pod(nodeSelector={"kubernetes.io/arch": "arm64"}),
+        {},
+        Progress.WAITING,
+        {},
+        [["ArchAwareGatedPodIgnored"], ["ArchAwareGatedPodIgnored"], ["ArchAwareGatedPodIgnored", CONFLICT, REMOVED]],
+    ),
+    "no node": (
+        pod(),
+        ONE,
+        Progress.WAITING,
+        {"node_aware": "report", "nodes": ("amd64",)},
+        [["PolyarchNoMatchingNode"], [SET, "PolyarchNoMatchingNode"], [SET, "PolyarchNoMatchingNode", REMOVED]],
+    ),
+}
+WARNINGS = {ERROR, FALLBACK, "ArchAwareGatedPodIgnored", "PolyarchPodHeld", "PolyarchNoMatchingNode"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("case", CASES)
+def test_pl_710_events_by_outcome_and_level(case: str, level: str) -> None:
+    """PL-710."""
+    document, known, progress, facts, expected = CASES[case]
+    due = events(document, known, level, progress, **facts)
+    assert [each.reason.value for each in due] == expected[LEVELS.index(level)]
+    assert {each.reason.value for each in due if each.type == "Warning"} == {
+        each.reason.value for each in due
+    } & WARNINGS
+
+
+def test_pl_710_the_note_lists_values_and_scoring_sources() -> None:
+    """PL-710."""
+    sources = (source("PodPlacementConfig-a", arm64=5), source("ClusterPodPlacementConfig", amd64=7, arm64=1))
+    (lean,) = events(pod(), ONE, "lean", sources=sources)
+    assert "arm64" in lean.note
+    assert "Preferred by PodPlacementConfig-a: arm64 (weight 5)." in lean.note
+    assert "Preferred by ClusterPodPlacementConfig: amd64 (weight 7)." in lean.note
+    notes = [each.note for each in events(pod(), ONE, "full", sources=sources) if each.reason.value == SET]
+    assert len(notes) == 3
+
+
+def test_pl_710_a_source_that_is_skipped_as_a_whole_is_told_with_full() -> None:
+    """PL-710."""
+    sources = (source("PodPlacementConfig-a", arm64=5), source("ClusterPodPlacementConfig", arm64=1))
+    due = {each.reason.value: each.note for each in events(pod(), ONE, "full", sources=sources)}
+    assert "ClusterPodPlacementConfig" in due["ArchAwarePreferredAffinityDuplicates"]
+    theirs = pod(preferred=[preference(1, arch("amd64"))])
+    due_theirs = [each.reason.value for each in events(theirs, ONE, "full", sources=sources)]
+    assert due_theirs.count("ArchAwarePreferredAffinityDuplicates") == 2
+
+
+def test_pl_710_no_supported_architectures_lists_each_image_with_its_platforms() -> None:
+    """PL-710."""
+    known = answers(index(APP, "linux/amd64", "windows/amd64"), index(SIDE, "arm64"))
+    (event,) = events(pod(APP, SIDE), known, "lean")
+    assert f"{APP}: linux/amd64, windows/amd64; {SIDE}: linux/arm64" in event.note
+
+
+@pytest.mark.parametrize(
+    ("level", "seconds", "known", "changes", "due"),
+    [
+        ("full", 0.0, {}, {}, True),
+        ("full", 2.0, {}, {}, False),
+        ("lean", 0.0, {}, {}, False),
+        ("lean", 2.0, {}, {}, True),
+        ("lean", 2.0, LOST, {}, False),
+        ("lean", 2.0, LOST, {"action": "hold"}, False),
+        ("lean", 2.0, LOST, {"fallback_architectures": ("amd64",)}, False),
+        ("problems", 2.0, {}, {}, False),
+    ],
+)
+def test_pl_710_pl_900_row_7_the_gate_is_told_of_by_the_controller(
+    level: Any, seconds: float, known: dict[str, Inspection], changes: dict[str, Any], due: bool
+) -> None:
+    """PL-710, PL-900 row 7."""
+    case = look(pod(), stored=True, using=settings(events=level, **changes))
+    event = gate_added(case, decide(case, known), seconds_gated=seconds)
+    assert (event is not None) is due
+    if event is not None:
+        assert (event.reason.value, event.type) == ("ArchAwareSchedGateAdded", "Normal")
+
+
+@pytest.mark.parametrize("action", ["release", "fallback", "hold"])
+@pytest.mark.parametrize("level", ["problems", "lean"])
+def test_pl_332_a_broken_image_costs_at_most_three_events(level: Any, action: Any) -> None:
+    """PL-332."""
+    using = settings(events=level, action=action, fallback_architectures=("amd64",))
+    case = look(pod(), stored=True, using=using)
+    failing = decide(case, LOST, Progress.FAILING)
+    told = [gate_added(case, failing, seconds_gated=at) for at in (0.0, 2.0)]
+    told += [*events_for(case, failing), *events_for(case, decide(case, LOST, Progress.ENDED))]
+    assert len([each for each in told if each is not None]) <= 3
+
+
+def test_pl_305_the_api_servers_message_is_told() -> None:
+    """PL-305."""
+    event = gate_removal_failed("admission webhook denied the request")
+    assert (event.reason.value, event.type) == ("ArchAwareSchedGateRemovalFailed", "Warning")
+    assert "denied the request" in event.note
+
+
+def test_pl_710_notes_fit_into_an_event() -> None:
+    """PL-710."""
+    images = [f"quay.io/{'é' * 100}/{at}" for at in range(40)]
+    (event,) = events(pod(*images), {}, "lean", Progress.ENDED)
+    assert event.reason.value == ERROR
+    assert len(event.note.encode()) <= MAX_NOTE
+
+
+def test_pl_751_pl_850_events_never_show_what_a_registry_sent() -> None:
+    """PL-751, PL-850."""
+    for progress in (Progress.FAILING, Progress.ENDED):
+        for event in events(pod(), LOST, "full", progress, fallback_architectures=("amd64",)):
+            assert "SECRET" not in event.note
+    error = LOST[APP].error
+    assert error is not None
+    assert "SECRET" in error.message
+
+
+def test_pl_247_events_print_the_decisions_own_sentence() -> None:
+    """PL-247."""
+    case = look(pod(), stored=True)
+    decision = decide(case, ONE)
+    assert decision.reason is Reason.ARCHITECTURES_SET
+    assert [each.note for each in events_for(case, decision)] == [decision.message]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("not-found", 404, f"Image {APP} does not exist at quay.io (absent, HTTP 404); "),
+        (
+            "unauthorized",
+            401,
+            f"Image {APP} may not be read at quay.io with the credentials at hand (auth, HTTP 401); ",
+        ),
+        ("network", None, f"Image {APP} could not be asked for, quay.io is not reached (transient); "),
+        (
+            "malformed",
+            200,
+            f"Image {APP} could not be read, what quay.io sent is not usable (content, HTTP 200, malformed); ",
+        ),
+        ("policy-rejected", None, f"Image {APP} could not be had from quay.io (configuration, policy-rejected); "),
+    ],
+)
+def test_pl_751_a_failure_is_told_by_what_happened_first(code: str, status: int | None, said: str) -> None:
+    """PL-751: class, host and HTTP status are in it."""
+    (event,) = events(pod(), answers(failure(APP, code, status)), "lean", Progress.FAILING)
+    assert event.note.startswith(said)

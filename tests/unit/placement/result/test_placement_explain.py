@@ -1,0 +1,205 @@
+"""The document ``polyarch.dev/explain/v1`` (PL-730 to PL-732)."""
+
+import json
+from typing import Any
+
+import pytest
+from placement_cases import (
+    APP,
+    SIDE,
+    admitted,
+    answers,
+    arch,
+    controlled,
+    failure,
+    index,
+    look,
+    neutral,
+    pod,
+    required,
+    settings,
+    source,
+    term,
+    zone,
+)
+
+from polyarch.oci.answer import Inspection
+from polyarch.placement import names
+from polyarch.placement.decide.decision import Progress
+from polyarch.placement.decide.rules import decide
+from polyarch.placement.result import explain
+
+BOTH = answers(index(APP, "amd64", "arm64"))
+
+
+def admission(document: dict[str, Any], known: dict[str, Inspection], **facts: Any) -> dict[str, Any]:
+    result = admitted(document, known, **facts)
+    return explain.explain_admission(document, result.case, result.admission)
+
+
+def controller(
+    document: dict[str, Any], known: dict[str, Inspection], progress: Progress = Progress.WAITING, **facts: Any
+) -> dict[str, Any]:
+    case = look(document, stored=True, **facts)
+    return explain.explain_controller(document, case, decide(case, known, progress))
+
+
+def test_pl_732_every_member_is_there() -> None:
+    """PL-732."""
+    entry = admission(pod(), BOTH)
+    assert {
+        "namespace",
+        "name",
+        "path",
+        "decision",
+        "required",
+        "preferred",
+        "labels",
+        "annotations",
+        "gates",
+        "patch",
+        "warnings",
+        "events",
+        "next",
+    } <= entry.keys()
+    assert {
+        "reason",
+        "message",
+        "architectures",
+        "os",
+        "terms",
+        "created",
+        "preferred",
+        "stale",
+        "images",
+    } <= entry["decision"].keys()
+    assert explain.document([entry])["schemaVersion"] == "polyarch.dev/explain/v1"
+    assert json.loads(json.dumps(explain.document([entry])))["pods"][0]["name"] == "web"
+
+
+def test_pl_731_an_inline_pod_is_printed_as_the_webhook_would_write_it() -> None:
+    """PL-731."""
+    document = pod(terms=[term(zone("a"))])
+    entry = admission(document, BOTH, sources=(source(arm64=3),))
+    assert entry["path"] == "inline"
+    assert entry["required"]["before"] == {"nodeSelectorTerms": [term(zone("a"))]}
+    assert entry["required"]["after"] == {"nodeSelectorTerms": [term(zone("a"), arch("amd64", "arm64"))]}
+    assert entry["preferred"]["before"] is None
+    assert entry["decision"]["preferred"] == [{"architecture": "arm64", "weight": 3}]
+    assert entry["decision"]["images"][0]["platforms"] == ["linux/amd64", "linux/arm64"]
+    assert entry["labels"][names.SCHEDULING_GATE_LABEL] == "removed"
+    assert required(entry["pod"]) == required(admitted(document, BOTH).pod)
+    assert (entry["gates"], entry["events"], entry["next"]) == ([], [], None)
+
+
+def test_pl_732_a_gated_pod_says_what_it_waits_for_and_until_when() -> None:
+    """PL-732."""
+    entry = admission(pod(APP, SIDE), BOTH, using=settings(retry_window=90.0))
+    assert entry["path"] == "gated"
+    assert entry["gates"] == [names.GATE]
+    assert entry["next"] == {"waitsFor": "its images", "images": [SIDE], "until": "1m30s", "then": "release"}
+
+
+def test_pl_732_a_pod_whose_outcome_is_known_waits_for_the_controller_only() -> None:
+    """PL-732."""
+    entry = admission(pod(), BOTH, using=settings(inline_enabled=False))
+    assert entry["next"]["waitsFor"] == "the placement controller"
+    assert entry["next"]["then"] == "ArchitecturesSet"
+
+
+def test_pl_732_a_held_pod() -> None:
+    """PL-732."""
+    entry = controller(
+        pod(gates=[names.GATE]), answers(failure(APP)), Progress.ENDED, using=settings(action="hold", hold_limit=3600.0)
+    )
+    assert entry["next"] == {"waitsFor": "its images", "images": [APP], "until": "1h", "then": "release"}
+    assert [each["reason"] for each in entry["events"]] == ["PolyarchPodHeld"]
+
+
+def test_pl_731_the_controllers_patch_and_events() -> None:
+    """PL-731."""
+    entry = controller(pod(gates=["other", names.GATE]), BOTH)
+    assert entry["patch"][0] == {"op": "test", "path": "/metadata/uid", "value": pod()["metadata"]["uid"]}
+    assert entry["patch"][-1] == {"op": "remove", "path": "/spec/schedulingGates/1"}
+    assert [each["reason"] for each in entry["events"]] == ["ArchAwarePredicateSet"]
+    assert entry["gates"] == ["other"]
+
+
+def test_pl_731_a_pod_of_a_file_has_no_uid_to_test() -> None:
+    """PL-731."""
+    document = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "image": APP}]}}
+    entry = controller(document, BOTH)
+    assert all(each["op"] != "test" for each in entry["patch"])
+    assert required(entry["pod"]) == [term(arch("amd64", "arm64"))]
+
+
+@pytest.mark.parametrize(("owner", "path"), [("DaemonSet", "ignored"), (None, "audit")])
+def test_pl_732_paths(owner: str | None, path: str) -> None:
+    """PL-732."""
+    entry = admission(pod(owner=owner), BOTH, using=settings(mode="audit"))
+    assert entry["path"] == path
+
+
+def test_pl_730_the_rule_that_applied_is_named() -> None:
+    """PL-730."""
+    assert admission(pod(owner="DaemonSet"), {})["decision"]["rule"] == "DaemonSetPod"
+
+
+def test_pl_730_a_placed_pod_agrees_until_its_images_say_something_else() -> None:
+    """PL-730."""
+    placed = admitted(pod(), BOTH).pod
+    case = look(placed)
+    assert explain.agrees(case, decide(case, BOTH))
+    assert not explain.agrees(case, decide(case, answers(index(APP, "arm64"))))
+    assert admission(placed, BOTH)["recorded"]["reason"] == "ArchitecturesSet"
+
+
+def test_pl_730_a_pod_that_no_node_can_take() -> None:
+    """PL-730."""
+    case = look(pod())
+    assert explain.can_run(decide(case, BOTH))
+    assert not explain.can_run(decide(case, answers(index(APP))))
+
+
+def test_pl_732_problems_of_images_show_no_text_of_a_registry() -> None:
+    """PL-732."""
+    entry = controller(pod(APP, "Bad:"), answers(failure(APP)), Progress.ENDED)
+    problems = [each["problem"] for each in entry["decision"]["images"]]
+    assert problems[0] == "transient quay.io HTTP 503 (server-error)"
+    assert "tag" in problems[1]
+    assert "SECRET" not in json.dumps(entry)
+
+
+def test_pl_730_a_finished_impossible_pod_keeps_its_marker() -> None:
+    """PL-730: the recorded decision and the one of now, and no patch that nobody will send."""
+    placed = controlled(pod(terms=[term(zone("a"))], gates=[names.GATE]), answers(index(APP))).pod
+    case = look(placed)
+    entry = explain.explain_finished(placed, case, decide(case, answers(index(APP)), Progress.ENDED))
+    assert entry["recorded"]["reason"] == entry["decision"]["reason"] == "NoSupportedArchitecture"
+    assert (entry["agrees"], entry["path"]) == (True, "gated")
+    assert (entry["patch"], entry["events"], entry["next"]) == ([], [], None)
+    assert entry["pod"] == placed
+    assert entry["required"] == {
+        "before": {"nodeSelectorTerms": [term(zone("a"))]},
+        "after": {"nodeSelectorTerms": required(placed)},
+    }
+
+
+def test_pl_730_a_pod_that_the_webhook_missed_does_not_agree() -> None:
+    """PL-730: it has no annotation, and would be constrained now."""
+    case = look(pod())
+    assert not explain.agrees(case, decide(case, BOTH))
+    assert not explain.agrees(case, decide(case, answers(index(APP))))
+    assert explain.agrees(case, decide(case, answers(neutral(APP))))
+    ignored = look(pod(owner="DaemonSet"))
+    assert explain.agrees(ignored, decide(ignored, {}))
+    audited = look(pod(), using=settings(mode="audit"))
+    assert explain.agrees(audited, decide(audited, BOTH))
+
+
+def test_pl_730_a_pod_released_for_a_broken_image_agrees_while_the_image_is_broken() -> None:
+    """PL-730."""
+    placed = controlled(pod(gates=[names.GATE]), answers(failure(APP)), progress=Progress.ENDED).pod
+    case = look(placed)
+    assert explain.agrees(case, decide(case, answers(failure(APP)), Progress.ENDED))
+    assert not explain.agrees(case, decide(case, BOTH, Progress.ENDED))

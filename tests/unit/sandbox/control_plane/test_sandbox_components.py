@@ -1,0 +1,115 @@
+"""Command lines of the control plane (SB-001, SB-003, SB-008)."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from polyarch.sandbox import roles
+from polyarch.sandbox.binaries.versions import PROGRAMS
+from polyarch.sandbox.control_plane import components
+from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.processes import Command
+from polyarch.sandbox.registry import service
+from polyarch.sandbox.state import Folder, Ports, Settings
+
+PORTS = Ports(
+    etcd=1001,
+    etcd_peer=1002,
+    apiserver=1003,
+    controller_manager=1004,
+    scheduler=1005,
+    registry=1006,
+    registry_storage=1007,
+)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    binaries = {program.name: Path("/binaries") / program.name for program in PROGRAMS}
+    return Layout(Folder(tmp_path / "trial"), PORTS, binaries, {"PATH": "/bin"})
+
+
+def commands(layout: Layout) -> list[Command]:
+    makers = (
+        components.etcd,
+        components.kube_apiserver,
+        components.kube_controller_manager,
+        components.kube_scheduler,
+    )
+    return [make(layout) for make in makers]
+
+
+def test_sb_001_every_pinned_program_is_started(layout: Layout) -> None:
+    started = {command.name for command in commands(layout)} | {service.commands(layout)[0].name}
+    assert started == {program.name for program in PROGRAMS}
+
+
+def test_sb_008_no_command_line_names_an_address_but_loopback(layout: Layout) -> None:
+    for command in [*commands(layout), *service.commands(layout)]:
+        text = " ".join(command.arguments)
+        found = set(re.findall(r"(?<![\d.])\d+\.\d+\.\d+\.\d+(?!/)", text))
+        assert found <= {"127.0.0.1"}, command.name
+        assert "0.0.0.0" not in text
+
+
+def test_sb_008_the_cluster_selection_leads_to_a_socket_that_nobody_makes(layout: Layout) -> None:
+    document = components.configuration_files(layout)["egress.json"]
+    assert isinstance(document, dict)
+    (selection,) = document["egressSelections"]
+    assert selection["name"] == "cluster"
+    socket = selection["connection"]["transport"]["uds"]["udsName"]
+    assert not Path(socket).exists()
+    assert (
+        f"--egress-selector-config-file={layout.configuration('egress.json')}"
+        in components.kube_apiserver(layout).arguments
+    )
+
+
+@pytest.mark.parametrize("role", roles.ROLES)
+def test_sb_005_registries_and_authorities_of_the_user_are_handed_on_to_polyarch(layout: Layout, role: str) -> None:
+    arguments = roles.command(layout, role, Settings(ca="/home/me/ca.pem")).arguments
+    assert "--ca=/home/me/ca.pem" in arguments
+    assert f"--registries-conf={layout.folder.registries_conf}" in arguments
+    assert "--ca=" not in " ".join(roles.command(layout, role, Settings()).arguments)
+
+
+@pytest.mark.parametrize("role", roles.ROLES)
+def test_sb_006_a_role_has_its_own_kubeconfig_and_listens_on_loopback(layout: Layout, role: str) -> None:
+    command = roles.command(layout, role, Settings())
+    assert f"--kubeconfig={layout.folder.kubeconfig_of(role)}" in command.arguments
+    assert "--bind=127.0.0.1" in command.arguments
+    assert command.arguments[3:5] == ("run", role)
+    assert command.output != command.log
+
+
+def test_sb_006_what_a_role_says_of_itself_is_read_only_when_the_line_is_whole(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert roles.endpoints(str(output)) is None
+    line = '{"role":"placement-webhook","admission":"https://127.0.0.1:1","health":"http://127.0.0.1:2","metrics":""}'
+    output.write_text(line)
+    assert roles.endpoints(str(output)) is None
+    output.write_text(f"{line}\n")
+    found = roles.endpoints(str(output))
+    assert found is not None
+    assert (found.admission, found.health) == ("https://127.0.0.1:1", "http://127.0.0.1:2")
+
+
+@pytest.mark.parametrize(
+    "flag", ["--authorization-mode=Node,RBAC", "--anonymous-auth=false", "--enable-admission-plugins=NodeRestriction"]
+)
+def test_sb_003_rbac_is_on_and_nobody_is_anonymous(layout: Layout, flag: str) -> None:
+    assert flag in components.kube_apiserver(layout).arguments
+
+
+def test_sb_003_the_audit_log_has_who_and_when_and_no_bodies(layout: Layout) -> None:
+    policy = components.audit_policy()
+    assert policy["rules"] == [{"level": "Metadata"}]
+    assert policy["omitStages"] == ["RequestReceived"]
+    assert f"--audit-log-path={layout.folder.audit_log}" in components.kube_apiserver(layout).arguments
+
+
+def test_sb_003_etcd_wants_a_certificate_from_clients_and_peers(layout: Layout) -> None:
+    arguments = components.etcd(layout).arguments
+    assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(arguments)
+    assert not [argument for argument in arguments if "http://" in argument]
