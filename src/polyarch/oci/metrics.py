@@ -28,8 +28,8 @@ class Metrics(Protocol):
     def cache(self, table: str, result: str) -> None:
         """A table (``readings``, ``tags``, ``proofs``, ``negatives``) was asked: ``hit`` or ``miss``."""
 
-    def rate_limit(self, host: str, remaining: int) -> None:
-        """A registry told how many requests are left."""
+    def rate_limit(self, host: str, remaining: float) -> None:
+        """A registry told how many requests are left to whoever asked; NaN if it does not say so any more."""
 
     def in_flight(self, host: str, change: int) -> None:
         """A request began (1) or ended (-1)."""
@@ -49,7 +49,7 @@ class NoMetrics:
 
     def cache(self, table: str, result: str) -> None: ...
 
-    def rate_limit(self, host: str, remaining: int) -> None: ...
+    def rate_limit(self, host: str, remaining: float) -> None: ...
 
     def in_flight(self, host: str, change: int) -> None: ...
 
@@ -137,7 +137,7 @@ class RegistryMetrics:
             child = self._cache_children[table, result] = self._cache.labels(table, result)
         child.inc()
 
-    def rate_limit(self, host: str, remaining: int) -> None:
+    def rate_limit(self, host: str, remaining: float) -> None:
         if self.label(host) == host:
             self._remaining.labels(host).set(remaining)
 

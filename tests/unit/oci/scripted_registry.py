@@ -78,6 +78,7 @@ class ScriptedRegistry:
         self.most_concurrent = 0
         self.delay = 0.0
         self.headers = {}  # added to every answer below /v2/
+        self.figures = {}  # user ("" for anonymous) -> headers of the manifests that they are given
         self.token_life = 300
         self.realm = None  # stands in for the realm of the challenge
         self._scripts = []
@@ -239,7 +240,8 @@ class ScriptedRegistry:
         if found is None:
             return self._error(404, "MANIFEST_UNKNOWN", "manifest unknown")
         body, content_type = found
-        headers = {"Docker-Content-Digest": digest, "ETag": f'"{digest}"', **self.headers}
+        user = self._who(request, repository) if self.auth else ""
+        headers = {"Docker-Content-Digest": digest, "ETag": f'"{digest}"', **self.headers, **self.figures.get(user, {})}
         if request.headers.get("If-None-Match") == f'"{digest}"':
             return web.Response(status=304, headers=headers)
         return web.Response(body=body, headers={"Content-Type": content_type, **headers})

@@ -185,7 +185,7 @@ class Authorization:
                 shown = credential.basic
             if shown is None and not credential.is_anonymous:
                 return None, door
-            reply = await self._exchange.fetch(_authorized(request, shown, access), visit)
+            reply = await self._exchange.fetch(_authorized(request, shown, access, key.credential), visit)
             if reply.status != 401 or reply.elsewhere:
                 return reply, door
             renewed = self._learn(access, reply)
@@ -216,7 +216,7 @@ class Authorization:
         host = origin_host(key.realm)
         requests = token_requests(key, credential)
         for position, token_request in enumerate(requests):
-            reply = await self._exchange.fetch(_token_request(token_request, door, access), visit)
+            reply = await self._exchange.fetch(_token_request(token_request, door, access, key.credential), visit)
             if reply.status == 200:
                 try:
                     token = read_token(reply.body, self._clock.monotonic())
@@ -277,14 +277,14 @@ class Authorization:
         return reply
 
 
-def _authorized(request: Request, shown: str | None, access: Access) -> Request:
+def _authorized(request: Request, shown: str | None, access: Access, account: str) -> Request:
     if shown is None:
         return request
     own: Mapping[str, str] = {**request.own_headers, "Authorization": shown}
-    return replace(request, own_headers=own, secrets=access.secrets)
+    return replace(request, own_headers=own, secrets=access.secrets, account=account)
 
 
-def _token_request(token_request: TokenRequest, door: Door, access: Access) -> Request:
+def _token_request(token_request: TokenRequest, door: Door, access: Access, account: str) -> Request:
     """The realm as a request; only on the source's own host and port is it trusted like the source (RG-101, RG-103)."""
     source = access.source
     at_home = door.reach.named
@@ -297,6 +297,7 @@ def _token_request(token_request: TokenRequest, door: Door, access: Access) -> R
         own_headers=token_request.headers,
         body=token_request.body,
         token=True,
+        account=account,
         reach=door.reach,
         channels=channels_of(token_request.url, access.channels) if at_home else channels_of(token_request.url),
         tls=source.tls if at_home else NO_TLS,

@@ -3,8 +3,9 @@
 A kubelet reads all secrets into one keyring and tries every credential whose key matches, the more specific keys
 first. Doing the same here, and no more, is what makes "polyarch could inspect it" mean "the node can pull it".
 
-Keys are written by anybody who may create a secret, so a match takes time linear in their length: a label's glob is
-translated by ``fnmatch``, whose patterns do not backtrack.
+Secrets are written by anybody who may create one, and read where everybody waits for it. So what counts of them is
+bounded, all documents of a keyring together: bytes, entries, globs, and the problems that are told. A match takes time
+linear in a key's length: a label's glob is translated by ``fnmatch``, whose patterns do not backtrack.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -12,6 +13,7 @@ Pure: imports neither asyncio nor aiohttp.
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -30,6 +32,12 @@ from polyarch.oci.auth.entries import (
 from polyarch.oci.reference import Reference, parse
 
 MAX_KEY = 2048
+MAX_BYTES = 1024 * 1024
+"""As much as one secret of the API server can hold."""
+MAX_ENTRIES = 2000
+MAX_GLOBS = 200
+"""Labels with a glob. Each is compiled, which takes ten times as long as all else about a key."""
+MAX_PROBLEMS = 20
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -48,15 +56,23 @@ class Document(msgspec.Struct, frozen=True):
         return [("origin", self.origin), ("legacy", self.legacy)]
 
 
+class TooManyGlobs(Exception):  # noqa: N818 - the name says what is the matter
+    """A key has more globs than are left to its keyring."""
+
+
 class KeyPattern:
     """The host and path of a key; each label of the host may be a glob, and the path is a prefix of text (RG-085)."""
 
-    __slots__ = ("_labels", "_path", "_port", "text")
+    __slots__ = ("_labels", "_path", "_port", "globs", "text")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, globs: int | None = None) -> None:
+        """Raises ``TooManyGlobs`` rather than compile more than ``globs``."""
         host, path = split_key(key)
         self.text = host + path
         labels, self._port = split_host(host)
+        self.globs = sum(map(_is_glob, labels))
+        if globs is not None and self.globs > globs:
+            raise TooManyGlobs
         self._labels = tuple(_matcher(label) for label in labels)
         self._path = path
 
@@ -74,19 +90,27 @@ class KeyPattern:
 
 
 class Keyring:
-    """All keys of all documents, read once. ``problems`` name the documents and entries that could not be read."""
+    """The keys of all documents, read once, up to the bounds of this module."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
-        self.problems: tuple[str, ...] = ()
+        self._problems: list[str] = []
+        self._unlisted = 0
         self._keys: list[tuple[KeyPattern, Credential]] = []
+        self._bytes, self._entries, self._globs = MAX_BYTES, MAX_ENTRIES, MAX_GLOBS  # what is left of each
         for document in documents:
             try:
-                entries = _entries(document)
+                entries = self._read(document)
             except MalformedDocument as error:
                 self._warn(f"{document.origin} is not usable: {error}")
             else:
                 self._add(entries, document.origin)
         self._keys.sort(key=lambda item: item[0].text, reverse=True)  # stable, so documents keep their order
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The documents and entries that could not be read, by name; of very many the first ones."""
+        more = (f"{self._unlisted} more problems with pull secrets are not listed",) if self._unlisted else ()
+        return (*self._problems, *more)
 
     def lookup(self, host: str, repository: str) -> list[Credential]:
         """The credentials to try for ``host[:port]`` and a repository on it, anonymous not among them."""
@@ -94,8 +118,17 @@ class Keyring:
         path = f"/{repository}"
         return [credential for pattern, credential in self._keys if pattern.matches(labels, port, path)]
 
+    def _read(self, document: Document) -> Mapping[str, Any]:
+        content = document.body
+        if isinstance(content, bytes):
+            if len(content) > self._bytes:
+                raise MalformedDocument(f"more than {MAX_BYTES} bytes of pull secrets for one pod are not read")
+            self._bytes -= len(content)
+            content = read_object(content)
+        return content if document.legacy else member(content, "auths")
+
     def _add(self, entries: Mapping[str, Any], origin: str) -> None:
-        for key, entry in entries.items():
+        for key, entry in islice(entries.items(), self._entries):
             if not isinstance(key, str) or len(key) > MAX_KEY:
                 self._warn(f"{origin}: the entry {printable_key(str(key))!r} is ignored: its key names no registry")
                 continue
@@ -103,22 +136,33 @@ class Keyring:
             if isinstance(found, CredentialWarning):
                 self._warn(found.message)
             elif found is not None:
-                self._keys.append((KeyPattern(key), found))
+                self._keep(key, found)
+        if len(entries) > self._entries:
+            more = len(entries) - self._entries
+            self._warn(f"{origin}: {more} more entries are ignored: {MAX_ENTRIES} are read for one pod")
+        self._entries = max(self._entries - len(entries), 0)
+
+    def _keep(self, key: str, credential: Credential) -> None:
+        try:
+            pattern = KeyPattern(key, globs=self._globs)
+        except TooManyGlobs:
+            where = f"{credential.source}: the entry {credential.key!r}"
+            self._warn(f"{where} is ignored: {MAX_GLOBS} wildcards are read for one pod")
+        else:
+            self._globs -= pattern.globs
+            self._keys.append((pattern, credential))
 
     def _warn(self, problem: str) -> None:
-        self.problems = (*self.problems, problem)
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(problem)
+        else:
+            self._unlisted += 1
 
 
 def keyring(documents: Iterable[Document], image: str | Reference) -> list[Credential]:
     """What a kubelet would try for ``image``, in its order; anonymous is not in the list (RG-085)."""
     reference = parse(image) if isinstance(image, str) else image
     return Keyring(documents).lookup(reference.registry, reference.repository)
-
-
-def _entries(document: Document) -> Mapping[str, Any]:
-    body = document.body
-    content = read_object(body) if isinstance(body, bytes) else body
-    return content if document.legacy else member(content, "auths")
 
 
 def split_host(host: str) -> tuple[tuple[str, ...], str]:
@@ -130,7 +174,9 @@ def split_host(host: str) -> tuple[tuple[str, ...], str]:
     return tuple(name.split(".")), port
 
 
+def _is_glob(label: str) -> bool:
+    return not label.startswith("[") and any(character in label for character in "*?[")
+
+
 def _matcher(label: str) -> str | re.Pattern[str]:
-    if not any(character in label for character in "*?[") or label.startswith("["):
-        return label
-    return re.compile(fnmatch.translate(label.replace("[^", "[!")))
+    return re.compile(fnmatch.translate(label.replace("[^", "[!"))) if _is_glob(label) else label

@@ -167,6 +167,7 @@ def _manifest_request(access: Access, method: str, selector: str, *, etag: str =
         headers=headers,
         own_headers=dict(access.source.headers),
         charged=method == "GET",
+        metered=True,
         channels=access.channels,
         tls=access.source.tls,
     )

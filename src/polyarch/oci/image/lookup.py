@@ -147,7 +147,11 @@ class Lookup:
             if self._cache.known_private(place, seconds=self._settings.private_ttl) or (charged and not others):
                 return None
             if charged:
-                await self._probes.join((place, selector), lambda: self._probe(place, source, selector, visit))
+                try:
+                    await self._probes.join((place, selector), lambda: self._probe(place, source, selector, visit))
+                except Failure as failure:
+                    if failure.error.error_class != "limit" or not others:
+                        raise
                 if not self._is_public(place):
                     return None
         # Where GETs are charged those who ask have an account of their own to charge; elsewhere nobody needs one.
@@ -160,9 +164,11 @@ class Lookup:
                     key, lambda: self._ask(question, self._access(source, access_credentials), visit)
                 )
             except Failure as failure:
-                if failure.error.error_class == "auth":
+                error_class = failure.error.error_class
+                if error_class == "auth":
                     self._cache.mark_private(place)
-                elif failure.error.error_class != "absent" or self._is_public(place):
+                # What is left to nobody in particular says nothing of those who have an account (RG-063).
+                elif error_class != "limit" and (error_class != "absent" or self._is_public(place)):
                     raise
                 if others:
                     return None

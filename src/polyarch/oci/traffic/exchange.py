@@ -21,7 +21,7 @@ from polyarch.oci.traffic.budget import Budget
 from polyarch.oci.traffic.channels import Channels
 from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
 from polyarch.oci.traffic.line import LineFull, Urgency
-from polyarch.oci.traffic.pacing import Host, Pacing, parse_retry_after
+from polyarch.oci.traffic.pacing import Host, Pacing, parse_rate_limit, parse_retry_after
 from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
 from polyarch.oci.transport.redirects import Asked, Redirect, Refusal, RegistryServer, check_redirect
 from polyarch.oci.transport.seam import NO_TLS, BodyTooLarge, Headers, Response, Transport, TransportError
@@ -82,7 +82,11 @@ class Request:
     """May be repeated although it is neither GET nor HEAD: a PUT by digest (RG-061)."""
     urgency: Urgency = Urgency.MANIFEST
     charged: bool = False
-    """Counts against the rate limit of the host (RG-063)."""
+    """Counts against the rate limit of the account (RG-063)."""
+    metered: bool = False
+    """Its answer tells what is left of that limit if there is one: a manifest's."""
+    account: str = ""
+    """The fingerprint of the credential that it shows; empty for anonymous."""
     token: bool = False
     """Goes to a token endpoint: redirects stay within its origin (RG-105)."""
     reach: Reach = NAMED
@@ -191,7 +195,7 @@ class Exchange:
                     attempts -= 1
                     await self._pause(host, request, reply, retry_after, visit)
                     continue
-                self._pacing.served(host)
+                self._pacing.served(host, account=request.account)
                 if reply.status not in RETRIED:
                     return reply
                 said = read_errors(reply.body, request.secrets)
@@ -201,7 +205,7 @@ class Exchange:
                 not request.repeatable
                 or attempts >= self._settings.attempts
                 or delay >= visit.budget.remaining
-                or self._pacing.obstacle(host) is not None
+                or self._pacing.obstacle(host, account=request.account) is not None
             ):
                 raise failure
             with visit.budget.running():
@@ -209,15 +213,18 @@ class Exchange:
 
     async def _clear(self, host: Host, request: Request, visit: Visit) -> None:
         """Returns when the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
-        while (obstacle := self._pacing.obstacle(host, charged=request.charged)) is not None:
+        while (obstacle := self._pacing.obstacle(host, charged=request.charged, account=request.account)) is not None:
             waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
             if not waits:
                 raise Failure.of(obstacle.code, host.name, obstacle.text, retry_after=obstacle.seconds)
             await visit.budget.wait(obstacle.seconds)
 
     async def _pause(self, host: Host, request: Request, reply: Reply, retry_after: float | None, visit: Visit) -> None:
-        paused_before = self._pacing.obstacle(host) is not None
-        seconds = self._pacing.limited(host, retry_after)
+        """A 429 that says that nothing is left to the account is about the account, any other about the host."""
+        paused_before = self._pacing.obstacle(host, account=request.account) is not None
+        rate = parse_rate_limit(reply.headers, 0.0)
+        used_up = rate is not None and rate.remaining == 0
+        seconds = self._pacing.limited(host, retry_after, account=request.account if used_up else None)
         if visit.wait and visit.budget.may_wait(seconds):
             if not paused_before:
                 self._notice(f"{host.name} limits the rate of requests: waiting {seconds:.0f} s")
@@ -241,7 +248,8 @@ class Exchange:
                         self._pacing.unreachable(host)
                     raise
                 search.found(channel)
-                self._pacing.answered(host, reply.headers)
+                metered = request.metered and reply.status in (200, 304)
+                self._pacing.answered(host, reply.headers, account=request.account, metered=metered)
                 self._show_warnings(host, reply.headers, request)
                 return reply
         raise AssertionError("a request has at least one channel")
@@ -357,6 +365,8 @@ def _redirected(request: Request, target: Redirect) -> Request:
         channels=channels_of(target.url),
         tls=NO_TLS,
         charged=False,
+        metered=False,
+        account="",
     )
 
 

@@ -1,8 +1,9 @@
 """Being a guest at a registry: its pauses, its rate limits, its bad days, and who may ask next.
 
-Everything here is kept per *host*, because that is what a registry's limits are counted for (RG-062): a 429 for one
-image silences the requests for all others there, five failed connections in a row leave the host alone for a while
-(RG-061), and a rate limit that runs low keeps a reserve for the nodes, which have to pull (RG-063).
+Pauses and failures are kept per *host*: a 429 for one image silences the requests for all others there (RG-062), and
+five failed connections in a row leave the host alone for a while (RG-061). What is left of a rate limit is counted per
+*account* of a host, a credential or nobody in particular: one that runs low keeps a reserve for the nodes, which have
+to pull, and is no reason to hold back another (RG-063).
 
 Rates of Docker Hub and others are sliding windows (``100;w=21600``: 100 requests in any six hours), of which a client
 sees the sum only. "Until the window could refill" is therefore computed as if the requests in it were spread evenly;
@@ -10,6 +11,7 @@ the next answer tells the truth.
 """
 
 import email.utils
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from polyarch.clock import Clock
+from polyarch.oci.cache.memory import Recent
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.line import Line, Urgency
@@ -26,6 +29,7 @@ FAILURES_TO_OPEN = 5
 LONGEST_STEP = 60.0
 LONGEST_PAUSE = 24 * 3600.0
 HOSTS_KEPT = 1000
+ACCOUNTS_KEPT = 64
 NO_HEAD_SECONDS = 3600.0
 _RATE = re.compile(r"\s*(\d{1,9})\s*(?:;\s*w\s*=\s*(\d{1,9}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
@@ -76,22 +80,67 @@ def parse_rate_limit(headers: Headers, read_at: float) -> RateLimit | None:
     return RateLimit(int(limit[1]), int(remaining[1]), int(remaining[2] or limit[2] or 0), read_at)
 
 
+class Pause:
+    """Until when somebody asked to be left alone."""
+
+    __slots__ = ("steps", "until")
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self.steps = 0
+
+    def extend(self, retry_after: float | None, now: float) -> float:
+        """Seconds from now on; without a header 2, 4, 8 … 60 s (RG-062).
+
+        Answers to requests that were on their way when the pause began do not make it longer than they ask for.
+        """
+        if retry_after is None:
+            if self.until > now:
+                return self.until - now
+            self.steps += 1
+            retry_after = min(2.0**self.steps, LONGEST_STEP)
+        self.until = max(self.until, now + retry_after)
+        return self.until - now
+
+
+class Account:
+    """What a host said of the requests of one credential, or of anonymous ones."""
+
+    __slots__ = ("pause", "rate")
+
+    def __init__(self) -> None:
+        self.pause = Pause()
+        self.rate: RateLimit | None = None
+
+
 class Host:
     """What is remembered of one host (``host[:port]``)."""
 
-    __slots__ = ("failures", "line", "name", "no_head_until", "open_until", "paused_until", "rate", "steps", "told")
+    __slots__ = ("accounts", "failures", "line", "name", "no_head_until", "open_until", "pause", "told")
 
     def __init__(self, name: str, line: Line) -> None:
         self.name = name
         self.line = line
-        self.paused_until = 0.0
-        self.steps = 0
+        self.pause = Pause()
         self.failures = 0
         self.open_until = 0.0
-        self.rate: RateLimit | None = None
+        self.accounts: Recent[str, Account] = Recent(ACCOUNTS_KEPT)
+        """By fingerprint of the credential, ``""`` for anonymous."""
         self.no_head_until = 0.0
         self.told: set[str] = set()
         """Texts of ``Warning`` headers that were shown already (RG-064)."""
+
+    @property
+    def rate(self) -> RateLimit | None:
+        """What it said last of its limit, of whichever account."""
+        return max((each.rate for _, each in self.accounts if each.rate), key=lambda rate: rate.read_at, default=None)
+
+    def account(self, name: str) -> Account:
+        found = self.accounts.get(name)
+        if found is None:
+            found = Account()
+            self.accounts.put(name, found)
+        return found
 
 
 class Pacing:
@@ -123,11 +172,13 @@ class Pacing:
         host = self._hosts.get(name)
         return host is not None and self.obstacle(host) is not None
 
-    def obstacle(self, host: Host, *, charged: bool = False) -> Obstacle | None:
+    def obstacle(self, host: Host, *, charged: bool = False, account: str = "") -> Obstacle | None:
         """What stands in the way of a request now; ``charged``: one that counts against the rate limit, a GET."""
         now = self._clock.monotonic()
-        if host.paused_until > now:
-            seconds = host.paused_until - now
+        known = host.accounts.get(account)
+        until = max(host.pause.until, known.pause.until if known is not None else 0.0)
+        if until > now:
+            seconds = until - now
             return Obstacle("rate-limited", seconds, f"{host.name} asked to be left alone for {seconds:.0f} s more")
         if host.open_until > now:
             seconds = host.open_until - now
@@ -136,7 +187,7 @@ class Pacing:
                 f"for {seconds:.0f} s more"
             )
             return Obstacle("network", seconds, text)
-        if charged and (seconds := self._until_refilled(host, now)) > 0:
+        if charged and known is not None and (seconds := self._until_refilled(known.rate, now)) > 0:
             text = f"the rate limit of {host.name} is down to its reserve of {self._settings.reserve} requests"
             return Obstacle("rate-limited", seconds, text)
         return None
@@ -156,31 +207,30 @@ class Pacing:
         finally:
             host.line.leave()
 
-    def answered(self, host: Host, headers: Headers) -> None:
-        """A complete answer came: the host can be reached, and may have told its rate limit."""
+    def answered(self, host: Host, headers: Headers, *, account: str = "", metered: bool = False) -> None:
+        """A complete answer came: the host can be reached, and may have told what is left of the account's limit.
+
+        ``metered``: an answer that tells it if there is a limit, so that one without figures clears them (RG-063).
+        """
         host.failures = 0
         rate = parse_rate_limit(headers, self._clock.monotonic())
         if rate is not None:
-            host.rate = rate
+            host.account(account).rate = rate
             self._metrics.rate_limit(host.name, rate.remaining)
+        elif metered and (known := host.accounts.get(account)) is not None and known.rate is not None:
+            known.rate = None
+            self._metrics.rate_limit(host.name, math.nan)
 
-    def served(self, host: Host) -> None:
+    def served(self, host: Host, *, account: str = "") -> None:
         """An answer that was not a rate limit's: the next pause without ``Retry-After`` begins at 2 s again."""
-        host.steps = 0
+        host.pause.steps = 0
+        if (known := host.accounts.get(account)) is not None:
+            known.pause.steps = 0
 
-    def limited(self, host: Host, retry_after: float | None) -> float:
-        """A 429 came: pauses the host and returns for how long. Without the header 2, 4, 8 … 60 s (RG-062).
-
-        Answers to requests that were on their way when the pause began do not make it longer than they ask for.
-        """
-        now = self._clock.monotonic()
-        if retry_after is None:
-            if host.paused_until > now:
-                return host.paused_until - now
-            host.steps += 1
-            retry_after = min(2.0**host.steps, LONGEST_STEP)
-        host.paused_until = max(host.paused_until, now + retry_after)
-        return host.paused_until - now
+    def limited(self, host: Host, retry_after: float | None, *, account: str | None = None) -> float:
+        """A 429 came: pauses the host, or this ``account`` of it alone, and returns for how long (RG-062)."""
+        pause = host.pause if account is None else host.account(account).pause
+        return pause.extend(retry_after, self._clock.monotonic())
 
     def unreachable(self, host: Host) -> None:
         """A connection failed; the fifth in a row opens the circuit, and after the rest any further one does."""
@@ -196,8 +246,7 @@ class Pacing:
         if not self.knows_no_head(host):
             host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
 
-    def _until_refilled(self, host: Host, now: float) -> float:
-        rate = host.rate
+    def _until_refilled(self, rate: RateLimit | None, now: float) -> float:
         if rate is None or not rate.limit or not rate.window:
             return 0.0
         reserve = min(self._settings.reserve, rate.limit // 2)  # a limit of eight has no reserve of ten
@@ -212,7 +261,7 @@ class Pacing:
     def _forget_one(self) -> None:
         now = self._clock.monotonic()
         idle = [host for host in self._hosts.values() if host.line.idle]
-        quiet = (host for host in idle if max(host.paused_until, host.open_until) <= now)
+        quiet = (host for host in idle if max(host.pause.until, host.open_until) <= now)
         forgotten = next(quiet, idle[0] if idle else None)
         if forgotten is not None:
             del self._hosts[forgotten.name]

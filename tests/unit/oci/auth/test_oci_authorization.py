@@ -597,6 +597,61 @@ class TestPublicProbe:
         assert users == ["anonymous", "robot"]
 
 
+def figures(remaining):
+    return {"RateLimit-Limit": "100;w=21600", "RateLimit-Remaining": f"{remaining};w=21600"}
+
+
+class TestAccounts:
+    """RG-063: what an anonymous request used up never holds back one with credentials."""
+
+    @pytest.fixture
+    async def hub(self, bearer):
+        for number in range(5):
+            bearer.push_index("public/app", str(number), "linux/amd64", f"linux/arm64/v{number}")
+        bearer.figures = {"": figures(3), "robot": figures(90)}
+        return bearer
+
+    async def test_credentials_have_a_quota_of_their_own(self, hub, make_inspector, ref):
+        inspector = make_inspector(wait=False, reserve=10)
+        assert (await inspector.inspect(ref("public/app:0", hub))).status is Status.RESOLVED
+        assert (await inspector.inspect(ref("public/app:1", hub))).error.code == "rate-limited"
+        found = await inspector.inspect(ref("team/app:1", hub), credentials=Holding(ROBOT))
+        assert found.status is Status.RESOLVED, found.error
+
+    @pytest.mark.parametrize("head_first", [True, False])
+    async def test_nor_do_they_wait_for_it_where_everybody_is_asked_for_first(
+        self, hub, make_inspector, ref, head_first
+    ):
+        hosts = (hub.host,) if head_first else ()
+        inspector = make_inspector(wait=False, reserve=10, public_probe=True, head_first_hosts=hosts)
+        assert (await inspector.inspect(ref("public/app:0", hub))).status is Status.RESOLVED
+        found = await inspector.inspect(ref("public/app:1", hub), credentials=Holding(ROBOT))
+        assert found.status is Status.RESOLVED, found.error
+        assert (await inspector.inspect(ref("public/app:2", hub))).error.code == "rate-limited"
+
+    @pytest.mark.parametrize("public_probe", [True, False])
+    async def test_nor_for_a_pause_of_it(self, hub, make_inspector, ref, answer, public_probe):
+        inspector = make_inspector(wait=False, reserve=10, public_probe=public_probe)
+        hub.figures[""] = figures(90)
+        assert (await inspector.inspect(ref("public/app:0", hub))).status is Status.RESOLVED
+        hub.script("GET", "/manifests/1", answer(429, headers={"Retry-After": "60", **figures(0)}))
+        limited = await inspector.inspect(ref("public/app:1", hub))
+        assert (limited.error.code, limited.error.retry_after) == ("rate-limited", 60.0)
+        assert (await inspector.inspect(ref("public/app:2", hub))).error.code == "rate-limited"
+        found = await inspector.inspect(ref("public/app:2", hub), credentials=Holding(ROBOT))
+        assert found.status is Status.RESOLVED, found.error
+
+    async def test_a_limit_that_is_gone_holds_back_nobody(self, hub, make_inspector, ref, clock):
+        inspector = make_inspector(wait=False, reserve=10)
+        await inspector.inspect(ref("public/app:0", hub))
+        hub.figures.clear()
+        assert (await inspector.inspect(ref("public/app:1", hub))).error.code == "rate-limited"
+        clock.advance(601)
+        await inspector.inspect(ref("public/app:0", hub))  # a HEAD
+        assert (await inspector.inspect(ref("public/app:1", hub))).status is Status.RESOLVED
+        assert inspector.rate_limits == {}
+
+
 class _Unread:
     """A store whose secrets have not been read yet."""
 

@@ -2,13 +2,14 @@
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
 
 from polyarch.oci.auth.credentials import ANONYMOUS, ChainedCredentials, KeyringCredentials, NoCredentials
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.auth.keyring import Document, keyring
+from polyarch.oci.auth.keyring import MAX_ENTRIES, MAX_PROBLEMS, Document, Keyring, keyring
 from polyarch.oci.mirrors.sources import Configuration, Source, sources
 from polyarch.oci.reference import Reference, parse
 
@@ -221,6 +222,50 @@ def test_hostile_globs_take_no_time() -> None:
     """RG-085: keys are written by whoever may create a secret."""
     key = "*a" * 500 + "b.example"
     assert keyring([secret(key, "[" * 300 + ".example", "[z-a]*.example")], "a" * 60 + ".example/x") == []
+
+
+HOSTILE = {
+    "entries that are none": {f"{number:x}": 0 for number in range(100_000)},
+    "empty entries": {f"{number:x}": {} for number in range(80_000)},
+    "entries that are good": {f"r.example/{number}": {"auth": "dTpw"} for number in range(20_000)},
+    "keys of nothing but globs": {
+        ".".join(f"*{number}{label}" for label in range(100)): {"auth": "dTpw"} for number in range(1000)
+    },
+    "globs that all match": {".".join(["*a" + "*" * number] * 60): {"auth": "dTpw"} for number in range(100)},
+}
+
+
+@pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_secret_of_a_megabyte_takes_no_time(entries: dict[str, Any]) -> None:
+    """RG-085, PL-854: the event loop of a webhook that serves every namespace waits for this."""
+    body = json.dumps({"auths": entries}, separators=(",", ":")).encode()
+    assert len(body) < 1024 * 1024
+    began = time.process_time()
+    found = Keyring([Document("secret team/huge", body), secret("r.example")])
+    found.lookup(".".join(["a" * 3] * 60), "team/x")
+    assert time.process_time() - began < 0.5
+    assert len(found.problems) <= MAX_PROBLEMS + 1
+
+
+def test_entries_beyond_the_bound_are_told_of_and_the_first_ones_count() -> None:
+    entries = {f"r.example/{number:05}": auth(f"user-{number}") for number in range(MAX_ENTRIES + 500)}
+    found = Keyring([secret(**entries), secret("r.example")])
+    assert users(found.lookup("r.example", "00007")) == ["user-7"]
+    assert found.lookup("r.example", f"{MAX_ENTRIES:05}") == []
+    assert [problem for problem in found.problems if "501 more" in problem or "500 more" in problem]
+
+
+def test_documents_beyond_the_bound_are_told_of() -> None:
+    long = {f"r.example/{number}": auth("u" * 5000) for number in range(100)}
+    found = Keyring([secret(origin="secret a/1", **long), secret(origin="secret a/2", **long), secret("r.example")])
+    assert [problem.partition(" is not")[0] for problem in found.problems] == ["secret a/2"]
+    assert users(found.lookup("r.example", "none")) == ["r.example"]
+
+
+def test_problems_beyond_the_bound_are_counted() -> None:
+    found = Keyring([secret(**{f"r.example/{number}": 0 for number in range(100)})])
+    assert len(found.problems) == MAX_PROBLEMS + 1
+    assert found.problems[-1] == f"{100 - MAX_PROBLEMS} more problems with pull secrets are not listed"
 
 
 def test_documents_show_no_content() -> None:

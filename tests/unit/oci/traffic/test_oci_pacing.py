@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.pacing import HOSTS_KEPT, Pacing, RateLimit, parse_rate_limit, parse_retry_after
+from polyarch.oci.traffic.pacing import (
+    ACCOUNTS_KEPT,
+    HOSTS_KEPT,
+    Pacing,
+    RateLimit,
+    parse_rate_limit,
+    parse_retry_after,
+)
 from polyarch.oci.transport.seam import Headers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -57,11 +64,10 @@ class TestRateLimits:
         headers = Headers([("RateLimit-Limit", limit), ("RateLimit-Remaining", remaining)])
         assert parse_rate_limit(headers, 5.0) == found
 
-    def told(self, pacing, remaining, limit=100, window=21600):
+    def told(self, pacing, remaining, limit=100, window=21600, account=""):
         host = pacing.host("r.example")
-        pacing.answered(
-            host, Headers([("ratelimit-limit", f"{limit};w={window}"), ("ratelimit-remaining", str(remaining))])
-        )
+        headers = Headers([("ratelimit-limit", f"{limit};w={window}"), ("ratelimit-remaining", str(remaining))])
+        pacing.answered(host, headers, account=account, metered=True)
         return host
 
     def test_gets_stop_at_the_reserve_and_heads_go_on(self, pacing):
@@ -80,6 +86,34 @@ class TestRateLimits:
     def test_a_limit_smaller_than_the_reserve_is_still_used(self, pacing):
         assert pacing.obstacle(self.told(pacing, 4, limit=6), charged=True) is None
 
+    def test_what_one_account_used_up_holds_back_no_other(self, pacing):
+        """RG-063: figures belong to (host, credential or anonymous)."""
+        host = self.told(pacing, 0)
+        assert pacing.obstacle(host, charged=True).code == "rate-limited"
+        assert pacing.obstacle(host, charged=True, account="robot") is None
+        self.told(pacing, 0, account="robot")
+        self.told(pacing, 50)
+        assert pacing.obstacle(host, charged=True, account="robot").code == "rate-limited"
+        assert pacing.obstacle(host, charged=True) is None
+
+    def test_an_answer_without_figures_clears_them(self, pacing):
+        """RG-063: a plan without a limit states none."""
+        host = self.told(pacing, 0)
+        pacing.answered(host, Headers())  # a blob's, or that of a token endpoint on the same host
+        assert pacing.obstacle(host, charged=True) is not None
+        pacing.answered(host, Headers(), account="robot", metered=True)
+        assert pacing.obstacle(host, charged=True) is not None
+        pacing.answered(host, Headers(), metered=True)
+        assert pacing.obstacle(host, charged=True) is None
+        assert host.rate is None
+
+    def test_the_accounts_of_a_host_are_bounded(self, pacing):
+        """PL-851: pod authors choose credentials, too."""
+        for number in range(1000):
+            host = self.told(pacing, 0, account=f"account-{number}")
+        assert len(host.accounts) <= ACCOUNTS_KEPT
+        assert pacing.obstacle(host, charged=True, account="account-999") is not None
+
     def test_without_a_reserve_all_of_it_is_used(self, clock):
         pacing = Pacing(clock, InspectorSettings())
         assert pacing.obstacle(self.told(pacing, 0), charged=True) is None
@@ -93,6 +127,16 @@ class TestPauses:
         assert not pacing.busy("other.example")
         clock.advance(30)
         assert not pacing.busy("r.example")
+
+    def test_an_accounts_pause_is_its_own(self, pacing, clock):
+        """RG-063: a 429 that says that the account has nothing left is about the account."""
+        host = pacing.host("r.example")
+        assert pacing.limited(host, 30.0, account="anonymous") == 30.0
+        assert pacing.obstacle(host, account="anonymous").seconds == 30.0
+        assert pacing.obstacle(host) is None
+        assert not pacing.busy("r.example")
+        clock.advance(30)
+        assert pacing.obstacle(host, account="anonymous") is None
 
     def test_without_the_header_it_doubles_up_to_a_minute(self, pacing, clock):
         host, pauses = pacing.host("r.example"), []
