@@ -45,6 +45,10 @@ DECISION_ANNOTATION: Final = f"{OWN_GROUP}/placement-decision"
 SKIP_ANNOTATION: Final = f"{OWN_GROUP}/skip-placement"
 """Written by users; the only key of ours that is an input."""
 
+# On a ClusterPodPlacementConfig that is read as v1alpha1 (PL-012).
+FALLBACK_ANNOTATION: Final = f"{GROUP}/fallback-architecture"
+PLUGINS_ANNOTATION: Final = f"{OWN_GROUP}/v1beta1-plugins"
+
 STATE_LABELS: Final = (SCHEDULING_GATE_LABEL, NODE_AFFINITY_LABEL, PREFERRED_NODE_AFFINITY_LABEL)
 INSPECT_ERROR_LABELS: Final = frozenset({IMAGE_INSPECT_ERROR_LABEL, IMAGE_INSPECT_ERROR_COUNT_LABEL})
 RESULT_LABELS: Final = (

@@ -26,7 +26,7 @@ from polyarch.placement.api.schema import (
 )
 from polyarch.placement.names import SINGLETON
 
-SCORING_ARCHITECTURES: Final = ("arm64", "amd64", "ppc64le", "s390x")
+SCORING_ARCHITECTURES: Final = get_args(settings.ScoringArchitecture)
 DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
@@ -37,21 +37,24 @@ def crds() -> tuple[Schema, ...]:
 
 
 def cluster_pod_placement_config() -> Schema:
-    """PL-010. v1beta1 is stored; v1alpha1 is served for those who still write it."""
+    """PL-010. v1beta1 is stored; v1alpha1 is served for those who still write it.
+
+    Nobody converts yet, the API server only exchanges the version's name. So both have the same fields, as what the
+    schema of v1alpha1 did not have would be cut off; and an update through v1alpha1 that leaves out what older clients
+    do not know is refused instead of losing it (PL-012).
+    """
     message = (
         f"the only ClusterPodPlacementConfig is named {SINGLETON}: set metadata.name to {SINGLETON}, "
         "or use a PodPlacementConfig for the pods of one namespace"
     )
     only_one = rule(f"self.metadata.name == '{SINGLETON}'", message)
-    common = {
+    spec = {
         "logVerbosity": text(
             description="Log level of all roles; taken over without a roll-out.",
             enum=get_args(settings.LogVerbosity),
             default="Normal",
         ),
         "namespaceSelector": label_selector("Namespaces whose pods are placed; absent: all."),
-    }
-    spec = common | {
         "plugins": obj(
             {
                 "nodeAffinityScoring": _scoring(duplicates_allowed_if_disabled=False),
@@ -81,9 +84,27 @@ def cluster_pod_placement_config() -> Schema:
     return custom_resource(
         api.CPPCS,
         [
-            version("v1alpha1", description, obj(common), status, rules=(only_one,), storage=False),
+            version(
+                "v1alpha1",
+                description,
+                obj(spec),
+                status,
+                rules=(only_one, _kept("plugins"), _kept("fallbackArchitecture")),
+                storage=False,
+            ),
             version("v1beta1", description, obj(spec), status, rules=(only_one,), columns=columns),
         ],
+    )
+
+
+def _kept(field: str) -> Schema:
+    """A transition rule: an update does not take this field of the spec away."""
+    had, has = (f"has({each}.spec) && has({each}.spec.{field})" for each in ("oldSelf", "self"))
+    if field == "fallbackArchitecture":  # the empty text is the default, and fills in for what was left out
+        had, has = f"{had} && oldSelf.spec.{field} != ''", f"{has} && self.spec.{field} != ''"
+    return rule(
+        f"!({had}) || ({has})",
+        f"this update would remove spec.{field}, which clients of v1alpha1 may not know: write v1beta1 to remove it",
     )
 
 
@@ -153,7 +174,12 @@ def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
                         "architecture": text(
                             description="The architecture.", enum=SCORING_ARCHITECTURES, max_length=16
                         ),
-                        "weight": integer(description="1 to 100.", minimum=1, maximum=100, format="int32"),
+                        "weight": integer(
+                            description="1 to 100.",
+                            minimum=settings.WEIGHTS[0],
+                            maximum=settings.WEIGHTS[1],
+                            format="int32",
+                        ),
                     },
                     required=("architecture", "weight"),
                 ),

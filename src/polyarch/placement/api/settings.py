@@ -25,7 +25,10 @@ SweepAction = Literal["off", "report", "evict"]
 SweepScope = Literal["pending", "all"]
 WarmUpKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob"]
 SecretAccess = Literal["byName", "none"]
-FallbackArchitecture = Literal["arm64", "amd64", "ppc64le", "s390x", ""]
+ScoringArchitecture = Literal["arm64", "amd64", "ppc64le", "s390x"]
+WEIGHTS: Final = (1, 100)
+"""Of a soft preference (PL-010)."""
+FallbackArchitecture = Literal[ScoringArchitecture, ""]
 LogVerbosity = Literal["Normal", "Debug", "Trace", "TraceAll"]
 Architecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
 """Architectures that a policy may name (PL-040)."""

@@ -11,11 +11,11 @@ import msgspec
 
 from polyarch.model.meta import Key
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PodPlacementConfig, ScoringPlatform
+from polyarch.placement.api.settings import WEIGHTS
 from polyarch.placement.decide.decision import PreferenceEntry
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
 from polyarch.requirements import InvalidSelector, Selector
 
-WEIGHTS: Final = (1, 100)
 INVALID_SELECTOR: Final = "InvalidLabelSelector"
 """Why a PodPlacementConfig matches no pod (PL-033)."""
 

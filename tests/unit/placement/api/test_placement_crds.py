@@ -46,11 +46,12 @@ def test_pl_010_what_we_read_is_the_stored_version(resource: Any) -> None:
     assert stored == [resource.version]
 
 
-def test_pl_010_v1alpha1_is_served_with_its_two_fields() -> None:
-    """PL-010."""
-    assert version("clusterpodplacementconfigs.multiarch.openshift.io", "v1alpha1")["served"]
-    fields = spec_of("clusterpodplacementconfigs.multiarch.openshift.io", "v1alpha1")
-    assert set(fields) == {"logVerbosity", "namespaceSelector"}
+def test_pl_012_v1alpha1_cuts_nothing_off_while_nobody_converts() -> None:
+    """PL-010, PL-012: the API server drops what the schema of the version that is asked for does not have."""
+    crd = "clusterpodplacementconfigs.multiarch.openshift.io"
+    assert DOCUMENTS[crd]["spec"]["conversion"] == {"strategy": "None"}
+    assert version(crd, "v1alpha1")["served"]
+    assert spec_of(crd, "v1alpha1") == spec_of(crd, "v1beta1")
 
 
 @pytest.mark.parametrize(

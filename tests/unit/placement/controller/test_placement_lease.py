@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of
 
-from polyarch.kube.clock import ManualClock
+from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.runtime.lease import Lease, RecordAge

@@ -1,0 +1,125 @@
+"""ClusterPodPlacementConfig v1alpha1 ⇄ v1beta1, so that nothing is lost on the way (PL-012).
+
+v1alpha1 knows neither ``spec.plugins`` nor ``spec.fallbackArchitecture``. There they travel as annotations, and whoever
+reads and writes v1alpha1 carries them along without knowing. All other fields, those unknown to us included, stay where
+they are. For objects in the API server's form (v1beta1 has a default for ``fallbackArchitecture``) and annotations in
+ours, both round trips are identities.
+
+Whoever creates an object through v1alpha1 may put anything into the annotations. What v1beta1 would not allow is not
+taken over: the annotation stays where it is, and :func:`problems` says what is wrong with it. Pure: documents in,
+documents out, none of them changed in place.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api.settings import WEIGHTS, FallbackArchitecture, ScoringArchitecture
+from polyarch.placement.names import FALLBACK_ANNOTATION, PLUGINS_ANNOTATION
+
+V1ALPHA1: Final = f"{CPPCS.group}/v1alpha1"
+V1BETA1: Final = CPPCS.api_version
+PLUGINS: Final = "plugins"
+FALLBACK: Final = "fallbackArchitecture"
+
+Document = dict[str, Any]
+
+_write = msgspec.json.Encoder(order="sorted").encode
+
+
+def to_v1alpha1(config: Mapping[str, Any]) -> Document:
+    """A v1beta1 object as v1alpha1 has it."""
+    spec = dict(config.get("spec") or {})
+    annotations = _annotations(config)
+    if fallback := spec.pop(FALLBACK, ""):
+        annotations[FALLBACK_ANNOTATION] = fallback
+    if (plugins := spec.pop(PLUGINS, None)) is not None:
+        annotations[PLUGINS_ANNOTATION] = _write(plugins).decode()
+    return _with(config, V1ALPHA1, spec, annotations)
+
+
+def to_v1beta1(config: Mapping[str, Any]) -> Document:
+    """A v1alpha1 object as v1beta1 has it; annotations that cannot be read stay (:func:`problems`)."""
+    spec = dict(config.get("spec") or {})
+    annotations = _annotations(config)
+    fallback, plugins = annotations.get(FALLBACK_ANNOTATION), annotations.get(PLUGINS_ANNOTATION)
+    if fallback is not None and not _fallback_problem(fallback):
+        spec[FALLBACK] = annotations.pop(FALLBACK_ANNOTATION)
+    elif "spec" in config:
+        spec.setdefault(FALLBACK, "")
+    if plugins is not None and not _plugins_problem(plugins):
+        spec[PLUGINS] = msgspec.json.decode(annotations.pop(PLUGINS_ANNOTATION))
+    return _with(config, V1BETA1, spec, annotations)
+
+
+def problems(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is wrong with the annotations of a v1beta1 object that were not taken over, for ``Degraded``."""
+    annotations = _annotations(config)
+    found = []
+    for key, problem_of in ((FALLBACK_ANNOTATION, _fallback_problem), (PLUGINS_ANNOTATION, _plugins_problem)):
+        if (text := annotations.get(key)) is not None and (problem := problem_of(text)):
+            found.append(f"annotation {key} is ignored: {problem}; set the field in v1beta1 and remove the annotation")
+    return tuple(found)
+
+
+def kept(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Annotations that an UPDATE through v1alpha1 dropped and that are to be put back: a client that does not know them
+    must not switch plugins off. Both objects are v1alpha1; removing the values takes v1beta1."""
+    before, after = _annotations(old), _annotations(new)
+    return {key: before[key] for key in (FALLBACK_ANNOTATION, PLUGINS_ANNOTATION) if key in before.keys() - after}
+
+
+def _annotations(config: Mapping[str, Any]) -> dict[str, str]:
+    return dict((config.get("metadata") or {}).get("annotations") or {})
+
+
+def _with(config: Mapping[str, Any], version: str, spec: Document, annotations: dict[str, str]) -> Document:
+    """The object with another version, spec and annotations; empty ones are not added to an object without them."""
+    changed: Document = {**config, "apiVersion": version}
+    if spec or "spec" in config:
+        changed["spec"] = spec
+    if annotations != _annotations(config):
+        metadata = {**(config.get("metadata") or {}), "annotations": annotations}
+        if not annotations:
+            del metadata["annotations"]
+        changed["metadata"] = metadata
+    return changed
+
+
+def _fallback_problem(text: str) -> str:
+    allowed = [each for each in get_args(FallbackArchitecture) if each]
+    return "" if text in allowed else f"{text[:40]!r} is none of {', '.join(allowed)}"
+
+
+class _Platform(msgspec.Struct):
+    architecture: ScoringArchitecture
+    weight: Annotated[int, msgspec.Meta(ge=WEIGHTS[0], le=WEIGHTS[1])]
+
+
+class _Scoring(msgspec.Struct):
+    enabled: bool
+    platforms: Annotated[list[_Platform], msgspec.Meta(min_length=1)]
+
+
+class _Monitor(msgspec.Struct):
+    enabled: bool
+
+
+class _Plugins(msgspec.Struct, rename="camel"):
+    """``spec.plugins`` as the schema of v1beta1 wants it (PL-010); on this way the API server does not check it."""
+
+    node_affinity_scoring: _Scoring | msgspec.UnsetType = msgspec.UNSET
+    exec_format_error_monitor: _Monitor | msgspec.UnsetType = msgspec.UNSET
+
+
+def _plugins_problem(text: str) -> str:
+    try:
+        plugins = msgspec.json.decode(text, type=_Plugins)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return f"it is not the JSON of spec.plugins: {error}"
+    scoring = plugins.node_affinity_scoring
+    listed = [each.architecture for each in scoring.platforms] if isinstance(scoring, _Scoring) else []
+    twice = next((each for each in listed if listed.count(each) > 1), None)
+    return f"nodeAffinityScoring.platforms has {twice} twice" if twice is not None else ""
