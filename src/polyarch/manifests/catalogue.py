@@ -48,10 +48,9 @@ _TABLE = (
     ),
     Rule(
         id="MA002",
-        severity=_INFO,
+        severity=_ERROR,
         title="An image is built for one platform only",
-        meaning="The image has exactly one platform that nodes can have, while --require names others. "
-        "An error if more than one platform is required.",
+        meaning="The image has exactly one platform that nodes can have, and --require names one that it is not.",
     ),
     Rule(
         id="MA003",

@@ -61,7 +61,7 @@ def test_unresolved_ignore_silences_what_is_nobodys_fault(code: str, silent: boo
     ("platforms", "require", "expected", "severity"),
     [
         (["linux/amd64"], (AMD64, ARM64), "MA002", Severity.ERROR),
-        (["linux/amd64"], (ARM64,), "MA002", Severity.INFO),
+        (["linux/amd64"], (ARM64,), "MA002", Severity.ERROR),
         (["linux/amd64", "linux/s390x"], (AMD64, ARM64), "MA003", Severity.ERROR),
         ([], (AMD64,), "MA003", Severity.ERROR),
         (["linux/amd64", "linux/arm64"], (AMD64, ARM64), None, None),
@@ -78,6 +78,16 @@ def test_required_platforms(
         if each.finding.rule in ("MA002", "MA003")
     ]
     assert [(each.rule, each.severity) for each in found] == ([(expected, severity)] if expected else [])
+
+
+def test_an_image_for_one_platform_says_what_to_build() -> None:
+    """MA002: the platforms that are there, required, and to be built."""
+    finding = rule(problems(deployment(""), {WEB: ["linux/amd64"]}, require=(AMD64, ARM64)), "MA002").finding
+    assert finding.message == (
+        f"Deployment web: {WEB} is built for linux/amd64 only; linux/amd64, linux/arm64 are required"
+    )
+    assert finding.hint == "build it for linux/arm64, too, and publish it as one multi-platform image"
+    assert finding.platforms.missing == ("linux/arm64",)
 
 
 def pinned(digest: str) -> tuple[str, Answers]:

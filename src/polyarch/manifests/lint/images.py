@@ -162,8 +162,7 @@ def _required(place: ImagePlace, inspection: Inspection, required: tuple[NodePla
             "MA002",
             f"{place.subject}: {name} is built for {platforms[0]} only; {listed(required)} "
             f"{'is' if len(required) == 1 else 'are'} required",
-            "publish it as a multi-platform image",
-            severity=Severity.ERROR if len(required) > 1 else None,
+            f"build it for {listed(missing)}, too, and publish it as one multi-platform image",
             platforms=sets,
         )
     else:

@@ -74,7 +74,7 @@ def children(node: Node) -> list[Node]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text.removeprefix("---"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

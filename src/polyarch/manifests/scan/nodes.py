@@ -8,6 +8,8 @@ Values are read the way Kubernetes reads YAML (as JSON): keys are texts, timesta
 keys are merged, and nothing is ever constructed from a tag (MF-093).
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +26,10 @@ from polyarch.manifests.scan.scalars import NULL, scalar_value
 from polyarch.manifests.scan.text import MAX_BYTES, SourceText
 
 _MERGE = "tag:yaml.org,2002:merge"
+_JSON = json.JSONDecoder()
+_JSON_BLANKS = re.compile(r"[ \t\r\n]*")
+_JSON_START = re.compile(r"(?:---)?[ \t\r\n]*[{\[]")
+_JSON_BORDER = re.compile(r"[}\]][ \t\r\n]*[{\[]")
 _MARKER_ENDS = frozenset(("", *" \t\r\n\x85\u2028\u2029"))
 
 
@@ -162,11 +168,17 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
 
 
 def chunks(text: str) -> Iterator[tuple[int, int]]:
-    """The parts of a text that are one document each: a line ``---`` starts one, always and wherever it stands.
+    """The parts of a text that are one document each: a line ``---`` starts one, always and wherever it stands; so does
+    each of several JSON values one behind the other, as renderers of catalogs print them (MF-020).
 
     Lines with directives or explicit ends may belong to the document after them: such a text stays whole. (Searches for
     plain texts: a regular expression with ``^`` costs more than the parser.)
     """
+    for start, end in _between_markers(text):
+        yield from _json_values(text, start, end) or [(start, end)]
+
+
+def _between_markers(text: str) -> Iterator[tuple[int, int]]:
     if text.startswith(("%", "...")) or "\n%" in text or "\n..." in text:
         yield 0, len(text)
         return
@@ -185,6 +197,24 @@ def _markers(text: str) -> Iterator[int]:
         if text[at + 3 : at + 4] in _MARKER_ENDS:
             yield at
         at = text.find("\n---", at) + 1 or -1
+
+
+def _json_values(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of a chunk that is several JSON values, each up to the next one; nothing for any other chunk."""
+    first = _JSON_START.match(text, start, end)
+    if first is None or not _JSON_BORDER.search(text, first.end(), end):
+        return []
+    chunk = text[start:end]
+    at, starts = first.end() - 1 - start, []
+    try:
+        while at < len(chunk):
+            starts.append(start + at)
+            _, at = _JSON.raw_decode(chunk, at)
+            if blanks := _JSON_BLANKS.match(chunk, at):
+                at = blanks.end()
+    except (ValueError, RecursionError):
+        return []
+    return list(zip([start, *starts[1:]], [*starts[1:], end], strict=True)) if len(starts) > 1 else []
 
 
 def _says_something(text: str) -> bool:

@@ -182,6 +182,14 @@ def test_the_files_of_a_catalogue_are_judged_together(run: Command) -> None:
     assert "arm64" in finding["message"]
 
 
+def test_a_catalogue_may_be_json_as_its_renderer_prints_it(run: Command) -> None:
+    """MF-020: one value behind the other, without a separator."""
+    texts = (CATALOGUE, BUNDLE % ("v1", "operatorframework.io/arch.arm64: supported"), BUNDLE % ("v2", ""))
+    values = [value for text in texts for value in yaml.safe_load_all(text)]
+    run.write("catalogue/index.json", "".join(json.dumps(value, indent=4) + "\n" for value in values))
+    assert [finding["rule"] for finding in document(run, "catalogue")["findings"]] == ["MA210"]
+
+
 # Selection and configuration ------------------------------------------------------------------------------------------
 
 
@@ -201,6 +209,15 @@ def test_requirements_and_the_universe(run: Command) -> None:
     run.write("web.yaml", FIXED)
     assert "MA003" in run("web.yaml", "--require", "amd64,linux/s390x").out
     assert "MA103" not in run("web.yaml", "--platforms", "linux/amd64").out
+
+
+def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Command) -> None:
+    """MA002: one image for one platform, another one required."""
+    run.write("platforms.yaml", "quay.io/acme/web:2: [linux/amd64]\n")
+    run.write("web.yaml", FIXED)
+    result = run("web.yaml", "--require", "linux/arm64")
+    assert (result.code, "error MA002" in result.out) == (1, True)
+    assert "build it for linux/arm64, too" in result.out
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Repairs in rounds: what is written, what is refused and why, and that nothing else changes (MF-050 – MF-054)."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -249,6 +250,16 @@ def test_what_remains_is_where_it_was_before_the_repair_on_request() -> None:
     assert result.text[after.span.start : after.span.end] == "s390x"
     assert text[before.span.start : before.span.end] == "s390x"
     assert before.span.line == text[: text.rindex("s390x")].count("\n") + 1 != after.span.line
+
+
+def test_json_values_without_a_separator_are_repaired_one_by_one_mf_020() -> None:
+    """MF-020: each is a document; what stands between them stays."""
+    value = json.dumps(yaml.safe_load(deployment(required("arch In amd64,s390x; os In linux"))), indent=2)
+    text = f'{{"kind": "List"}}{value}\n\n{value}'
+    result = fixed(text, TWO, path="rendered.json")
+    assert result.text == text.replace(',\n                        "s390x"', "")
+    assert rules(result) == ["MA102", "MA102"]
+    assert not fixed(result.text, TWO, path="rendered.json").changed
 
 
 def test_a_document_is_not_added_to_json() -> None:

@@ -36,12 +36,39 @@ def value(text: str) -> Any:
         pytest.param("%YAML 1.1\n---\na: 1\n...\n---\nb: 2\n", [{"a": 1}, {"b": 2}], id="directives and ends"),
         pytest.param("a: 1\r\n---\r\nb: 2\r\n", [{"a": 1}, {"b": 2}], id="CR LF"),
         pytest.param("a: 1\r---\rb: 2\r", [{"a": 1}, {"b": 2}], id="CR alone"),
+        pytest.param('{"a": 1}\n{"b": 2}\n', [{"a": 1}, {"b": 2}], id="MF-020: JSON values without a separator"),
+        pytest.param('\n{"a": "}{"}{"b": [1]}\t[2]', [{"a": "}{"}, {"b": [1]}, [2]], id="MF-020: on one line"),
+        pytest.param('{"a": "}{"}\n', [{"a": "}{"}], id="MF-020: one JSON value with a border in a text"),
+        pytest.param('--- {"a": 1}\n{"b": 2}\n---\nc: 3\n', [{"a": 1}, {"b": 2}, {"c": 3}], id="MF-020: and YAML"),
     ],
 )
 def test_a_file_is_cut_into_its_documents(text: str, values: list[Any]) -> None:
     found = documents(text)
     assert [each.value for each in found] == values
     assert [each.index for each in found] == list(range(len(values)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"a": 1}\n{"b": }\n', id="a value that is none"),
+        pytest.param('{"a": 1}\n{b: 2}\n', id="YAML in braces"),
+        pytest.param('{"a": 1} # c\n{"b": 2}\n', id="a comment between"),
+        pytest.param("{" * 5000 + "}{", id="depth"),
+        pytest.param('["\\ud83d\\ude00", ' + "[" * 100_000, id="depth behind an escape"),
+    ],
+)
+def test_what_is_no_row_of_json_values_does_not_parse_mf_020(text: str) -> None:
+    """MF-020, MF-093: it is told and nothing ends the process."""
+    with pytest.raises(SyntaxProblem):
+        documents(text)
+
+
+def test_each_json_value_knows_its_place_mf_020() -> None:
+    """MF-020: the parts are the text, and positions are those of the file."""
+    found = documents('{"a": 1}\n\n{"b": 2}\n')
+    assert [(each.chunk_start, each.chunk_end) for each in found] == [(0, 10), (10, 19)]
+    assert (found[1].span(found[1].root).line, found[1].start(found[1].root)) == (3, 10)
 
 
 def test_documents_that_nobody_wants_keep_their_numbers_mf_015() -> None:
