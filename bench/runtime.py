@@ -23,7 +23,7 @@ from aiohttp import web
 
 from bench import load
 from bench.measure import Figure, resident_mib
-from polyarch.kube.access.config import Configuration
+from polyarch.kube.access.settings import Configuration
 from polyarch.kube.client.client import Client, JsonPatch
 from polyarch.kube.client.jsonpatch import add
 from polyarch.kube.client.requests import Selection

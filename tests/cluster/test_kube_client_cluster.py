@@ -13,7 +13,7 @@ import pytest
 
 from polyarch.kube import errors
 from polyarch.kube.access import config
-from polyarch.kube.access.config import Configuration, User
+from polyarch.kube.access.settings import Configuration, User
 from polyarch.kube.access.tls import TlsContexts
 from polyarch.kube.client.client import ApplyPatch, Client, JsonPatch, MergePatch, StrategicPatch
 from polyarch.kube.client.jsonpatch import add, remove

@@ -9,11 +9,9 @@ SRC = Path(__file__).parents[2] / "src"
 LAZY = ("polyarch.cli",)
 """A command's module imports what only some of its runs need within a function: a start costs what it must."""
 KNOWN = {
-    ("circle", "polyarch.kube.access"),
     ("circle", "polyarch.manifests"),
     ("ending", "polyarch.manifests"),
     ("size", "polyarch.manifests.lint"),
-    ("circle", "polyarch.oci.transport"),
 }
 """Rooms where a rule is broken, until they have been divided; nothing may be added."""
 

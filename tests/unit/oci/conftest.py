@@ -10,8 +10,9 @@ from scripted_registry import Answer, ScriptedRegistry
 from polyarch.oci.inspect import Inspector, InspectorSettings
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import AiohttpTransport, Timeouts
+from polyarch.oci.transport.seam import Timeouts
 from polyarch.oci.transport.tls import Trust, TrustSettings
 
 

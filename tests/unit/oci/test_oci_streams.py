@@ -9,8 +9,9 @@ from scripted_registry import Answer, digest_of
 
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import AiohttpTransport, Timeouts, TransportError
+from polyarch.oci.transport.seam import Timeouts, TransportError
 from polyarch.oci.transport.tls import Trust, TrustSettings
 from polyarch.oci.write.together import together
 

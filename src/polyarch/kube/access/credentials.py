@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from polyarch.kube.access.config import User
 from polyarch.kube.access.exec_plugin import ExecPlugin
+from polyarch.kube.access.settings import User
 from polyarch.kube.access.tls import ClientCertificate
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import ConfigurationError

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from polyarch.kube.access.config import ExecSettings
+from polyarch.kube.access.settings import ExecSettings
 from polyarch.kube.access.tls import ClientCertificate
 from polyarch.kube.errors import ConfigurationError
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from polyarch.kube.access.config import Configuration, ExecSettings, Pem, TlsSettings, User
 from polyarch.kube.access.exec_plugin import GROUP, VERSIONS
+from polyarch.kube.access.settings import Configuration, ExecSettings, Pem, TlsSettings, User
 from polyarch.kube.errors import ConfigurationError
 from polyarch.proxies import InvalidProxy, Proxies, Proxy, parse
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from polyarch.kube.access.config import TlsSettings
+from polyarch.kube.access.settings import TlsSettings
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import ConfigurationError
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
-from polyarch.kube.access.config import Configuration
 from polyarch.kube.access.credentials import Credentials
+from polyarch.kube.access.settings import Configuration
 from polyarch.kube.client import answers, discovery, requests
 from polyarch.kube.client.answers import Listing
 from polyarch.kube.client.patches import ApplyPatch, JsonPatch, MergePatch, Patch, StrategicPatch

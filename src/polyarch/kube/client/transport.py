@@ -21,8 +21,8 @@ import structlog
 from yarl import URL
 
 from polyarch import __version__
-from polyarch.kube.access.config import Configuration
 from polyarch.kube.access.credentials import Credential, Credentials, credentials_of
+from polyarch.kube.access.settings import Configuration
 from polyarch.kube.access.tls import TlsContexts
 from polyarch.kube.client.requests import JSON, Request
 from polyarch.kube.client.retry import Random, Retries, delay

@@ -6,28 +6,14 @@ the client above. What it does decide is whether an address may be reached, how 
 trust; it fails with one error type that says which of these it was.
 """
 
-import importlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from polyarch.oci.mirrors.hosts_toml import Tls
 from polyarch.oci.transport.addresses import NAMED, AddressClass, Reach
-
-if TYPE_CHECKING:
-    from polyarch.oci.transport.http import AiohttpTransport
-
-__all__ = [
-    "AiohttpTransport",
-    "BodyTooLarge",
-    "Headers",
-    "Response",
-    "Timeouts",
-    "Transport",
-    "TransportError",
-]
 
 FailureKind = Literal["connect", "tls", "timeout", "truncated", "refused-address"]
 Phase = Literal["connect", "first byte", "body"]
@@ -169,10 +155,3 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Close all connections."""
         ...
-
-
-def __getattr__(name: str) -> Any:
-    # The implementation is loaded only by those who want it, so that what deals in these types needs no network stack.
-    if name == "AiohttpTransport":
-        return importlib.import_module("polyarch.oci.transport.http").AiohttpTransport
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from polyarch.kube.access import config
-from polyarch.kube.access.config import ConfigurationError, User, load
+from polyarch.kube.access.config import ConfigurationError, load
+from polyarch.kube.access.settings import User
 from polyarch.proxies import Proxy
 
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.access.config import ExecSettings, User
 from polyarch.kube.access.credentials import PluginCredentials, TokenFile, credentials_of
 from polyarch.kube.access.exec_plugin import ExecPlugin
+from polyarch.kube.access.settings import ExecSettings, User
 from polyarch.kube.errors import ConfigurationError
 
 V1 = "client.authentication.k8s.io/v1"

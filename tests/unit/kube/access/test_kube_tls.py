@@ -9,8 +9,8 @@ from scripted_api import document, pod, serving
 
 from manual_clock import ManualClock
 from polyarch.kube import errors
-from polyarch.kube.access.config import Pem, TlsSettings
 from polyarch.kube.access.credentials import Credential
+from polyarch.kube.access.settings import Pem, TlsSettings
 from polyarch.kube.access.tls import ClientCertificate, TlsContexts
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import PODS

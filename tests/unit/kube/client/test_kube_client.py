@@ -12,8 +12,8 @@ from scripted_api import document, drop, listing, pod, serving, status, stream
 from manual_clock import ManualClock
 from polyarch import __version__, proxies
 from polyarch.kube import errors
-from polyarch.kube.access.config import Configuration, ExecSettings, User
 from polyarch.kube.access.credentials import Credential
+from polyarch.kube.access.settings import Configuration, ExecSettings, User
 from polyarch.kube.client.client import Client, JsonPatch, MergePatch, TransportSettings
 from polyarch.kube.client.jsonpatch import add
 from polyarch.kube.client.retry import Retries

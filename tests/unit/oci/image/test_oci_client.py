@@ -487,8 +487,8 @@ class TestTls:
         assert (found.status, found.requests) == (Status.RESOLVED, 1)
 
     async def test_a_trusted_authority_is_verified(self, secure, authority, stack, make_inspector, ref, tmp_path):
+        from polyarch.oci.transport.http import AiohttpTransport
         from polyarch.oci.transport.proxies import Proxies
-        from polyarch.oci.transport.seam import AiohttpTransport
         from polyarch.oci.transport.tls import Trust, TrustSettings
 
         file = tmp_path / "ca.pem"
@@ -520,8 +520,8 @@ class TestTls:
 
 async def test_failing_requests_leak_no_connection(registry, make_inspector, ref, answer, stack):
     """RG-162: here a thousand; the soak test does the rest."""
+    from polyarch.oci.transport.http import AiohttpTransport
     from polyarch.oci.transport.proxies import Proxies
-    from polyarch.oci.transport.seam import AiohttpTransport
     from polyarch.oci.transport.tls import Trust, TrustSettings
 
     transport = AiohttpTransport(trust=Trust(TrustSettings(system=False)), proxies=Proxies({}))

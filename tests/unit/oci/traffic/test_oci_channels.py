@@ -8,8 +8,9 @@ import pytest
 from polyarch.oci.answer import Status
 from polyarch.oci.traffic import channels
 from polyarch.oci.traffic.channels import Channels
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.proxies import Proxies
-from polyarch.oci.transport.seam import NO_TLS, AiohttpTransport, Tls, TransportError
+from polyarch.oci.transport.seam import NO_TLS, Tls, TransportError
 from polyarch.oci.transport.tls import Channel, Trust, TrustSettings
 
 HOST = "r.example"

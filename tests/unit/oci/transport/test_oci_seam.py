@@ -19,9 +19,10 @@ from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
 from polyarch.oci.mirrors.sources import Configuration, sources
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressClass, AddressPolicy, Reach
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.proxies import Proxies
 from polyarch.oci.transport.redirects import Asked, RegistryServer, check_redirect
-from polyarch.oci.transport.seam import AiohttpTransport, BodyTooLarge, Headers, Timeouts, Transport, TransportError
+from polyarch.oci.transport.seam import BodyTooLarge, Headers, Timeouts, Transport, TransportError
 from polyarch.oci.transport.tls import Channel, Trust, TrustSettings, channels, try_next
 
 MARKER = "s3cr3t-marker"
