@@ -4,7 +4,7 @@ Every family exists from the first scrape on, so that a dashboard shows zero and
 are bound once; nothing here is looked up by name on the path of a pod.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 from prometheus_client import Counter
@@ -21,6 +21,9 @@ OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error"
 """What became of an admission (``polyarch_webhook_admissions_total``)."""
 
 ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "configuration", "unknown")
+
+OPTIONAL_FACTS: Final = ("namespaces", "nodes")
+"""What a policy may ask for and a process may not be able to read."""
 
 
 class PlacementMetrics:
@@ -96,6 +99,11 @@ class PlacementMetrics:
             "polyarch_placement_audits_dropped_total",
             "Audited pods whose outcome was not looked up, as too many were being looked up",
         )
+        self._facts_left_out = gauge(
+            "polyarch_placement_facts_left_out",
+            "1 while pods are decided without objects that the policy asks for, as they cannot be read",
+            ("resource",),
+        )
         self.internal_errors = counter(
             "polyarch_internal_errors_total", "Exceptions of our own, each handled as a passing failure of its pod"
         )
@@ -107,6 +115,15 @@ class PlacementMetrics:
         if bound is None:
             bound = self._bound_decisions[key] = self._decisions.labels(*key)
         bound.inc()
+
+    def watch_facts(self, left_out: Callable[[], Container[str]]) -> None:
+        """Lets it be seen at a scrape what pods are decided without (PL-301)."""
+
+        def follow(resource: str) -> None:
+            self._facts_left_out.labels(resource).set_function(lambda: float(resource in left_out()))
+
+        for resource in OPTIONAL_FACTS:
+            follow(resource)
 
     def count_readings(self, size: Callable[[], float]) -> None:
         """Lets the cache of readings be measured when it is scraped."""

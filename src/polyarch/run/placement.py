@@ -56,6 +56,7 @@ class Parts:
         self.registries = registries
         self.metrics = PlacementMetrics(process.metrics)
         self.metrics.count_readings(registries.readings)
+        self.metrics.watch_facts(lambda: facts.left_out)
         self.credentials_changed: list[Callable[[], None]] = []
         """Called after the global pull secret changed."""
         facts.on_change(self._take_verbosity)
@@ -101,7 +102,7 @@ async def open_parts(process: Process) -> AsyncIterator[Parts]:
             read, clock, providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None
         )
         stack.push_async_callback(secrets.aclose)
-        facts = ClusterFacts(Watches(process), operator_namespace=settings.namespace)
+        facts = ClusterFacts(Watches(process), operator_namespace=settings.namespace, clock=clock)
         parts = Parts(process, facts, secrets, registries)
         served = await openshift.served_by(client)
         if served:

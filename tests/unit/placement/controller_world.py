@@ -33,7 +33,7 @@ class World:
     def __init__(self, *, leading: bool = True, api: FakeApi | None = None, **configuration: Any) -> None:
         self.clock = ManualClock(start=0)
         self.watches = FakeWatches()
-        self.facts = facts_of(self.watches, **configuration)
+        self.facts = facts_of(self.watches, self.clock, **configuration)
         self.api = api or FakeApi()
         self.registry = FakeInspector(self.clock)
         self.reader = FakeSecrets()
@@ -41,6 +41,7 @@ class World:
         self.told = Told()
         self.leading = leading
         self.metrics, placement = placement_metrics()
+        placement.watch_facts(lambda: self.facts.left_out)
         self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
         images: WorkQueue[Any] = WorkQueue("images", self.clock)
         self.waiting = Waiting(

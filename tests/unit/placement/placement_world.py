@@ -394,9 +394,9 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def facts_of(watches: FakeWatches, **configuration: Any) -> ClusterFacts:
+def facts_of(watches: FakeWatches, clock: ManualClock | None = None, **configuration: Any) -> ClusterFacts:
     """Facts that are ready: a ClusterPodPlacementConfig, and what else ``configuration`` names."""
-    facts = ClusterFacts(watches, operator_namespace=OPERATOR)
+    facts = ClusterFacts(watches, operator_namespace=OPERATOR, clock=clock or ManualClock())
     watches[CPPCS.plural].put(cppc(**configuration.get("cppc", {})))
     if "policy" in configuration:
         watches[POLICIES.plural].put(policy(**configuration["policy"]))

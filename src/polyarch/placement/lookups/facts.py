@@ -1,8 +1,9 @@
 """The facts of a cluster that a decision needs, kept in memory and compiled once per change (PL-042, PL-044, PL-301).
 
 Watched are the ClusterPodPlacementConfig, the PodPlacementConfigs and the PlacementPolicy; the metadata of Namespaces
-only while the policy has overrides, that of Nodes only while it is node-aware (PL-218), and, for who gates pods, the
-controller's Lease (PL-107). Asking for the facts of a pod is a few look-ups; nothing here waits.
+only while the policy has overrides, that of Nodes only while it is node-aware (PL-218). Those two only refine:
+where they cannot be had the pods are decided without (``refinement``). Asking for the facts of a pod is a few look-ups;
+nothing here waits.
 
 Whoever must decide anew after a change registers with ``on_change``: it is called with the namespace concerned, or with
 None for all of them.
@@ -10,14 +11,15 @@ None for all of them.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
+from polyarch.clock import Clock
 from polyarch.kube.client.watch_event import KubernetesObject
-from polyarch.kube.resources import NAMESPACES, NODES, Resource
-from polyarch.kube.runtime.store import Change, Store
+from polyarch.kube.resources import NAMESPACES, NODES
+from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
@@ -30,38 +32,13 @@ from polyarch.placement.api.resources import (
 )
 from polyarch.placement.api.settings import Settings, SettingsTable
 from polyarch.placement.decide.scoring import INVALID_SELECTOR, ScoringTable, Source, selector_problem
+from polyarch.placement.lookups.refinement import Refinement, Watches
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T", bound=KubernetesObject)
 
 REMEMBERED: Final = 20_000
 """Namespaces whose facts are kept compiled."""
 SINGLETON: Final = Key("", names.SINGLETON)
-
-
-class Watched(Protocol[T]):
-    """What is needed of an informer."""
-
-    store: Store[T]
-    problem: str | None
-
-    @property
-    def has_synced(self) -> bool: ...
-
-    def add_handler(self, handler: Callable[[Change[T]], None], /) -> None: ...
-
-    async def synced(self) -> None: ...
-
-    async def run(self) -> None: ...
-
-
-class Watches(Protocol):
-    """Where informers come from. ``shared`` ones are run by the process, ``own`` ones by who asked for them."""
-
-    def shared(self, resource: Resource, type: type[T], /) -> Watched[T]: ...
-
-    def own(self, resource: Resource, type: type[T], /) -> Watched[T]: ...
 
 
 class PodFacts(NamedTuple):
@@ -75,14 +52,16 @@ class PodFacts(NamedTuple):
 class ClusterFacts:
     """The compiled facts. ``operator_namespace`` is where polyarch itself runs."""
 
-    def __init__(self, watches: Watches, *, operator_namespace: str) -> None:
-        self._watches = watches
+    def __init__(self, watches: Watches, *, operator_namespace: str, clock: Clock) -> None:
         self._operator_namespace = operator_namespace
         self._cppcs = watches.shared(CPPCS, ClusterPodPlacementConfig)
         self._ppcs = watches.shared(PPCS, PodPlacementConfig)
         self._policies = watches.shared(POLICIES, PlacementPolicy)
-        self._namespaces = _Optional(watches, NAMESPACES, self._namespace_changed)
-        self._nodes = _Optional(watches, NODES, self._node_changed)
+        self._namespaces = Refinement(
+            watches, NAMESPACES, self._namespace_changed, told=self._list_arrived, clock=clock
+        )
+        self._nodes = Refinement(watches, NODES, self._node_changed, told=self._list_arrived, clock=clock)
+        self._were_complete = False
         self._handlers: list[Callable[[str | None], None]] = []
         self._table: SettingsTable | None = None
         self._scoring: ScoringTable | None = None
@@ -103,17 +82,27 @@ class ClusterFacts:
 
     @property
     def is_complete(self) -> bool:
-        """Everything that the configuration asks for is known, too (PL-301)."""
-        return self.is_ready and self._namespaces_are_known and self._nodes_are_known
+        """Everything that the configuration asks for and that can be had is known, too (PL-301)."""
+        return self.is_ready and not self._awaited
 
     @property
     def problems(self) -> list[str]:
-        """Why it is not complete; shared informers speak for themselves."""
-        return [
-            watched.problem or f"the {what} are not known yet"
-            for what, watched in (("namespaces", self._namespaces), ("nodes", self._nodes))
-            if watched.is_wanted and not watched.is_known
-        ]
+        """Why this process has not been complete yet; shared informers speak for themselves. What a change of the
+        configuration asks for later on turns no process unready: pods are gated until it is known or left out."""
+        return [] if self._were_complete else [f"the {each.resource} are not known yet" for each in self._awaited]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What pods are decided without, by resource, as it cannot be had: the sentence that names verb and resource
+        (PL-301). For ``Degraded``, the log and the metrics."""
+        return {each.resource.plural: each.left_out for each in (self._namespaces, self._nodes) if each.left_out}
+
+    @property
+    def _awaited(self) -> list[Refinement]:
+        """What pods have to wait for: asked for by the policy, not known, and not left out."""
+        wanted = [self._namespaces] if self.table.overrides else []
+        wanted += [self._nodes] if self.table.spec.node_aware != "off" else []
+        return [each for each in wanted if not each.is_known and not each.left_out]
 
     @property
     def cppc(self) -> ClusterPodPlacementConfig | None:
@@ -152,10 +141,14 @@ class ClusterFacts:
 
     def _compile(self, namespace: str) -> PodFacts:
         table = self.table
-        labels = self.labels_of(namespace) if table.overrides else {}
-        settings = table.of_namespace(labels)
+        if table.overrides and not self._namespaces.left_out:
+            settings = table.of_namespace(self.labels_of(namespace))
+        else:
+            settings = table.spec
         nodes: frozenset[str] = frozenset()
-        if settings.node_aware != "off":
+        if settings.node_aware != "off" and self._nodes.left_out:
+            settings = msgspec.structs.replace(settings, node_aware="off")
+        elif settings.node_aware != "off":
             nodes = self.architectures
             if not self._nodes.is_known:
                 settings = msgspec.structs.replace(settings, provisional=True)
@@ -186,6 +179,7 @@ class ClusterFacts:
         while not self.is_complete:
             self._arrived.clear()
             await self._arrived.wait()
+        self._were_complete = True
 
     async def run(self) -> None:
         """Keeps watching namespaces and nodes as long as the policy needs them, until cancelled."""
@@ -193,19 +187,11 @@ class ClusterFacts:
             while True:
                 self._changed.clear()
                 if self._policies.has_synced:
-                    self._namespaces.want(tasks, wanted=bool(self.table.overrides), told=self._list_arrived)
-                    self._nodes.want(tasks, wanted=self.table.spec.node_aware != "off", told=self._list_arrived)
+                    self._namespaces.want(tasks, wanted=bool(self.table.overrides))
+                    self._nodes.want(tasks, wanted=self.table.spec.node_aware != "off")
                     await self._changed.wait()
                 else:
                     await self._policies.synced()
-
-    @property
-    def _namespaces_are_known(self) -> bool:
-        return not self.table.overrides or self._namespaces.is_known
-
-    @property
-    def _nodes_are_known(self) -> bool:
-        return self.table.spec.node_aware == "off" or self._nodes.is_known
 
     def _cluster_changed(self, change: Change[ClusterPodPlacementConfig] | Change[PlacementPolicy]) -> None:
         old, new = change.old, change.new
@@ -268,55 +254,6 @@ class ClusterFacts:
         self._arrived.set()
         for handler in self._handlers:
             handler(namespace)
-
-
-class _Optional:
-    """A watch of objects' metadata that is there only while something needs it."""
-
-    def __init__(
-        self, watches: Watches, resource: Resource, handler: Callable[[Change[PartialObjectMetadata]], None]
-    ) -> None:
-        self._watches = watches
-        self._resource = resource
-        self._handler = handler
-        self._watched: Watched[PartialObjectMetadata] | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        return self._watched is not None
-
-    @property
-    def is_known(self) -> bool:
-        return self._watched is not None and self._watched.has_synced
-
-    @property
-    def problem(self) -> str | None:
-        return self._watched.problem if self._watched is not None else None
-
-    def get(self, key: Key) -> PartialObjectMetadata | None:
-        return self._watched.store.get(key) if self._watched is not None else None
-
-    def values(self) -> list[PartialObjectMetadata]:
-        return list(self._watched.store.values()) if self._watched is not None else []
-
-    def want(self, tasks: asyncio.TaskGroup, *, wanted: bool, told: Callable[[], None]) -> None:
-        """Starts or ends the watch; ``told`` is called once its first list is there."""
-        if wanted and self._task is None:
-            self._watched = self._watches.own(self._resource, PartialObjectMetadata)
-            self._watched.add_handler(self._handler)
-            self._task = tasks.create_task(
-                self._watch(self._watched, told), name=f"watch {self._resource} while needed"
-            )
-        elif not wanted and self._task is not None:
-            self._task.cancel()
-            self._task = self._watched = None
-
-    async def _watch(self, watched: Watched[PartialObjectMetadata], told: Callable[[], None]) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(watched.run())
-            await watched.synced()
-            told()
 
 
 def _is_leaving(object_: KubernetesObject) -> bool:

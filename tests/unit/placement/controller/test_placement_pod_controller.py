@@ -131,6 +131,22 @@ async def test_nothing_is_decided_before_all_facts_are_known(worlds):
     assert not world.api.is_gated(key)
 
 
+async def test_pl_301_nodes_that_may_not_be_read_hold_no_pod_for_longer_than_a_minute(worlds):
+    """PL-301."""
+    world = worlds(policy={"nodeAware": {"mode": "report"}})
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    world.watches["nodes"].problem = "not allowed to list nodes"
+    await world.run(59)
+    assert world.api.is_gated(key)
+    await world.run(2)
+    assert world.api.architectures(key) == ["amd64"]
+    assert value(world.metrics, "polyarch_placement_facts_left_out", resource="nodes") == 1
+    assert value(world.metrics, "polyarch_placement_facts_left_out", resource="namespaces") == 0
+    late = await world.create("app:1", name="late")
+    assert world.api.architectures(late) == ["amd64"], "at once"
+
+
 async def test_waiting_for_facts_costs_a_pass_now_and_then_and_ends_when_they_come(worlds):
     """PL-306, PL-301: with ten thousand gated pods a pass of each five times a second is all that a process can do."""
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "podOptOut": "forbidden"}

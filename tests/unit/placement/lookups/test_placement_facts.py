@@ -7,6 +7,7 @@ import pytest
 from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
 from structlog.testing import capture_logs
 
+from manual_clock import ManualClock
 from polyarch.placement.lookups.facts import ClusterFacts
 
 OVERRIDES = [{"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}]
@@ -36,7 +37,7 @@ async def settled():
 
 async def test_nothing_is_ready_before_configuration_is_known(watches):
     """PL-301."""
-    facts = ClusterFacts(watches, operator_namespace=OPERATOR)
+    facts = ClusterFacts(watches, operator_namespace=OPERATOR, clock=ManualClock(start=0))
     for plural in ("clusterpodplacementconfigs", "podplacementconfigs", "placementpolicies"):
         assert not facts.is_ready
         watches[plural].sync()
@@ -156,6 +157,65 @@ async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(wa
         nodes.put({"metadata": {"name": "c", "labels": {"kubernetes.io/arch": "arm64"}}})
         assert facts.architectures == {"arm64"}
         assert told == [None], "a further node of a known architecture changes nothing"
+
+
+async def test_pl_301_nodes_that_cannot_be_read_for_a_minute_are_left_out_until_they_can(watches):
+    """PL-301: the right to list nodes is optional; without it nobody waits for ever, and it is said what is missing."""
+    clock = ManualClock()
+    facts = facts_of(watches, clock, policy={"nodeAware": {"mode": "narrow"}})
+    told = []
+    facts.on_change(told.append)
+    with capture_logs() as logs:
+        async with running(facts):
+            watches["nodes"].problem = "not allowed to list nodes: grant get, list and watch to the role"
+            await clock.run(59)
+            assert not facts.is_complete
+            assert facts.of("team").settings.provisional
+            await clock.run(2)
+            assert facts.is_complete
+            assert facts.problems == []
+            assert facts.left_out == {"nodes": watches["nodes"].problem}
+            assert facts.of("team").settings.node_aware == "off"
+            assert not facts.of("team").settings.provisional
+            assert told == [None]
+            watches["nodes"].put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
+            watches["nodes"].sync()
+            await settled()
+            assert facts.left_out == {}
+            assert facts.of("team").nodes == {"arm64"}
+            assert facts.of("team").settings.node_aware == "narrow"
+    assert [line["problem"] for line in logs if line["log_level"] == "error"] == [watches["nodes"].problem]
+
+
+async def test_pl_301_namespaces_that_never_come_are_left_out_and_spec_counts(watches):
+    """PL-301, PL-042."""
+    clock = ManualClock()
+    facts = facts_of(watches, clock, policy={"overrides": OVERRIDES})
+    async with running(facts):
+        await clock.run(599)
+        assert not facts.is_complete, (
+            "nobody refused us: a list that takes its time may hold what a pod is to be held for"
+        )
+        await clock.run(10)
+        assert facts.is_complete
+        assert facts.left_out == {"namespaces": "namespaces could not be listed for 10 minutes"}
+        settings = facts.of("team").settings
+        assert (settings.mode, settings.provisional) == ("enforce", False)
+        watches["placementpolicies"].put(policy())
+        await settled()
+        assert facts.left_out == {}, "nobody asks for them any more"
+
+
+async def test_pl_301_a_process_that_was_ready_stays_so_when_the_policy_asks_for_more(watches):
+    """PL-301: an unready webhook would let pods through; a ready one gates them until the facts are there."""
+    facts = facts_of(watches)
+    async with running(facts):
+        await facts.synced()
+        watches["placementpolicies"].put(policy(nodeAware={"mode": "report"}))
+        await settled()
+        assert not facts.is_complete
+        assert facts.problems == []
+        assert facts.of("team").settings.provisional
 
 
 async def test_what_kubelets_write_all_the_time_costs_nothing(watches):

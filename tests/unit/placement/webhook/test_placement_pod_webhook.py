@@ -72,8 +72,8 @@ class Admissions:
     def __init__(self, *, synced: bool = True, **configuration: Any) -> None:
         self.clock = ManualClock(start=1000)
         self.watches = FakeWatches()
-        operator = ClusterFacts(self.watches, operator_namespace=OPERATOR)
-        self.facts = facts_of(self.watches, **configuration) if synced else operator
+        operator = ClusterFacts(self.watches, operator_namespace=OPERATOR, clock=self.clock)
+        self.facts = facts_of(self.watches, self.clock, **configuration) if synced else operator
         self.registry = FakeInspector(self.clock)
         self.reader = FakeSecrets()
         self.lives = True
