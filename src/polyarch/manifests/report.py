@@ -92,13 +92,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         fail_on: FailOn = "warning",
         show_suppressed: bool = False,
     ) -> "Report":
-        """Sorts and counts; findings with a reason in ``suppressed`` are put aside."""
+        """Sorts and counts; findings with a reason in ``suppressed`` are put aside, and so is what could not be
+        completed about an image of which every MA001 has one: it decides nothing (MF-032).
+        """
         ordered = sorted(findings, key=lambda finding: finding.order)
         counted = tuple(finding for finding in ordered if finding.suppressed is None)
         suppressed = tuple(finding for finding in ordered if finding.suppressed is not None)
         examined = tuple(sorted(files, key=lambda each: each.file))
         answered = tuple(sorted(images, key=lambda each: each.image))
-        gaps = tuple(sorted(set(incomplete)))
+        passed_over = _unknown_images(suppressed) - _unknown_images(counted)
+        gaps = tuple(sorted({each for each in incomplete if each.image not in passed_over}))
         return cls(
             summary=Summary(
                 files=len(examined),
@@ -165,6 +168,10 @@ def incomplete_images(images: Iterable[ImageAnswer]) -> list[Incomplete]:
         for image in images
         if image.error_class in INCOMPLETE_CLASSES
     ]
+
+
+def _unknown_images(findings: Iterable[Finding]) -> set[str]:
+    return {image for finding in findings if finding.rule == "MA001" for image in finding.images}
 
 
 def _count(findings: Sequence[Finding], severity: Severity) -> int:

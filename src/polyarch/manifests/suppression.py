@@ -1,8 +1,9 @@
 """Findings that somebody does not want to see, and says why (MF-032).
 
-An annotation ``ignore-check.polyarch.dev/<ID>: reason`` is for its object, a comment ``# polyarch:ignore <ID> reason``
-for its line or the next one. Both want a reason: whoever finds them in two years has nobody to ask. What matches
-nothing is reported (MA903), so that suppressions do not outlive what they suppress.
+An annotation ``ignore-check.polyarch.dev/<ID>: reason`` is for its object. A comment ``# polyarch:ignore <ID> reason``
+is for its line where it stands behind something, else for the next line; in Go code it begins with ``//``. Both want a
+reason: whoever finds them in two years has nobody to ask. What matches nothing is reported (MA903), so that
+suppressions do not outlive what they suppress.
 
 Pure.
 """
@@ -24,11 +25,11 @@ from polyarch.manifests.scan.scanning import Scan
 
 PREFIX = "ignore-check.polyarch.dev/"
 _WORD = "polyarch:ignore"
-_COMMENT = re.compile(
-    r"(?:^|(?<=[ \t]))#[ \t]*polyarch:ignore(?:[ \t]+(?P<ids>[A-Za-z0-9]+(?:[ \t]*,[ \t]*[A-Za-z0-9]+)*))?"
-    r"(?P<reason>[^\r\n]*)",
-    re.MULTILINE,
+_BEHIND_THE_SIGN = (
+    r"[ \t]*polyarch:ignore(?:[ \t]+(?P<ids>[A-Za-z0-9]+(?:[ \t]*,[ \t]*[A-Za-z0-9]+)*))?(?P<reason>[^\r\n]*)"
 )
+_COMMENT = re.compile(rf"(?:^|(?<=[ \t]))#{_BEHIND_THE_SIGN}", re.MULTILINE)
+_GO_COMMENT = re.compile(rf"//{_BEHIND_THE_SIGN}")
 
 
 @dataclass(eq=False)
@@ -117,7 +118,7 @@ def _comments(scan: Scan) -> Iterator[Suppression]:
     within = _scalars(scan)
     places: list[tuple[int, re.Match[str]]] = []
     alone: set[int] = set()
-    for match in _COMMENT.finditer(source.text):
+    for match in (_GO_COMMENT if source.path.endswith(".go") else _COMMENT).finditer(source.text):
         if any(start <= match.start() < end for start, end in within):
             continue
         line, column = source.place(match.start())
@@ -128,7 +129,7 @@ def _comments(scan: Scan) -> Iterator[Suppression]:
         following = line + 1
         while following in alone:  # comments that follow each other are about the same line
             following += 1
-        lines = frozenset({line, following}) if line in alone else frozenset({line, line + 1})
+        lines = frozenset({following if line in alone else line})
         rules = [text.strip() for text in (match["ids"] or "").split(",")]
         for rule in rules:
             yield Suppression(

@@ -70,6 +70,13 @@ def test_a_suppression_without_effect_is_reported(text: str, words: str) -> None
     assert "MA102" in shown(found)
 
 
+def test_a_comment_behind_a_value_is_for_its_own_line_only() -> None:
+    """MF-032: the finding of the next line counts, and the suppression matches nothing."""
+    text = WEB.replace("operator: In\n" + VALUES, f"operator: In  # polyarch:ignore MA102 sure\n{VALUES}")
+    assert text != WEB
+    assert [rule for rule in shown(report(text)) if rule in ("MA102", "MA903")] == ["MA903", "MA102"]
+
+
 def test_an_annotation_is_for_its_own_object_only() -> None:
     second = WEB.replace("name: web", "name: other")
     found = report(with_annotation("MA102", "known") + "---\n" + second)

@@ -33,7 +33,7 @@ from polyarch.manifests.report import (
 )
 from polyarch.manifests.scan.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, read_kustomization
 from polyarch.manifests.scan.nodes import SyntaxProblem, compose
-from polyarch.manifests.scan.scanning import scan, worth_reading
+from polyarch.manifests.scan.scanning import Scan, scan, worth_reading
 from polyarch.manifests.scan.sets import Answer
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.manifests.suppression import suppressed
@@ -142,8 +142,7 @@ class Run:
         if examined.missing or not judge:
             return examined
         problems = lint(found, self.images.answers, self.options)
-        marked = suppressed(found, problems, selected=lambda rule: selected(self.options, rule))
-        return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in marked))
+        return msgspec.structs.replace(examined, findings=self._marked(found, problems))
 
     def _source(self, source: SourceText, judge: bool) -> Examined:
         texts = base_images(source)
@@ -152,7 +151,11 @@ class Run:
         if missing or not judge:
             return examined
         problems = lint_source(source, self.images.answers, self.options)
-        return msgspec.structs.replace(examined, findings=tuple(problem.finding for problem in problems))
+        return msgspec.structs.replace(examined, findings=self._marked(Scan(source), problems))
+
+    def _marked(self, found: Scan, problems: Iterable[Problem]) -> tuple[Finding, ...]:
+        marked = suppressed(found, problems, selected=lambda rule: selected(self.options, rule))
+        return tuple(problem.finding for problem in marked)
 
     def catalogue(self, paths: Iterable[str]) -> list[Finding]:
         """What is found in the files of one catalogue together."""

@@ -277,14 +277,19 @@ def _fix_source(
     mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
 ) -> FixResult:
     """A build file: its repairs are edits of lines, and there is no tree to prove them by."""
+    options = request.options
     applied: list[Finding] = []
     rounds: list[tuple[Edit, ...]] = []
+
+    def problems_of(text: SourceText) -> tuple[Problem, ...]:
+        found = lint_source(text, answers, options)
+        return mark(suppressed(Scan(text), found, selected=lambda rule: selected(options, rule)))
+
     now = source
     for _ in range(ROUNDS):
-        problems = mark(lint_source(now, answers, request.options))
         wanted = [
             problem
-            for problem in problems
+            for problem in problems_of(now)
             if problem.edits and problem.finding.suppressed is None and is_wanted(problem.finding, request.only)
         ]
         if not wanted:
@@ -296,7 +301,7 @@ def _fix_source(
         source=source,
         text=now.text,
         applied=tuple(applied),
-        remaining=tuple(problem.finding for problem in mark(lint_source(now, answers, request.options))),
+        remaining=tuple(problem.finding for problem in problems_of(now)),
         rounds=tuple(rounds),
     )
 

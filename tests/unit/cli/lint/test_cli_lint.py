@@ -332,6 +332,36 @@ def test_a_platforms_file_that_is_no_text_is_said_in_one_line(run: Command) -> N
 AWAY = FIXED.replace("quay.io/acme/web:2", "quay.io/acme/away:1")
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "comment"),
+    [
+        ("Dockerfile", "FROM golang:1\n{}RUN GOARCH=amd64 go build .{}\n", "# polyarch:ignore MA301 cross-compiled"),
+        ("Makefile", "{}image:; docker build --platform linux/amd64 .{}\n", "# polyarch:ignore MA302 for tests"),
+        ("pods.go", "package pods\n{}var x = PodSpec{{}}{}\n", "// polyarch:ignore MA303 never deployed"),
+    ],
+)
+def test_a_comment_suppresses_in_build_files_too(run: Command, name: str, line: str, comment: str) -> None:
+    """MF-032: every kind of file that is linted; above the line and behind it; what matches nothing is MA903."""
+    labels = "metadata: {labels: {operatorframework.io/arch.arm64: supported}}"
+    run.write("csv.yaml", f"kind: ClusterServiceVersion\n{labels}\n")
+    options = (".", "--include", "MA3*", "--exclude", "MA2*")
+
+    def found() -> tuple[list[str], int]:
+        result = document(run, *options)
+        return [each["rule"] for each in result["findings"]], result["summary"]["suppressed"]
+
+    for text, expected in (
+        (line.format("", ""), 0),
+        (line.format(f"{comment}\n", ""), 1),
+        (line.format("", f"  {comment}"), 1),
+    ):
+        run.write(name, text)
+        rules, count = found()
+        assert (len(rules), count) == (1 - expected, expected)
+    run.write(name, line.format("", "") + f"{comment}\n")
+    assert found() == ([comment.split()[2], "MA903"], 0)
+
+
 @pytest.mark.parametrize(("unresolved", "code", "rules"), [("auto", 3, ["MA001"]), ("finding", 1, ["MA001"])])
 def test_an_image_that_nobody_could_be_asked_about(run: Command, unresolved: str, code: int, rules: list[str]) -> None:
     """MF-040: the class decides, and --unresolved what it means."""
@@ -339,6 +369,28 @@ def test_an_image_that_nobody_could_be_asked_about(run: Command, unresolved: str
     result = run("web.yaml", "--unresolved", unresolved, "-o", "json")
     assert result.code == code
     assert [each["rule"] for each in json.loads(result.out)["findings"]] == rules
+
+
+@pytest.mark.parametrize("way", ["comment", "annotation", "baseline"])
+def test_a_suppressed_image_that_nobody_could_be_asked_about_decides_nothing(run: Command, way: str) -> None:
+    """MF-032, MF-040: whoever says why it need not be known does not get 3 for it."""
+    image = "        image: quay.io/acme/away:1\n"
+    texts = {
+        "comment": AWAY.replace(image, f"        # polyarch:ignore MA001 only reached from inside\n{image}"),
+        "annotation": AWAY.replace(
+            "  name: web\nspec", "  name: web\n  annotations: {ignore-check.polyarch.dev/MA001: internal}\nspec"
+        ),
+        "baseline": AWAY,
+    }
+    run.write("web.yaml", texts[way])
+    baseline = ()
+    if way == "baseline":
+        run("web.yaml", "--write-baseline", "known.json")
+        baseline = ("--baseline", "known.json")
+    assert run("web.yaml", *baseline).code == 0
+    assert run("web.yaml", "--show-suppressed", *baseline).out.count("MA001") == 1
+    run.write("other.yaml", AWAY.replace("name: web\nspec", "name: other\nspec"))
+    assert run(".", *baseline).code == 3
 
 
 def test_an_image_without_an_answer_offline_says_where_to_put_one(run: Command) -> None:

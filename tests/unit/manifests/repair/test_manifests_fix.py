@@ -284,6 +284,15 @@ def test_lines_of_build_files_are_repaired() -> None:
     assert not fix(source.replaced(result.text), answers({}), request).changed
 
 
+def test_a_suppressed_line_of_a_build_file_stays_mf_032() -> None:
+    """MF-032: what somebody does not want to see is not repaired either."""
+    request = FixRequest(options=LintOptions(selection=fixing.Selection(include=("MA301",))))
+    text = b"FROM golang:1\n# polyarch:ignore MA301 cross-compiled\nRUN GOARCH=amd64 go build .\n"
+    result = fix(SourceText.of("Dockerfile", text), answers({}), request)
+    assert not result.changed
+    assert [finding.suppressed for finding in result.remaining] == ["cross-compiled"]
+
+
 def test_windows_line_breaks_and_marks_stay() -> None:
     """MF-061."""
     text = "\ufeff" + WEB.replace("\n", "\r\n")
