@@ -34,6 +34,9 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest time between two checks of one tag by ``fresh=True`` (RG-113); 0.25 for placement (PL-402)."""
     circuit_rest: float = 30.0
     """How long a host is left alone after five failed connections (RG-061); 5 for placement (PL-402)."""
+    patience: float = 5.0
+    """How long a host may be silent before that counts like a connection that failed, where the time of the image ends
+    before that of the request (RG-064)."""
     stale_for: float = 0.0
     """How old a reading may be that stands in for a check that failed (PL-407); 0: never."""
     public_probe: bool = False

@@ -5,10 +5,13 @@ import json
 
 import pytest
 
+from polyarch.clock import SystemClock
 from polyarch.oci.answer import Status
 from polyarch.oci.inspect import InspectorSettings
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
+from polyarch.oci.traffic.pacing import FAILURES_TO_OPEN
+from polyarch.oci.transport.seam import Timeouts
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 
@@ -224,6 +227,19 @@ class TestDescending:
         clock.advance(61)
         again = await inspector.inspect(ref("team/app:1"))
         assert again.requests > 0
+
+    @pytest.mark.parametrize("bundle", ["auto", "always"])
+    async def test_looking_for_a_bundle_does_not_make_it_last(self, registry, inspector, ref, clock, answer, bundle):
+        """RG-043, RG-110: the platform of a child that did not answer is not lost for ever."""
+        late = registry.push_image("team/app", None, "linux/s390x")
+        first = registry.push_image("team/app", None, "linux/amd64")
+        registry.push_index("team/app", "1", entries=[registry.entry("linux/amd64", first), registry.entry(None, late)])
+        registry.script("GET", late, answer(404))
+        assert platforms(await inspector.inspect(ref("team/app:1"), bundle="never")) == ["linux/amd64"]
+        clock.advance(30)
+        assert platforms(await inspector.inspect(ref("team/app:1"), bundle=bundle)) == ["linux/amd64"]
+        clock.advance(31)
+        assert platforms(await inspector.inspect(ref("team/app:1"), bundle=bundle)) == ["linux/amd64", "linux/s390x"]
 
     async def test_if_all_children_fail_the_image_is_that_error(self, registry, inspector, ref):
         """RG-043: if every candidate failed by error, the image is that error."""
@@ -620,6 +636,50 @@ class TestSources:
             host in line
             for host, line in zip((mirrors[0].host, mirrors[1].host, registry.host), bad.error.attempts, strict=True)
         ] == [True] * 3
+
+    async def test_a_mirror_that_hangs_leaves_time_for_the_primary(
+        self, registry, start_registry, make_inspector, ref, mirrored
+    ):
+        """RG-064: at most half of what is left, unless it is the last."""
+        mirrors = [await start_registry() for _ in range(2)]
+        for mirror in mirrors:
+            mirror.delay = 30.0
+        inspector = make_inspector(
+            configuration=mirrored(*(each.host for each in mirrors)), clock=SystemClock(), timeout=0.8
+        )
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        registry.delay = 0.05
+        answer = await inspector.inspect(ref("team/app:1"))
+        assert (answer.status, answer.source.mirror) == (Status.RESOLVED, False)
+        assert [len(mirror.seen) for mirror in mirrors] == [1, 1]
+        registry.delay = 30.0
+        failed = await inspector.inspect(ref("team/app:2"))
+        assert [line.partition(" in the ")[2].partition(";")[0] for line in failed.error.attempts] == [
+            "0.4 s for one source of the image",
+            "0.2 s for one source of the image",
+            "0.8 s for one image",
+        ]
+
+    @pytest.mark.parametrize(
+        "limits",
+        [
+            pytest.param({"timeouts": Timeouts(first_byte=0.05)}, id="no first byte"),
+            pytest.param({"timeout": 0.2, "patience": 0.05}, id="the image's time ends first"),
+        ],
+    )
+    async def test_a_mirror_that_hangs_is_left_alone_after_a_while(
+        self, registry, start_registry, make_inspector, ref, mirrored, limits
+    ):
+        """RG-064: response timeouts count for the circuit, also for those who wait in line then."""
+        mirror = await start_registry()
+        mirror.delay = 30.0
+        inspector = make_inspector(configuration=mirrored(mirror.host), attempts=1, requests_per_host=2, **limits)
+        for number in range(20):
+            registry.push_index("team/app", str(number), "linux/amd64", f"linux/arm64/v{number}")
+        answers = await inspector.inspect_many([ref(f"team/app:{number}") for number in range(20)])
+        assert {answer.status for answer in answers} == {Status.RESOLVED}
+        assert len(mirror.seen) <= FAILURES_TO_OPEN + 1  # one was on its way already
+        assert (await inspector.inspect(ref("team/app:none"))).error.attempts[0].count("circuit open") == 1
 
     async def test_a_blocked_registry_is_an_error_and_not_asked(self, registry, make_inspector, ref, mirrored):
         inspector = make_inspector(configuration=mirrored(blocked=True))

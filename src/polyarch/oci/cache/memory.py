@@ -183,14 +183,18 @@ class Cache:
         return record
 
     def put_reading(self, reading: Reading, place: Place, *, public: bool, seconds: float | None = None) -> None:
-        """Keeps a reading; for ``seconds`` only if it is not complete. What was known of its places stays known."""
+        """Keeps a reading; for ``seconds`` only if it is not complete, and not in place of a complete one (RG-043).
+
+        What was known of its places stays known.
+        """
         known = self._readings.get(reading.digest)
         places: tuple[Place, ...] = (place,)
         if known is not None:
             places = (*(each for each in known.places if each != place), place)[-PLACES_PER_READING:]
             public = public or known.public
-            if reading.bundle is None and known.until is None and known.reading.bundle is not None:
-                reading = known.reading
+            less = seconds is not None or (reading.bundle is None and known.reading.bundle is not None)
+            if known.until is None and less:
+                reading, seconds = known.reading, None
         until = None if seconds is None else self._clock.monotonic() + seconds
         record = ReadingRecord(reading, places, public=public, until=until)
         self._keep(record)

@@ -341,7 +341,8 @@ class Lookup:
         if not reading.settles(question.mode):
             reading = await self._reader.look_for_bundle(reading, access, visit)
             if reading.bundle is not None:
-                self._cache.put_reading(reading, place, public=record.public)
+                left = None if record.until is None else record.until - self._clock.monotonic()
+                self._cache.put_reading(reading, place, public=record.public, seconds=left)
         return self._told(question, access, reading, visit, checked_at=checked_at, cached=True, public=public)
 
     def _told(

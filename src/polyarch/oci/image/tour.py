@@ -1,7 +1,8 @@
 """One image at all of its sources in turn, and what to say when none of them answers (RG-064, RG-116).
 
 Mirrors come before the primary; any failure moves on to the next, and a mirror that limits its rate is passed by, not
-waited for. The error of an image is that of the last source, with a line for each that was tried.
+waited for. None but the last gets more than half of the time that is left, so that one which hangs leaves some for
+the others. The error of an image is that of the last source, with a line for each that was tried.
 """
 
 from collections.abc import Sequence
@@ -63,7 +64,9 @@ class Tour:
         attempts: list[str] = []
         failure: Failure | None = None
         for source, credentials in zip(errand.sources, errand.credentials, strict=True):
-            visit.wait = wait and source is errand.sources[-1]
+            last = source is errand.sources[-1]
+            visit.wait = wait and last
+            visit.budget = budget if last else budget.half()
             try:
                 answer = await self._lookup.ask(errand.question, source, credentials, visit)
             except Failure as error:

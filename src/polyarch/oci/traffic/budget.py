@@ -6,24 +6,40 @@ the queue, and a pause has its own limit (RG-062). Requests of one image may run
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from polyarch.clock import Clock
 
 
 class Budget:
-    """``seconds`` of work and ``max_wait`` seconds of pauses."""
+    """``seconds`` of work and ``max_wait`` seconds of pauses; ``purpose`` says in messages what for."""
 
-    __slots__ = ("_clock", "_pauses", "_running", "_since", "_used", "max_wait", "seconds")
+    __slots__ = ("_clock", "_pauses", "_running", "_since", "_used", "_whole", "max_wait", "purpose", "seconds")
 
-    def __init__(self, clock: Clock, *, seconds: float, max_wait: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seconds: float,
+        max_wait: float,
+        purpose: str = "one image",
+        whole: "Budget | None" = None,
+    ) -> None:
+        """``whole``: what this is a part of, so that all that is used of it is used of the whole as well."""
         self.seconds = seconds
         self.max_wait = max_wait
+        self.purpose = purpose
         self._clock = clock
+        self._whole = whole
         self._used = 0.0
         self._running = 0
         self._since = 0.0
         self._pauses = 0.0
+
+    def half(self) -> "Budget":
+        """Half of the work that is left, for one source of several (RG-064)."""
+        purpose = "one source of the image"
+        return Budget(self._clock, seconds=self.remaining / 2, max_wait=self.max_wait, purpose=purpose, whole=self)
 
     @property
     def remaining(self) -> float:
@@ -40,7 +56,8 @@ class Budget:
             self._since = self._clock.monotonic()
         self._running += 1
         try:
-            yield
+            with self._whole.running() if self._whole is not None else nullcontext():
+                yield
         finally:
             self._running -= 1
             if not self._running:
@@ -48,9 +65,9 @@ class Budget:
 
     def may_wait(self, seconds: float) -> bool:
         """Whether a pause of that length still fits; a longer one is not begun (RG-062)."""
-        return self._pauses + seconds <= self.max_wait
+        return self._pauses + seconds <= self.max_wait and (self._whole is None or self._whole.may_wait(seconds))
 
     async def wait(self, seconds: float) -> None:
         """Waits out a pause. Requests of one image that wait together are charged each: a pause is never too long."""
         self._pauses += seconds
-        await self._clock.sleep(seconds)
+        await (self._whole.wait(seconds) if self._whole is not None else self._clock.sleep(seconds))

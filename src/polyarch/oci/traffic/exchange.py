@@ -21,7 +21,7 @@ from polyarch.oci.traffic.budget import Budget
 from polyarch.oci.traffic.channels import Channels
 from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, of_status, read_errors
 from polyarch.oci.traffic.line import LineFull, Urgency
-from polyarch.oci.traffic.pacing import Host, Pacing, parse_rate_limit, parse_retry_after
+from polyarch.oci.traffic.pacing import Host, Obstacle, Pacing, parse_rate_limit, parse_retry_after
 from polyarch.oci.transport.addresses import NAMED, AddressClass, AddressPolicy, Reach
 from polyarch.oci.transport.redirects import Asked, Redirect, Refusal, RegistryServer, check_redirect
 from polyarch.oci.transport.seam import NO_TLS, BodyTooLarge, Headers, Response, Transport, TransportError
@@ -131,6 +131,10 @@ class Visit:
             self.warnings.append(warning)
 
 
+class _Overtaken(Exception):  # noqa: N818 - never leaves this module
+    """A pause began, or a circuit was opened, while the request waited in line."""
+
+
 class Exchange:
     """Sends requests through a transport; ``notice`` is told what a user should know while it happens (RG-064)."""
 
@@ -185,6 +189,9 @@ class Exchange:
             attempts += 1
             try:
                 reply = await self._attempt(host, request, visit)
+            except _Overtaken:
+                attempts -= 1
+                continue
             except TransportError as error:
                 failure = _transport_failure(error, request, attempts)
                 if failure.error.error_class != "transient":
@@ -213,11 +220,14 @@ class Exchange:
 
     async def _clear(self, host: Host, request: Request, visit: Visit) -> None:
         """Returns when the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
-        while (obstacle := self._pacing.obstacle(host, charged=request.charged, account=request.account)) is not None:
+        while (obstacle := self._obstacle(host, request)) is not None:
             waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
             if not waits:
                 raise Failure.of(obstacle.code, host.name, obstacle.text, retry_after=obstacle.seconds)
             await visit.budget.wait(obstacle.seconds)
+
+    def _obstacle(self, host: Host, request: Request) -> Obstacle | None:
+        return self._pacing.obstacle(host, charged=request.charged, account=request.account)
 
     async def _pause(self, host: Host, request: Request, reply: Reply, retry_after: float | None, visit: Visit) -> None:
         """A 429 that says that nothing is left to the account is about the account, any other about the host."""
@@ -244,7 +254,7 @@ class Exchange:
                     if channel is not search.order[-1] and try_next(error):
                         continue
                     search.lost()
-                    if error.kind == "connect" or (error.kind == "timeout" and error.phase == "connect"):
+                    if error.kind in ("connect", "timeout"):
                         self._pacing.unreachable(host)
                     raise
                 search.found(channel)
@@ -258,18 +268,24 @@ class Exchange:
         """One exchange in its slot, within the image's time, counted."""
         try:
             async with self._pacing.slot(host, request.urgency, visit.tenant):
+                if self._obstacle(host, request) is not None:
+                    raise _Overtaken
                 started = self._clock.monotonic()
                 result = "cancelled"
                 visit.requests += 1
+                allowed = visit.budget.remaining
                 try:
                     with visit.budget.running():
-                        async with asyncio.timeout(visit.budget.remaining):
+                        async with asyncio.timeout(allowed):
                             reply = await self._once(request, channel)
                     result = str(reply.status)
                     return reply
                 except TimeoutError:
                     result = "timeout"
-                    what = f"no complete answer for {request.what} in the {visit.budget.seconds:g} s for one image"
+                    if allowed >= self._settings.patience:
+                        self._pacing.unreachable(host)
+                    time = f"{round(visit.budget.seconds, 1):g} s for {visit.budget.purpose}"
+                    what = f"no complete answer for {request.what} in the {time}"
                     raise Failure.of("timeout", host.name, what) from None
                 except TransportError as error:
                     result = error.kind

@@ -51,6 +51,21 @@ class TestReadings:
         clock.advance(1)
         assert cache.reading(reading().digest) is None
 
+    def test_an_incomplete_one_does_not_replace_a_complete_one(self, cache, clock):
+        """RG-043, RG-110: a child that does not answer today was read before."""
+        cache.put_reading(reading(entries=2), OURS, public=False)
+        cache.put_reading(reading(entries=1), OTHERS, public=False, seconds=60)
+        clock.advance(61)
+        record = cache.reading(reading().digest)
+        assert len(record.reading.entries) == 2
+        assert record.usable_in(OTHERS)
+
+    def test_a_complete_one_replaces_an_incomplete_one(self, cache, clock):
+        cache.put_reading(reading(entries=1), OURS, public=False, seconds=60)
+        cache.put_reading(reading(entries=2), OURS, public=False)
+        clock.advance(61)
+        assert len(cache.reading(reading().digest).reading.entries) == 2
+
     def test_what_was_found_out_about_a_bundle_is_not_forgotten(self, cache):
         cache.put_reading(reading(bundle=True), OURS, public=False)
         cache.put_reading(reading(bundle=None), OTHERS, public=False)

@@ -39,6 +39,18 @@ def test_it_ends_at_nothing(budget, clock):
         assert budget.remaining == 0
 
 
+def test_a_source_gets_half_of_what_is_left(budget, clock):
+    """RG-064."""
+    with budget.running():
+        clock.advance(2)
+    part = budget.half()
+    assert part.remaining == 4
+    with part.running():
+        clock.advance(3)
+        assert (part.remaining, budget.remaining) == (1, 5)
+    assert (part.remaining, budget.remaining, budget.half().remaining) == (1, 5, 2.5)
+
+
 async def test_pauses_add_up(budget, clock):
     assert budget.may_wait(60)
     await budget.wait(40)
