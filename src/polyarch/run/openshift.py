@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from polyarch.kube.client.client import Client
+from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.kube.runtime.informer import Informer
 from polyarch.model.meta import Key, ObjectMeta
@@ -20,7 +21,6 @@ from polyarch.oci.mirrors.registries_conf import Registry
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.placement.operator.objects import TRUSTED_CA
-from polyarch.run.process import Process
 from polyarch.run.registries import Registries
 
 log = structlog.get_logger(__name__)

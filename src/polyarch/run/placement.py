@@ -1,6 +1,6 @@
 """What webhook and controller have in common: facts, credentials, registries and their metrics.
 
-Both read the same cluster and ask the same registries; ``polyarch run all`` shares one of each between them.
+Both read the same cluster and ask the same registries; in one process they share one of each.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from polyarch.kube.client.watch_event import KubernetesObject
+from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import SECRETS, Resource
 from polyarch.kube.runtime.informer import Informer
 from polyarch.model.secret import Secret
@@ -19,8 +20,9 @@ from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.run import openshift
-from polyarch.run.process import Process
+from polyarch.run.logs import Verbosity
 from polyarch.run.registries import Registries, open_registries
+from polyarch.run.settings import RegistrySettings
 
 log = structlog.get_logger(__name__)
 
@@ -75,13 +77,13 @@ class Parts:
     def _take_verbosity(self, namespace: str | None) -> None:
         cppc = self.facts.cppc
         if namespace is None and cppc is not None:
-            self.process.verbosity.set(cppc.spec.log_verbosity)
+            self.process.given(Verbosity).set(cppc.spec.log_verbosity)
 
 
 @asynccontextmanager
 async def open_parts(process: Process) -> AsyncIterator[Parts]:
     """Asks the API server once whether it is OpenShift's; everything else is watched when the process runs."""
-    settings = process.settings
+    namespace, settings = process.settings.namespace, process.given(RegistrySettings)
     client, clock = process.client, process.clock
     async with AsyncExitStack() as stack:
         registries = await stack.enter_async_context(
@@ -102,11 +104,11 @@ async def open_parts(process: Process) -> AsyncIterator[Parts]:
             read, clock, providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None
         )
         stack.push_async_callback(secrets.aclose)
-        facts = ClusterFacts(Watches(process), operator_namespace=settings.namespace, clock=clock)
+        facts = ClusterFacts(Watches(process), operator_namespace=namespace, clock=clock)
         parts = Parts(process, facts, secrets, registries)
         served = await openshift.served_by(client)
         if served:
-            openshift.OpenShift(process, served, registries, namespace=settings.namespace)
+            openshift.OpenShift(process, served, registries, namespace=namespace)
         followed = settings.global_pull_secret or (openshift.PULL_SECRET if served else None)
         if followed is not None:
             parts.follow_global_secret(*followed)

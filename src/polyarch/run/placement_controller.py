@@ -1,12 +1,13 @@
 """``polyarch run placement-controller``: finishes gated pods (PL-300). One replica leads, the others help (PL-530)."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
+from polyarch.kube.process.duties import Duties, Leadership, Task, leads
+from polyarch.kube.process.roles import Process, Role
 from polyarch.kube.resources import PODS
 from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Recorder, Regarding
-from polyarch.kube.runtime.lease import LeaderElection
+from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.queue import Priority, WorkQueue
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
@@ -17,26 +18,24 @@ from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, U
 from polyarch.placement.lookups.attempts import Attempts
 from polyarch.placement.lookups.waiting import ImageKey, Waiting
 from polyarch.placement.result.events import Event
+from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts, open_parts
-from polyarch.run.process import open_process
-from polyarch.run.settings import RunSettings
+from polyarch.run.settings import RegistrySettings
 
 WORKERS: Final = 32
 """Passes at a time: each is a PATCH long."""
 
 
-class ControllerRole(NamedTuple):
-    """What the manager has to run for the controller."""
-
-    controller: Controller[Key]
-    election: LeaderElection | None
-    recorder: Recorder
-    background: dict[str, Callable[[], Awaitable[None]]]
-
-
-def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerRole:
+async def take_up(process: Process) -> Duties:
     """The controller on the shared parts of its process."""
-    process, metrics, clock = parts.process, parts.metrics, parts.process.clock
+    return duties(process, await process.share(open_parts))
+
+
+def duties(process: Process, parts: Parts) -> Duties:
+    """Passes run in every replica; who leads alone gives up, holds and tells (PL-530)."""
+    metrics, clock = parts.metrics, process.clock
+    election = process.election(names.CONTROLLER_LEASE)
+    is_leading = leads(election)
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
     queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
@@ -79,44 +78,25 @@ def controller_role(parts: Parts, is_leading: Callable[[], bool]) -> ControllerR
     parts.registries.on_change(controller.registries_changed)
     metrics.pods_gated.set_function(lambda: float(pods.count() if is_leading() else 0))
     metrics.held_pods.set_function(lambda: float(controller.held if is_leading() else 0))
-    background: dict[str, Callable[[], Awaitable[None]]] = {"attempts": attempts.run}
-    election = process.election(names.CONTROLLER_LEASE)
-    if election is not None:
-        election.subscribe(_calls(controller.started_leading), None)
-    else:  # it leads in any case, and webhooks gate for as long as somebody's Lease moves (PL-107)
+
+    async def take_over() -> None:
+        controller.started_leading()
+
+    background: dict[str, Task] = {"attempts": attempts.run}
+    if election is None:  # it leads in any case, and webhooks gate for as long as somebody's Lease moves (PL-107)
         background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
     strays = StrayGates(pods, list_unlabelled, enqueue=queue.add, is_leading=is_leading, clock=clock, metrics=metrics)
-    return ControllerRole(
-        Controller(
-            "pods",
-            controller.reconcile,
-            queue=queue,
-            workers=WORKERS,
-            clock=clock,
-            metrics=process.metrics,
-            safe_on_standby=True,
-        ),
-        election,
-        recorder,
-        background | {"stray gates": strays.run},
+    background["stray gates"] = strays.run
+    passes = Controller(
+        "pods", controller.reconcile, queue=queue, workers=WORKERS, clock=clock, metrics=process.metrics
+    )
+    return Duties(
+        caches=(parts.facts,),
+        controllers=(passes,),
+        leaderships=(Leadership(election=election, background={"take over": take_over}),),
+        background=background,
+        recorders=(recorder,),
     )
 
 
-def _calls(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    async def call() -> None:
-        function()
-
-    return call
-
-
-async def run(settings: RunSettings) -> None:
-    """Until SIGTERM."""
-    async with open_process("placement-controller", settings) as process, open_parts(process) as parts:
-        role = controller_role(parts, lambda: process.is_leading)
-        await process.run(
-            caches=[parts.facts],
-            election=role.election,
-            controllers=[role.controller],
-            recorder=role.recorder,
-            background=role.background,
-        )
+ROLE: Final = Role(name="placement-controller", take_up=take_up, settings=(RegistrySettings, Verbosity))

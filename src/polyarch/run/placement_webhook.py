@@ -1,31 +1,25 @@
 """``polyarch run placement-webhook``: answers admissions of pods (PL-100). Every replica serves; none leads."""
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final
 
+from polyarch.kube.process.duties import Duties
+from polyarch.kube.process.roles import Process, Role
 from polyarch.kube.resources import LEASES
 from polyarch.kube.runtime.lease import Lease, RecordAge
-from polyarch.kube.serving.admission import AdmissionServer
 from polyarch.placement import names
 from polyarch.placement.webhook.pod_webhook import PodWebhook
-from polyarch.run.placement import Parts, open_parts
-from polyarch.run.process import Process, open_process
-from polyarch.run.settings import RunSettings
+from polyarch.run.logs import Verbosity
+from polyarch.run.placement import open_parts
+from polyarch.run.settings import RegistrySettings
 
 CONTROLLER_SILENCE = 30.0
 """Seconds without a change of its Lease after which the controller counts as gone (PL-107)."""
 
 
-class WebhookRole(NamedTuple):
-    """What the manager has to run for the webhook."""
-
-    admission: AdmissionServer
-    close: Callable[[], Awaitable[None]]
-
-
-def webhook_role(parts: Parts) -> WebhookRole:
+async def take_up(process: Process) -> Duties:
     """The webhook on the shared parts of its process."""
-    process = parts.process
+    parts = await process.share(open_parts)
     webhook = PodWebhook(
         facts=parts.facts,
         secrets=parts.secrets,
@@ -34,15 +28,8 @@ def webhook_role(parts: Parts) -> WebhookRole:
         clock=process.clock,
         metrics=parts.metrics,
     )
-    admission = AdmissionServer(
-        [webhook.route()],
-        process.certificates,
-        host=process.settings.bind,
-        port=process.settings.port,
-        clock=process.clock,
-        metrics=process.metrics,
-    )
-    return WebhookRole(admission, webhook.close)
+    process.at_end(webhook.close)
+    return Duties(routes=(webhook.route(),), caches=(parts.facts,))
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:
@@ -62,14 +49,6 @@ def lease_watch(process: Process) -> Callable[[], bool]:
     return lambda: age.age() < CONTROLLER_SILENCE
 
 
-async def run(settings: RunSettings) -> None:
-    """Until SIGTERM."""
-    async with open_process("placement-webhook", settings) as process, open_parts(process) as parts:
-        role = webhook_role(parts)
-        try:
-            await process.run(
-                caches=[parts.facts],
-                admission=role.admission,
-            )
-        finally:
-            await role.close()
+ROLE: Final = Role(
+    name="placement-webhook", take_up=take_up, settings=(RegistrySettings, Verbosity), needs_certificate=True
+)

@@ -1,32 +1,19 @@
 """What a process is told when it is started: everything else it reads from the cluster and follows while it runs."""
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
+from polyarch.kube.process.roles import ProcessSettings
 from polyarch.oci.auth.credential_providers import ProviderConfiguration
 from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
 
 LogFormat = Literal["json", "console"]
-ADMISSION_PORT: Final = 9443
-METRICS_PORT: Final = 8443
-HEALTH_PORT: Final = 8081
 
 
-class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags of ``polyarch run``. A port of 0 takes a free one; the addresses chosen are printed."""
+class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """For roles that ask registries."""
 
-    namespace: str = DEFAULT_NAMESPACE
-    """Where polyarch itself runs: its Lease, its Secrets; pods there are never placed."""
-    kubeconfig: str | None = None
-    context: str | None = None
-    bind: str = "127.0.0.1"
-    """The address to listen on; empty for all."""
-    port: int = ADMISSION_PORT
-    metrics_port: int = METRICS_PORT
-    health_port: int = HEALTH_PORT
-    cert_dir: str = ""
-    """A folder with ``tls.crt`` and ``tls.key``, followed while they change. Without it metrics are plain HTTP."""
     global_pull_secret: tuple[str, str] | None = None
     """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, else none (PL-423)."""
     registries_conf: str | None = None
@@ -36,5 +23,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges (CIDR) that may be reached although their class is refused (RG-103)."""
     credential_providers: ProviderConfiguration | None = None
     """The kubelet's credential plugins, asked after all pull secrets (PL-420, RG-086)."""
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of ``polyarch run``: those of every process, and those of roles, by what they are about."""
+
+    process: ProcessSettings = ProcessSettings(namespace=DEFAULT_NAMESPACE)
+    kubeconfig: str | None = None
+    context: str | None = None
     log_format: LogFormat = "json"
-    leader_elect: bool = True
+    registries: RegistrySettings = RegistrySettings()

@@ -120,10 +120,10 @@ def test_a_process_that_serves_collects_as_often_as_python_does(
 ) -> None:
     seen = []
 
-    async def serve(_: object) -> None:
+    async def serve(*_: object) -> None:
         seen.append(gc.get_threshold())
 
-    monkeypatch.setattr("polyarch.run.placement_controller.run", serve)
+    monkeypatch.setattr("polyarch.run.process.run", serve)
     assert main(["run", "placement-controller"]) == 0
     assert seen == [gc.get_threshold()]
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
+from polyarch.kube.process.roles import ProcessSettings
 from polyarch.kube.runtime.lease import Lease, LeaseSpec
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.run.placement_webhook import lease_watch
-from polyarch.run.settings import RunSettings
 
 KEY = Key("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")
 
@@ -20,7 +20,7 @@ class Process:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.settings = RunSettings()
+        self.settings = ProcessSettings(namespace=KEY.namespace)
         self.asked_for: dict[str, str] = {}
         self.blind_seconds = 0.0
         self._handlers: list[Callable[[Change[Lease]], None]] = []

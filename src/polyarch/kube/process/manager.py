@@ -2,47 +2,36 @@
 
 ::
 
-    start   health and metrics servers → caches, certificates → admission → controllers that are safe on standbys
-            → Lease → (leading) the other controllers
-    stop    unready → wait until endpoints have forgotten us, still answering → admission and workers finish what they
-            have → Lease given back → events posted → caches → metrics and health servers
+    start   health and metrics servers → caches, certificates → admission and other servers → controllers of every
+            replica → Leases → (leading) the leader's controllers and tasks
+    stop    unready → wait until endpoints have forgotten us, still answering → servers and workers finish what they
+            have → Leases given back → events posted → caches → metrics and health servers
 
-A standby runs everything but the controllers that need the Lease, so that it takes over at once. Should anything that
-runs here end with an exception, everything ends, and with it the process: its replacement begins with a clean state.
-The first SIGTERM (or SIGINT) asks for the orderly end, a second one cuts it short.
+A standby runs everything but what needs the Lease, so that it takes over at once. Should anything that runs here end
+with an exception, everything ends, and with it the process: its replacement begins with a clean state. The first
+SIGTERM (or SIGINT) asks for the orderly end, a second one cuts it short.
 """
 
 import asyncio
 import functools
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
 
 from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.process.duties import Duties, Leadership, Server, Task
 from polyarch.kube.runtime.controller import Controller
-from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.lease import LeaderElection, LeadershipError
 from polyarch.kube.serving.admission import AdmissionServer
 from polyarch.kube.serving.certificates import Certificates
 from polyarch.kube.serving.health import HealthServer, LoopWatch, MetricsServer
 
 log = structlog.get_logger(__name__)
-
-
-class Caches(Protocol):
-    """The informers of the process (``informer.Informers``)."""
-
-    @property
-    def problems(self) -> list[str]: ...
-
-    async def run(self) -> None: ...
-
-    async def synced(self) -> None: ...
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +43,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """Runs the parts it is given. ``background`` are further coroutine functions that run from start to end.
+    """Runs the duties it is given; ``admission`` is the server of their routes.
 
     ``abort`` ends the process at once: for the one case in which waiting would let two lead, workers that do not stop
     although the Lease was lost.
@@ -62,47 +51,38 @@ class Manager:
 
     def __init__(
         self,
+        duties: Duties,
         *,
         health: HealthServer,
         metrics: MetricsServer | None = None,
-        caches: Sequence[Caches] = (),
         certificates: Sequence[Certificates] = (),
         admission: AdmissionServer | None = None,
-        election: LeaderElection | None = None,
-        controllers: Sequence[Controller[Any]] = (),
-        recorder: Recorder | None = None,
-        background: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
         clock: Clock | None = None,
         settings: ManagerSettings | None = None,
         abort: Callable[[], None] = lambda: os._exit(1),
     ) -> None:
         self.started = asyncio.Event()
+        self._duties = duties
         self._clock = clock or SystemClock()
         self._settings = settings or ManagerSettings()
         self._health = health
         self._metrics = metrics
-        self._caches = caches
         self._certificates = certificates
-        self._admission = admission
-        self._election = election
-        self._controllers = controllers
-        self._recorder = recorder
-        self._background = background or {}
+        self._servers: list[Server] = [*([admission] if admission is not None else []), *duties.servers.values()]
         self._abort = abort
         self._stop_asked = asyncio.Event()
         self._cut_short = False
-        self._leading: asyncio.Task[None] | None = None
-        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._elections: dict[LeaderElection, asyncio.Task[None]] = {}
+        self._workers: dict[Controller[Any], asyncio.Task[None]] = {}
+        self._leading: dict[int, list[asyncio.Task[None]]] = {}
         self._loop_watch = LoopWatch(self._clock)
         health.liveness.add("event-loop", self._loop_watch.check)
         health.readiness.add("running", self._not_running)
         health.readiness.add("caches", self._incomplete)
         health.readiness.add("certificates", self._uncertified)
-
-    @property
-    def is_leader(self) -> bool:
-        """Without an election every process leads, from its start on."""
-        return self._election.is_leader if self._election is not None else self.started.is_set()
+        for checks, further in ((health.liveness, duties.liveness), (health.readiness, duties.readiness)):
+            for name, check in further.items():
+                checks.add(name, check)
 
     def stop(self) -> None:
         """Asks for the orderly end, as SIGTERM does."""
@@ -119,8 +99,8 @@ class Manager:
                     raise
                 main.uncancel()
             finally:
-                if self._admission is not None:
-                    await self._admission.stop()
+                for server in self._servers:
+                    await server.stop()
                 if self._metrics is not None:
                     await self._metrics.stop()
                 await self._health.stop()
@@ -139,54 +119,63 @@ class Manager:
             await _cancel(running)
 
     def _run_background(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        parts: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        duties = self._duties
+        parts: list[tuple[str, Task]] = [
             ("event loop", self._loop_watch.run),
-            *((f"caches {number}", caches.run) for number, caches in enumerate(self._caches)),
+            *((f"caches {number}", caches.run) for number, caches in enumerate(duties.caches)),
             *((f"certificates {number}", source.run) for number, source in enumerate(self._certificates)),
-            *self._background.items(),
+            *duties.background.items(),
+            *((f"events {number}", recorder.run) for number, recorder in enumerate(duties.recorders)),
         ]
-        if self._recorder is not None:
-            parts.append(("events", self._recorder.run))
         return [tasks.create_task(_run(run), name=name) for name, run in parts]
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
-        for caches in self._caches:
+        for caches in self._duties.caches:
             await caches.synced()
         for source in self._certificates:
             await source.ready()
-        if self._admission is not None:
-            await self._admission.start()
-        for controller in self._controllers:
-            if controller.safe_on_standby or self._election is None:
-                self._work(controller, tasks)
-        if self._election is not None:
-            self._election.subscribe(functools.partial(self._lead, tasks), self._step_down)
-            self._leading = tasks.create_task(self._hold_lease(self._election), name="lease")
+        for server in self._servers:
+            await server.start()
+        for controller in self._duties.controllers:
+            self._workers[controller] = tasks.create_task(controller.run(), name=controller.name)
+        for leadership in self._duties.leaderships:
+            begin = functools.partial(self._lead, leadership, tasks)
+            if leadership.election is None:
+                await begin()
+            else:
+                leadership.election.subscribe(begin, functools.partial(self._step_down, leadership))
+        for election in dict.fromkeys(each.election for each in self._duties.leaderships if each.election is not None):
+            self._elections[election] = tasks.create_task(self._hold_lease(election), name="lease")
         self.started.set()
-        log.info("started", admission=self._admission.url if self._admission is not None else None)
+        log.info("started", servers=[server.url for server in self._servers])
 
     async def _end(self, starting: asyncio.Task[None]) -> None:
         """Unready, wait, drain, release, post: each step has its own limit."""
         await _cancel([starting])
         settings = self._settings
-        if self._admission is not None and self.started.is_set():
-            self._admission.retire()
+        if self._servers and self.started.is_set():
+            for server in self._servers:
+                server.retire()
             await self._clock.sleep(settings.unready)
-        if self._leading is not None and not self.is_leader:
-            await _cancel([self._leading])
+        await _cancel(holding for election, holding in self._elections.items() if not election.is_leader)
         async with asyncio.TaskGroup() as drains:
-            if self._admission is not None:
-                drains.create_task(self._admission.stop(settings.drain))
-            for controller in self._controllers:
+            for server in self._servers:
+                drains.create_task(server.stop(settings.drain))
+            for controller in self._controllers():
                 drains.create_task(self._drain(controller))
-        await _cancel([self._leading] if self._leading is not None else [])
-        await _cancel(self._workers.values())
-        if self._recorder is not None:
-            await self._recorder.close(settings.events)
+        await _cancel(self._elections.values())
+        await _cancel([*self._workers.values(), *(task for led in self._leading.values() for task in led)])
+        async with asyncio.TaskGroup() as posts:
+            for recorder in self._duties.recorders:
+                posts.create_task(recorder.close(settings.events))
+
+    def _controllers(self) -> list[Controller[Any]]:
+        led = (controller for leadership in self._duties.leaderships for controller in leadership.controllers)
+        return [*self._duties.controllers, *led]
 
     async def _drain(self, controller: Controller[Any]) -> None:
         """Keys that a standby has collected are nobody's here: the leader has them, too."""
-        if controller.name not in self._workers:
+        if controller not in self._workers:
             controller.queue.shut_down(drain=False)
         elif not await controller.stop(self._settings.drain):
             log.warning("passes cut off at the end of the process", controller=controller.name)
@@ -199,20 +188,19 @@ class Manager:
             self._abort()
             raise
 
-    async def _lead(self, tasks: asyncio.TaskGroup) -> None:
-        for controller in self._controllers:
-            if not controller.safe_on_standby:
-                self._work(controller, tasks)
-
-    async def _step_down(self) -> None:
-        names = [controller.name for controller in self._controllers if not controller.safe_on_standby]
-        await _cancel([task for name in names if (task := self._workers.pop(name, None)) is not None])
-
-    def _work(self, controller: Controller[Any], tasks: asyncio.TaskGroup) -> None:
-        """Workers that are not safe beside a leader's are fenced by the Lease (KR-030)."""
-        election = self._election if not controller.safe_on_standby else None
+    async def _lead(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> None:
+        """Begins what only the leader does; its workers are fenced by the Lease (KR-030)."""
+        election = leadership.election
         holds = (lambda: election.is_leader) if election is not None else None
-        self._workers[controller.name] = tasks.create_task(controller.run(holds=holds), name=controller.name)
+        for controller in leadership.controllers:
+            self._workers[controller] = tasks.create_task(controller.run(holds=holds), name=controller.name)
+        self._leading[id(leadership)] = [
+            tasks.create_task(_run(run), name=name) for name, run in leadership.background.items()
+        ]
+
+    async def _step_down(self, leadership: Leadership) -> None:
+        ended = [task for each in leadership.controllers if (task := self._workers.pop(each, None)) is not None]
+        await _cancel([*ended, *self._leading.pop(id(leadership), [])])
 
     def _not_running(self) -> str | None:
         if self._stop_asked.is_set():
@@ -220,7 +208,7 @@ class Manager:
         return None if self.started.is_set() else "this process is starting"
 
     def _incomplete(self) -> str | None:
-        return "; ".join(problem for caches in self._caches for problem in caches.problems) or None
+        return "; ".join(problem for caches in self._duties.caches for problem in caches.problems) or None
 
     def _uncertified(self) -> str | None:
         return "; ".join(problem for source in self._certificates if (problem := source.not_ready())) or None
@@ -251,7 +239,7 @@ def _nothing() -> Iterator[None]:
     yield
 
 
-async def _run(run: Callable[[], Awaitable[None]]) -> None:
+async def _run(run: Task) -> None:
     await run()
 
 

@@ -70,7 +70,7 @@ class Writes(Protocol[K_contra]):
 
 
 class Controller(Generic[K]):
-    """``safe_on_standby`` declares that passes may run beside a leader's (KR-030); the manager then does not wait."""
+    """A queue, its workers and ``reconcile``; each pass has ``timeout`` seconds."""
 
     def __init__(
         self,
@@ -83,10 +83,8 @@ class Controller(Generic[K]):
         clock: Clock | None = None,
         metrics: Metrics | None = None,
         writes: Writes[K] | None = None,
-        safe_on_standby: bool = False,
     ) -> None:
         self.name = name
-        self.safe_on_standby = safe_on_standby
         self._reconcile = reconcile
         self._workers = workers
         self._timeout = timeout

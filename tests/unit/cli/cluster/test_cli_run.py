@@ -5,33 +5,37 @@ from typing import Any
 import pytest
 
 from polyarch.cli import main
+from polyarch.cli.cluster.run import Choice
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.run import all as everything
-from polyarch.run import placement_controller, placement_webhook
-from polyarch.run.settings import RunSettings
+from polyarch.kube.process.roles import ProcessSettings, Role
+from polyarch.run import process
+from polyarch.run.logs import Verbosity
+from polyarch.run.settings import RegistrySettings, RunSettings
+
+Started = list[tuple[str, tuple[str, ...], RunSettings]]
 
 
 @pytest.fixture
-def started(monkeypatch) -> list[tuple[str, RunSettings]]:
+def started(monkeypatch) -> Started:
     """What would have been run."""
-    runs: list[tuple[str, RunSettings]] = []
-    for module in (everything, placement_controller, placement_webhook):
+    runs: Started = []
 
-        async def run(settings: RunSettings, name: str = module.__name__) -> None:
-            runs.append((name.rpartition(".")[2], settings))
+    async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
+        runs.append((name, tuple(role.name for role in roles), settings))
 
-        monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(process, "run", run)
     return runs
 
 
 def test_the_defaults_are_those_of_a_deployment(started):
     """PL-002, PL-530."""
     assert main(["run", "placement-controller"]) == 0
-    ((name, settings),) = started
-    assert name == "placement_controller"
-    assert settings == RunSettings(namespace="polyarch-system")
-    assert (settings.port, settings.metrics_port, settings.health_port) == (9443, 8443, 8081)
-    assert settings.leader_elect
+    ((name, roles, settings),) = started
+    assert (name, roles) == ("placement-controller", ("placement-controller",))
+    assert settings == RunSettings()
+    own = settings.process
+    assert (own.namespace, own.port, own.metrics_port, own.health_port) == ("polyarch-system", 9443, 8443, 8081)
+    assert own.leader_elect
 
 
 def test_every_flag_reaches_the_process(started, tmp_path):
@@ -44,24 +48,45 @@ def test_every_flag_reaches_the_process(started, tmp_path):
         *("--log-format", "console"),
     ]
     assert main(arguments) == 0
-    ((name, settings),) = started
-    assert name == "placement_webhook"
+    ((name, roles, settings),) = started
+    assert (name, roles) == ("placement-webhook", ("placement-webhook",))
     assert settings == RunSettings(
-        namespace="ns",
+        process=ProcessSettings(
+            namespace="ns",
+            bind="",
+            port=0,
+            metrics_port=1,
+            health_port=2,
+            cert_dir="/certs",
+            leader_elect=False,
+        ),
         kubeconfig="K",
         context="C",
-        bind="",
-        port=0,
-        metrics_port=1,
-        health_port=2,
-        cert_dir="/certs",
-        global_pull_secret=("a", "b"),
-        registries_conf="R",
-        ca=("x.pem", "y.pem"),
-        allow_addresses=("127.0.0.0/8",),
         log_format="console",
-        leader_elect=False,
+        registries=RegistrySettings(
+            global_pull_secret=("a", "b"),
+            registries_conf="R",
+            ca=("x.pem", "y.pem"),
+            allow_addresses=("127.0.0.0/8",),
+        ),
     )
+
+
+def test_all_is_every_role_of_the_cluster_in_one_process(started):
+    """KR-050: a tuple of roles."""
+    assert main(["run", "all", "--cert-dir", "/certs"]) == 0
+    ((name, roles, _),) = started
+    assert (name, roles) == ("all", ("placement-webhook", "placement-controller"))
+
+
+@pytest.mark.parametrize("choice", Choice, ids=lambda choice: choice.label)
+def test_a_process_is_started_with_all_that_its_roles_read(choice):
+    """KR-050: what a role asks its process for is there."""
+    there = {type(value) for value in process.given(RunSettings(), Verbosity())}
+    for role in choice.roles():
+        assert set(role.settings) <= there
+    if len(choice.value) == 1:
+        assert [role.name for role in choice.roles()] == [choice.label]
 
 
 def test_the_kubelets_credential_plugins(started, tmp_path):
@@ -74,7 +99,7 @@ def test_the_kubelets_credential_plugins(started, tmp_path):
     )
     flags = ["--image-credential-provider-config", str(config), "--image-credential-provider-bin-dir", "/bin"]
     assert main(["run", "placement-controller", *flags]) == 0
-    providers = started[0][1].credential_providers
+    providers = started[0][2].registries.credential_providers
     assert providers is not None
     assert [provider.name for provider in providers.providers] == ["ecr"]
 
@@ -122,10 +147,10 @@ def test_a_kubeconfig_that_is_not_there_is_a_usage_error(capsys):
 def test_what_keeps_a_process_from_running_ends_it_with_three(monkeypatch, capsys, failure):
     """PL-751."""
 
-    async def run(settings: Any) -> None:
+    async def run(*_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(placement_controller, "run", run)
+    monkeypatch.setattr(process, "run", run)
     assert main(["run", "placement-controller"]) == 3
     assert "run placement-controller:" in capsys.readouterr().err
 
@@ -133,9 +158,9 @@ def test_what_keeps_a_process_from_running_ends_it_with_three(monkeypatch, capsy
 def test_a_bug_is_not_hidden(monkeypatch):
     """A failure that nobody foresaw keeps its traceback."""
 
-    async def run(settings: Any) -> None:
+    async def run(*_: Any) -> None:
         raise ExceptionGroup("tasks", [OSError("x"), RuntimeError("bug")])
 
-    monkeypatch.setattr(placement_controller, "run", run)
+    monkeypatch.setattr(process, "run", run)
     with pytest.raises(ExceptionGroup):
         main(["run", "placement-controller"])

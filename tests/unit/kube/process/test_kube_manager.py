@@ -16,6 +16,7 @@ from memory_api import MemoryApi
 from manual_clock import ManualClock
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.process.duties import Duties, Leadership, leads
 from polyarch.kube.process.manager import Manager, ManagerSettings
 from polyarch.kube.resources import LEASES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 from polyarch.kube.runtime.controller import Controller, Done, Result
@@ -107,16 +108,20 @@ class Process:
         self.recorder = Recorder(self.api, controller="polyarch.dev/x", instance=identity, clock=self.clock)
         self.reconcile: Callable[[str], Result] | None = None
         self.leader_only = Controller("leader", self.work("leader"), clock=self.clock)
-        self.everywhere = Controller("standby", self.work("standby"), clock=self.clock, safe_on_standby=True)
+        self.everywhere = Controller("standby", self.work("standby"), clock=self.clock)
+        led = Leadership(election=self.election, controllers=(self.leader_only,))
         self.manager = Manager(
+            Duties(
+                caches=(self.caches,),
+                controllers=(self.everywhere,),
+                leaderships=(led, *options.pop("leaderships", ())),
+                recorders=(self.recorder,),
+                **options.pop("duties", {}),
+            ),
             health=self.health,
             metrics=MetricsServer(Metrics(), port=0),
-            caches=[self.caches],
             certificates=[certificates],
             admission=self.admission,
-            election=self.election,
-            controllers=[self.leader_only, self.everywhere],
-            recorder=self.recorder,
             clock=self.clock,
             **options,
         )
@@ -228,25 +233,25 @@ async def test_kr_030_a_standby_is_ready_admits_and_runs_only_what_is_safe():
         await turns(task, process.manager.started.is_set)
         await process.clock.run(10)
         assert process.passes == ["standby k"]
-        assert not process.manager.is_leader
+        assert not process.election.is_leader
         assert (await process.ready())[0] == 200
         assert await process.is_admitting()
         await process.clock.run(8)
-        assert process.manager.is_leader
+        assert process.election.is_leader
         assert process.passes == ["standby k", "leader k"], "what it collected meanwhile is what it begins with"
 
 
 async def test_kr_030_losing_the_lease_stops_the_workers_and_regaining_it_starts_them():
     process = Process()
     async with running(process) as task:
-        await turns(task, lambda: process.manager.is_leader)
+        await turns(task, lambda: process.election.is_leader)
 
         async def down(verb, resource, name):
             raise Unavailable(503)
 
         process.api.hook = down
         await process.clock.run(15)
-        assert not process.manager.is_leader
+        assert not process.election.is_leader
         process.leader_only.queue.add("k")
         process.everywhere.queue.add("k")
         await process.clock.run(1)
@@ -260,7 +265,7 @@ async def test_kr_030_after_a_standstill_the_leaders_workers_begin_nothing():
     """The Lease may be another's by then: 20 s is longer than it lasts. What is safe beside a leader goes on."""
     process = Process()
     async with running(process) as task:
-        await turns(task, lambda: process.manager.is_leader)
+        await turns(task, lambda: process.election.is_leader)
         process.leader_only.queue.add("before")
         await process.clock.settle()
         process.clock.advance(20)
@@ -284,7 +289,7 @@ async def test_kr_034_the_end_is_orderly():
         order.append(f"{verb} {resource} (held by {holder})")
 
     async with running(process) as task:
-        await turns(task, lambda: process.manager.is_leader)
+        await turns(task, lambda: process.election.is_leader)
         process.leader_only.queue.add("slow")
         await process.clock.settle()
         process.recorder.event(
@@ -304,7 +309,7 @@ async def test_kr_034_the_end_is_orderly():
         await process.clock.run(0.5)
         await turns(task, lambda: process.leader_only.queue._shut_down)
         assert not await process.is_admitting()
-        assert process.manager.is_leader, "a worker is still busy"
+        assert process.election.is_leader, "a worker is still busy"
         assert process.caches.running
         await process.clock.run(5)
         await turns(task, task.done)
@@ -318,7 +323,7 @@ async def test_kr_034_the_end_is_orderly():
 async def test_kr_034_a_worker_that_does_not_end_is_cut_off_and_the_lease_still_given_back():
     process = Process(settings=ManagerSettings(unready=1, drain=4))
     async with running(process) as task:
-        await turns(task, lambda: process.manager.is_leader)
+        await turns(task, lambda: process.election.is_leader)
         process.leader_only.queue.add("stuck")
         await process.clock.settle()
         process.manager.stop()
@@ -359,7 +364,7 @@ async def test_kr_034_it_can_be_stopped_before_it_has_started():
 async def test_kr_034_a_part_that_fails_ends_the_process_and_gives_the_lease_back():
     process = Process()
     async with running(process) as task:
-        await turns(task, lambda: process.manager.is_leader)
+        await turns(task, lambda: process.election.is_leader)
         process.caches.failure = RuntimeError("a bug")
         with pytest.raises(ExceptionGroup) as failed:
             await task
@@ -384,7 +389,7 @@ async def test_kr_030_workers_that_ignore_the_loss_of_the_lease_end_the_process_
     process.leader_only._reconcile = stubborn
     process.leader_only.queue.add("k")
     async with running(process) as task:
-        await turns(task, lambda: process.manager.is_leader)
+        await turns(task, lambda: process.election.is_leader)
         await process.clock.settle()
 
         async def down(verb, resource, name):
@@ -404,7 +409,7 @@ async def test_kr_030_workers_that_ignore_the_loss_of_the_lease_end_the_process_
 async def test_kr_034_signals_lead_to_the_orderly_end_and_a_second_one_cuts_it_short(number):
     process = Process(settings=ManagerSettings(unready=3600))
     task = asyncio.create_task(process.manager.run())
-    await turns(task, lambda: process.manager.is_leader)
+    await turns(task, lambda: process.election.is_leader)
     os.kill(os.getpid(), number)
     await turns(task, process.manager._stop_asked.is_set)
     await process.clock.settle()
@@ -425,14 +430,84 @@ async def test_kr_034_without_an_election_every_controller_runs():
 
     controller = Controller("only", reconcile, clock=clock)
     health = HealthServer(port=0)
-    manager = Manager(health=health, controllers=[controller], clock=clock)
-    assert not manager.is_leader
+    duties = Duties(leaderships=(Leadership(election=None, controllers=(controller,)),))
+    manager = Manager(duties, health=health, clock=clock)
     task = asyncio.create_task(manager.run(signals=False))
     controller.queue.add("k")
     await turns(task, lambda: bool(passes))
-    assert manager.is_leader
+    assert leads(None)()
     manager.stop()
     await task
+
+
+class Told:
+    """A task that notes when it begins and ends."""
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self.name, self.told = name, told
+
+    async def __call__(self) -> None:
+        self.told.append(f"{self.name} begins")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.told.append(f"{self.name} ends")
+
+
+async def test_kr_055_a_process_takes_part_in_several_elections_and_each_is_won_and_lost_alone():
+    api, clock, told = MemoryApi(), ManualClock(start=0), []
+    other = {"holderIdentity": "b", "leaseDurationSeconds": 15}
+    api.put(LEASES, {"metadata": {"name": "shard", "namespace": "n"}, "spec": other})
+    shard = LeaderElection(api, namespace="n", name="shard", identity="a", clock=clock, random=lambda: 0.5)
+    sharded = Leadership(election=shard, background={"work": Told("shard", told)})
+    process = Process(api=api, clock=clock, leaderships=[sharded], duties={"background": {"x": Told("replica", told)}})
+    async with running(process) as task:
+        await turns(task, lambda: process.election.is_leader)
+        assert told == ["replica begins"], "the other election is another's still"
+        await clock.run(20)
+        assert shard.is_leader
+        assert told == ["replica begins", "shard begins"]
+        document = api.read(LEASES, "shard", "n")
+        api.put(LEASES, {**document, "spec": {**document["spec"], "holderIdentity": "c", "renewTime": "x"}})
+        await clock.run(5)
+        assert not shard.is_leader
+        assert process.election.is_leader
+        assert told == ["replica begins", "shard begins", "shard ends"]
+        process.manager.stop()
+        await clock.run(6)
+        await turns(task, task.done)
+        await task
+    assert told[-1] == "replica ends"
+    assert api.read(LEASES, "l", "n")["spec"]["holderIdentity"] == ""
+    assert api.read(LEASES, "shard", "n")["spec"]["holderIdentity"] == "c", "not ours to give back"
+
+
+async def test_kr_055_two_parts_that_share_an_election_begin_and_end_together():
+    api, clock, told = MemoryApi(), ManualClock(start=0), []
+    shared = LeaderElection(api, namespace="n", name="s", identity="a", clock=clock)
+    one = Leadership(election=shared, background={"one": Told("one", told)})
+    two = Leadership(election=shared, background={"two": Told("two", told)})
+    process = Process(api=api, clock=clock, leaderships=[one, two])
+    async with running(process) as task:
+        await turns(task, lambda: len(told) == 2)
+        process.manager.stop()
+        await clock.run(6)
+        await turns(task, task.done)
+        await task
+    assert sorted(told) == ["one begins", "one ends", "two begins", "two ends"]
+
+
+async def test_kr_050_a_roles_own_checks_are_told_beside_the_processs():
+    problem: list[str] = []
+    checks = {"duties": {"readiness": {"first publish": lambda: problem[0] if problem else None}}}
+    process = Process(**checks)
+    async with running(process) as task:
+        await turns(task, process.manager.started.is_set)
+        assert "[+]first publish ok" in (await process.ready())[1]
+        problem.append("nothing was published yet")
+        status, report = await process.ready()
+        assert status == 503
+        assert "[-]first publish failed: nothing was published yet" in report
 
 
 # -- health ------------------------------------------------------------------------------------------------------------

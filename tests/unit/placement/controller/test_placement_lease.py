@@ -10,15 +10,15 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.process.roles import Process, ProcessSettings
 from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.placement import names
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts
-from polyarch.run.placement_controller import controller_role
+from polyarch.run.placement_controller import duties
 from polyarch.run.placement_webhook import CONTROLLER_SILENCE
-from polyarch.run.process import Process
-from polyarch.run.settings import RunSettings
+from polyarch.run.settings import RegistrySettings
 
 
 class Leases:
@@ -65,15 +65,17 @@ async def test_pl_107_pods_are_gated_for_as_long_as_a_controller_runs(leader_ele
     """PL-107: before, pods of images that were not known went through unconstrained from the 31st second on."""
     clock = ManualClock()
     leases = Leases(clock)
-    settings = RunSettings(namespace=OPERATOR, leader_elect=leader_elect)
-    process = Process("placement-controller", settings, leases, Metrics(), Verbosity())  # type: ignore[arg-type]
+    settings = ProcessSettings(namespace=OPERATOR, leader_elect=leader_elect)
+    given = [RegistrySettings(), Verbosity()]
+    process = Process("placement-controller", settings, leases, Metrics(), given=given)  # type: ignore[arg-type]
     secrets = PullSecrets(FakeSecrets(), clock)
     parts = Parts(process, facts_of(FakeWatches()), secrets, Registry(clock))  # type: ignore[arg-type]
-    role = controller_role(parts, lambda: True)
-    writer = role.election.run if role.election is not None else role.background["lease"]
+    role = duties(process, parts)
+    (leadership,) = role.leaderships
+    writer = leadership.election.run if leadership.election is not None else role.background["lease"]
     writing = asyncio.create_task(writer())
     await clock.run(300)
     assert leases.age.age() < CONTROLLER_SILENCE
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
-    assert (role.election is None) is not leader_elect, "without the flag it leads, whoever holds the Lease"
+    assert (leadership.election is None) is not leader_elect, "without the flag it leads, whoever holds the Lease"
