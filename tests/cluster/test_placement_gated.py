@@ -13,7 +13,6 @@ from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.placement import names
-from polyarch.placement.controller.writing import is_failed_test
 from polyarch.placement.operator import objects
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.roles import GLOBAL_PULL_SECRET
@@ -179,7 +178,7 @@ async def test_what_a_refusal_of_the_api_server_means(cluster):
             for operations in patches:
                 with pytest.raises(Invalid) as refusal:
                     await cluster.client.patch(PODS, "app", JsonPatch(operations), namespace=namespace)
-                assert is_failed_test(refusal.value) is expected, str(refusal.value)
+                assert refusal.value.is_failed_test is expected, str(refusal.value)
 
 
 # -- images that cannot be had -----------------------------------------------------------------------------------------

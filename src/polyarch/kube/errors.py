@@ -111,8 +111,21 @@ class TooLarge(ApiError):
     """413: the server does not take a body of this size."""
 
 
+NO_FIT: Final = "the server rejected our request due to an error in our request"
+"""All that the API server says of a JSON patch which does not fit the object; nothing of the ``test`` that failed."""
+
+
 class Invalid(ApiError):
     """422: the object, or a JSON patch's ``test``, did not hold; ``causes`` name the fields."""
+
+    @property
+    def is_failed_test(self) -> bool:
+        """Whether the JSON patch did not fit the object, and not that what would come of it is refused.
+
+        Validation names the fields in its causes and a webhook itself in the message; what is left is a patch that does
+        not fit. Of a patch that begins with tests that means that the object is not the one it was made for.
+        """
+        return self.message.startswith(NO_FIT) and not any(cause.field for cause in self.causes)
 
 
 class TooManyRequests(ApiError):

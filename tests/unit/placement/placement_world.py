@@ -13,7 +13,7 @@ import msgspec
 from manual_clock import ManualClock
 from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
 from polyarch.kube.client.patches import JsonPatch
-from polyarch.kube.errors import Invalid, NotFound, StatusCause
+from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.runtime.store import Change, Store
 from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
@@ -24,7 +24,6 @@ from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.placement.controller.writing import NO_FIT
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event

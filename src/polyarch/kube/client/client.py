@@ -264,12 +264,21 @@ class Client:
         *,
         namespace: str = "",
         subresource: str = "",
+        field_manager: str = requests.FIELD_MANAGER,
         type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
         dry_run: bool = False,
         retry: bool = True,
     ) -> T:
         """PATCH, repeated when an answer is lost unless ``retry=False``: patches of ours test, set or remove."""
-        request = requests.patch(resource, name, patch, namespace=namespace, subresource=subresource, dry_run=dry_run)
+        request = requests.patch(
+            resource,
+            name,
+            patch,
+            namespace=namespace,
+            subresource=subresource,
+            field_manager=field_manager,
+            dry_run=dry_run,
+        )
         return await answers.one(self._transport, request, type, retry=retry)
 
     async def apply(
@@ -280,13 +289,20 @@ class Client:
         namespace: str = "",
         force: bool = True,
         subresource: str = "",
+        field_manager: str = requests.FIELD_MANAGER,
         type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
         dry_run: bool = False,
         retry: bool = True,
     ) -> T:
-        """Server-side apply of everything we own; creates the object if it is not there."""
+        """Server-side apply of everything that ``field_manager`` owns; creates the object if it is not there."""
         request = requests.apply(
-            resource, document, namespace=namespace, force=force, subresource=subresource, dry_run=dry_run
+            resource,
+            document,
+            namespace=namespace,
+            force=force,
+            subresource=subresource,
+            field_manager=field_manager,
+            dry_run=dry_run,
         )
         return await answers.one(self._transport, request, type, retry=retry)
 
@@ -333,6 +349,27 @@ class Client:
             dry_run=dry_run,
         )
         await self._transport.send(request, retry=retry)
+
+    async def delete_collection(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        propagation: Propagation | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """DELETE of everything that the selectors find; one of them has to be given (ValueError)."""
+        request = requests.delete_collection(
+            resource,
+            Selection(namespace, label_selector, field_selector),
+            propagation=propagation,
+            grace_period_seconds=grace_period_seconds,
+            dry_run=dry_run,
+        )
+        await self._transport.send(request)
 
     async def bind(self, namespace: str, pod: str, node: str, uid: str) -> None:
         """Assigns a pod to a node, as a scheduler does."""

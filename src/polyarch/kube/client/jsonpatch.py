@@ -118,7 +118,7 @@ def _apply(document: Any, operation: Operation) -> Any:
         case "test":
             expected = _value(operation)
             found = _read(document, path)
-            if not _same(found, expected):
+            if not same(found, expected):
                 raise _Failed(f"expected {_short(expected)}, found {_short(found)}")
             return document
 
@@ -210,14 +210,14 @@ def _remove(document: Any, path: tuple[str, ...]) -> Any:
     return _edit(document, path[:-1], without)
 
 
-def _same(left: Any, right: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Equality of JSON values: 1 and 1.0 are the same number, true is not 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(value, right[key]) for key, value in left.items())
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
+        return len(left) == len(right) and all(map(same, left, right))
     return bool(left == right)
 
 

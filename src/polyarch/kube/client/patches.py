@@ -5,11 +5,12 @@ slim types do not know are not in it and so survive. Pure.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+from msgspec import UNSET
 
-from polyarch.kube.client.jsonpatch import Operation
+from polyarch.kube.client.jsonpatch import Operation, add, remove, replace, test
 
 _encode = msgspec.json.Encoder().encode
 
@@ -18,6 +19,26 @@ class JsonPatch(msgspec.Struct, frozen=True, gc=False):
     """RFC 6902; the one with preconditions (``test``). A failed test is HTTP 422 (``Invalid``)."""
 
     operations: tuple[Operation, ...]
+
+    @classmethod
+    def tested(cls, path: str, old: Any, new: Any, *, resource_version: str = "") -> Self:
+        """Changes one field from ``old`` to ``new``, and nothing if somebody else changed it first (HTTP 422).
+
+        ``UNSET`` is a field that is not there. Whether one is absent cannot be tested in a way that RFC 6902 and the
+        API server both understand, so adding one needs the object's ``resource_version``. Raises ValueError without.
+        """
+        operations: list[Operation] = []
+        if resource_version:
+            operations.append(test("/metadata/resourceVersion", resource_version))
+        if old is not UNSET:
+            operations.append(test(path, old))
+        elif not resource_version:
+            raise ValueError(f"adding {path} needs the resourceVersion of an object that does not have it yet")
+        if new is not UNSET:
+            operations.append(add(path, new) if old is UNSET else replace(path, new))
+        elif old is not UNSET:
+            operations.append(remove(path))
+        return cls(tuple(operations))
 
     @property
     def content_type(self) -> str:

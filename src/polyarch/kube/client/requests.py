@@ -1,8 +1,8 @@
 """What goes over the wire for each verb, as values: no session, no clock, nothing to mock.
 
 A :class:`Request` says everything the transport needs, including whether doing it twice is the same as once (KR-002)
-and the words for errors and metrics. Query keys and bodies are those of the Kubernetes API; the field manager is always
-ours (KR-005).
+and the words for errors and metrics. Query keys and bodies are those of the Kubernetes API; the field manager is ours,
+or the one that the caller names for its part of an object (KR-005).
 """
 
 from collections.abc import Mapping
@@ -123,6 +123,7 @@ def patch(
     *,
     namespace: str,
     subresource: str = "",
+    field_manager: str = FIELD_MANAGER,
     dry_run: bool = False,
 ) -> Request:
     force = isinstance(change, ApplyPatch) and change.force
@@ -132,7 +133,7 @@ def patch(
         "patch",
         _words(resource, subresource),
         name,
-        query=_write_query(force=force, dry_run=dry_run),
+        query=_write_query(field_manager, force=force, dry_run=dry_run),
         body=change.body(),
         content_type=change.content_type,
     )
@@ -145,6 +146,7 @@ def apply(
     namespace: str,
     force: bool = True,
     subresource: str = "",
+    field_manager: str = FIELD_MANAGER,
     dry_run: bool = False,
 ) -> Request:
     """Server-side apply; the name comes from the document, kind and apiVersion are filled in from the resource."""
@@ -154,7 +156,15 @@ def apply(
         raise ValueError(f"a document applied to {resource} needs metadata.name")
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
     change = ApplyPatch(whole, force)
-    return patch(resource, name, change, namespace=namespace, subresource=subresource, dry_run=dry_run)
+    return patch(
+        resource,
+        name,
+        change,
+        namespace=namespace,
+        subresource=subresource,
+        field_manager=field_manager,
+        dry_run=dry_run,
+    )
 
 
 def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str) -> Request:
@@ -189,6 +199,24 @@ def delete(
     options = {"apiVersion": "v1", "kind": "DeleteOptions"}
     options |= delete_options(uid, resource_version, propagation, grace_period_seconds, dry_run)
     return Request("DELETE", resource.path(namespace, name), "delete", str(resource), name, body=_encode(options))
+
+
+def delete_collection(
+    resource: Resource,
+    selection: Selection,
+    *,
+    propagation: Propagation | None = None,
+    grace_period_seconds: int | None = None,
+    dry_run: bool = False,
+) -> Request:
+    """DELETE of everything that a label or field selector finds; without one it could be a cluster's worth."""
+    if not (selection.label_selector or selection.field_selector):
+        raise ValueError(f"deleting a collection of {resource} needs a label or field selector")
+    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    options |= delete_options(None, None, propagation, grace_period_seconds, dry_run)
+    query = _query(labelSelector=selection.label_selector, fieldSelector=selection.field_selector)
+    path = resource.path(selection.namespace)
+    return Request("DELETE", path, "deletecollection", str(resource), query=query, body=_encode(options))
 
 
 def delete_options(
@@ -280,9 +308,9 @@ def _query(**parameters: str) -> str:
 
 
 @cache
-def _write_query(*, force: bool = False, dry_run: bool = False) -> str:
-    """One of four, so that the path of a pod builds none."""
-    return _query(fieldManager=FIELD_MANAGER, force="true" if force else "", dryRun="All" if dry_run else "")
+def _write_query(field_manager: str = FIELD_MANAGER, *, force: bool = False, dry_run: bool = False) -> str:
+    """One of a few, so that the path of a pod builds none."""
+    return _query(fieldManager=field_manager, force="true" if force else "", dryRun="All" if dry_run else "")
 
 
 def _words(resource: Resource, subresource: str) -> str:

@@ -16,6 +16,7 @@ import structlog
 from polyarch.kube.client.watch_event import Bookmark, Failed, Input, KubernetesObject, Removed, Seen
 from polyarch.kube.errors import Status, UnreadableAnswer, error_of
 from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.unstructured import decode_hook
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +42,7 @@ _decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
 
 @lru_cache(maxsize=256)
 def _event_decoder(type: type[Any]) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(_Event[type]).decode  # type: ignore[valid-type]
+    return msgspec.json.Decoder(_Event[type], dec_hook=decode_hook).decode  # type: ignore[valid-type]
 
 
 class Lines:
@@ -159,7 +160,7 @@ _decode_raw_list: Final = msgspec.json.Decoder(_RawList).decode
 
 @lru_cache(maxsize=256)
 def _list_decoder(type: type[Any]) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(ListPage[type]).decode  # type: ignore[valid-type]
+    return msgspec.json.Decoder(ListPage[type], dec_hook=decode_hook).decode  # type: ignore[valid-type]
 
 
 def decoder(type: Any) -> Callable[[bytes], Any]:
@@ -169,7 +170,7 @@ def decoder(type: Any) -> Callable[[bytes], Any]:
 
 @lru_cache(maxsize=256)
 def _decoder(type: Any) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(type).decode
+    return msgspec.json.Decoder(type, dec_hook=decode_hook).decode
 
 
 def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> ListPage[T]:

@@ -7,10 +7,7 @@ holds while our webhooks are down. Pure.
 from itertools import combinations
 from typing import Final, get_args
 
-from polyarch.placement.api import resources as api
-from polyarch.placement.api import settings
-from polyarch.placement.api.policy_schema import placement_policy
-from polyarch.placement.api.schema import (
+from polyarch.kube.objects.schema import (
     Schema,
     array,
     boolean,
@@ -24,6 +21,9 @@ from polyarch.placement.api.schema import (
     text,
     version,
 )
+from polyarch.placement.api import resources as api
+from polyarch.placement.api import settings
+from polyarch.placement.api.policy_schema import placement_policy
 from polyarch.placement.names import SINGLETON
 
 SCORING_ARCHITECTURES: Final = get_args(settings.ScoringArchitecture)

@@ -6,10 +6,8 @@ Bounds and defaults are the constants by which ``settings`` reads the object, so
 
 from typing import Final, get_args
 
-from polyarch.placement.api import resources as api
-from polyarch.placement.api import settings
-from polyarch.placement.api.durations import format_duration
-from polyarch.placement.api.schema import (
+from polyarch.kube.objects.durations import format_duration
+from polyarch.kube.objects.schema import (
     Schema,
     array,
     boolean,
@@ -24,6 +22,8 @@ from polyarch.placement.api.schema import (
     text,
     version,
 )
+from polyarch.placement.api import resources as api
+from polyarch.placement.api import settings
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.names import SINGLETON
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from polyarch.placement.api.durations import parse_duration
+from polyarch.kube.objects.durations import parse_duration
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, Override, PlacementPolicy, PlacementPolicySpec
 from polyarch.requirements import Selector
 

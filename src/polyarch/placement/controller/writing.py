@@ -5,7 +5,7 @@ on, which is nobody's fault, the other that this pod can never be written like t
 """
 
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.client.patches import JsonPatch
@@ -63,7 +63,7 @@ async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, .
     except (NotFound, Conflict) as error:
         return Write(Written.MOVED_ON, error)
     except Invalid as error:
-        return Write(Written.MOVED_ON if is_failed_test(error) else Written.REFUSED, error)
+        return Write(Written.MOVED_ON if error.is_failed_test else Written.REFUSED, error)
     except (TooManyRequests, ServerTimeout, Unavailable, Unauthorized) as error:
         return Write(Written.UNANSWERED, error)
     except ApiError as error:
@@ -71,16 +71,3 @@ async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, .
     except KubernetesError as error:
         return Write(Written.UNANSWERED, error)
     return Write(Written.DONE)
-
-
-NO_FIT: Final = "the server rejected our request due to an error in our request"
-"""All that the API server says of a JSON patch which does not fit the object; nothing of the ``test`` that failed."""
-
-
-def is_failed_test(error: Invalid) -> bool:
-    """Whether a 422 says that the patch does not fit the pod any more, and not that its outcome is refused.
-
-    Validation names the fields in its causes and a webhook itself in the message; what is left is a patch that does not
-    fit. As our patches test first whether the pod is the one they were made for, that means that it moved on.
-    """
-    return error.message.startswith(NO_FIT) and not any(cause.field for cause in error.causes)

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from polyarch.placement.api.durations import format_duration
+from polyarch.kube.objects.durations import format_duration
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Finding, Reason, Verdict
 from polyarch.platforms import NodePlatform, PlatformSet

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.kube.client.jsonpatch import Operation, apply_patch
-from polyarch.placement.api.durations import format_duration
+from polyarch.kube.objects.durations import format_duration
 from polyarch.placement.decide import record
 from polyarch.placement.decide.decision import Decision, Finding, Outcome, Reason, Verdict
 from polyarch.placement.decide.messages import platform_list

@@ -5,11 +5,10 @@ import json
 import pytest
 from placement_world import pod, refused_by_validation, value
 
-from polyarch.kube.errors import Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
+from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
 from polyarch.model.meta import Key
 from polyarch.placement import names
 from polyarch.placement.controller.pods import EVERY
-from polyarch.placement.controller.writing import NO_FIT
 
 # -- pods that moved on ------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ enum or a bound does not, a rule with a message does. Pure.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from polyarch.kube.objects.durations import PATTERN, format_duration
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.placement.api.durations import PATTERN, format_duration
 
 Schema = dict[str, Any]
 
