@@ -99,6 +99,7 @@ class Inspector:
             exchange=exchange,
             authorization=authorization,
             client=self._client,
+            pacing=self._pacing,
             configuration=self._configuration,
             credentials=self._credentials,
             clock=self._clock,

@@ -22,6 +22,7 @@ from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.budget import Budget
 from polyarch.oci.traffic.exchange import Exchange, Receive, Visit
 from polyarch.oci.traffic.failures import Failure
+from polyarch.oci.traffic.pacing import Pacing
 
 TRANSFER_SECONDS = 24 * 3600.0
 """A transfer has no time of its own: it ends when nothing moves any more (RG-051, idle)."""
@@ -75,6 +76,7 @@ class Connection:
     exchange: Exchange
     authorization: Authorization
     client: RegistryClient
+    pacing: Pacing
     configuration: Configuration
     credentials: CredentialStore
     clock: Clock

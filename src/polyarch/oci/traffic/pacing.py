@@ -152,6 +152,7 @@ class Pacing:
         self._metrics = metrics or NoMetrics()
         self._hosts: dict[str, Host] = {}
         self._all = Line(settings.requests)
+        self._copies = Line(max(1, min(settings.requests, settings.requests_per_host) // 2))
 
     def __iter__(self) -> Iterator[Host]:
         return iter(list(self._hosts.values()))
@@ -206,6 +207,19 @@ class Pacing:
                 self._all.leave()
         finally:
             host.line.leave()
+
+    @asynccontextmanager
+    async def copying(self) -> AsyncIterator[None]:
+        """The right to read with one request and write with another that waits for it.
+
+        Half as many as a host has slots, over all hosts: a slot to write is always left, or comes free, so that copies
+        never wait for each other in a circle.
+        """
+        await self._copies.enter(Urgency.BLOB)
+        try:
+            yield
+        finally:
+            self._copies.leave()
 
     def answered(self, host: Host, headers: Headers, *, account: str = "", metered: bool = False) -> None:
         """A complete answer came: the host can be reached, and may have told what is left of the account's limit.

@@ -25,7 +25,7 @@ from polyarch.oci.write.together import together
 from polyarch.oci.write.upload import Session, Writer
 
 COPIES = 3
-"""Blobs on their way at a time. Each may hold two slots of one host, one to read and one to write."""
+"""Blobs of one push on their way at a time."""
 CHILDREN = 8
 PASSING = frozenset({"transient", "limit"})
 
@@ -99,6 +99,7 @@ class Push:
             for tag, digest in zip(tags, named, strict=True):
                 if digest != self._assembled.digest:
                     await self._put(tag, self._assembled.body, self._assembled.media_type, self._assembled.digest)
+                    await self._check_written(tag, f"tag {tag}")
                     self._note(f"tag {tag}")
         except Failure as failure:
             raise PushFailed(failure, self._done) from None
@@ -130,10 +131,21 @@ class Push:
         if await self._writer.digest_of(index.digest) == index.digest:
             return
         await self._put(index.digest, index.body, index.media_type, index.digest)
-        if await self._writer.digest_of(index.digest) != index.digest:
-            what = f"the index {index.digest} was accepted, but it is not there"
-            raise Failure.of("server-error", self._writer.host, what)
+        await self._check_written(index.digest, f"the index {index.digest}")
         self._note(f"index {index.digest}")
+
+    async def _check_written(self, selector: str, what: str) -> None:
+        """The registry names the index where it took it; some need a moment before all of their servers do."""
+        attempt, named = 1, await self._writer.digest_of(selector)
+        while named != self._assembled.digest:
+            if attempt >= self._connection.settings.attempts:
+                found = f"names {named or 'nothing'}" if ":" not in selector else "is not there"
+                raise Failure.of("server-error", self._writer.host, f"{what} was accepted, but it {found}")
+            await self._connection.clock.sleep(self._delay(attempt))
+            attempt, named = attempt + 1, await self._writer.digest_of(selector)
+
+    def _delay(self, attempt: int) -> float:
+        return self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt))
 
     async def _check_not_moved(self, tag: str, begun_from: str) -> None:
         now = await self._writer.digest_of(tag)
@@ -160,18 +172,24 @@ class Push:
         await together(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
 
     async def _bring(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"] | None:
-        """How the blob got there; None if it was. What fails for passing reasons is tried again from the start."""
-        attempt = 0
+        """How the blob got there; None if it was. What fails for passing reasons is tried again from the start, after
+        the pause that a registry asked for if all of them together are no longer than ``max_wait`` (RG-062)."""
+        settings = self._connection.settings
+        attempt, paused = 0, 0.0
         while True:
             attempt += 1
             try:
                 if await self._writer.has_blob(blob.digest):
                     return None
-                return await self._bring_once(contents, blob)
+                async with self._connection.pacing.copying():
+                    return await self._bring_once(contents, blob)
             except Failure as failure:
-                if failure.error.error_class not in PASSING or attempt >= self._connection.settings.attempts:
+                pause = failure.error.retry_after or 0.0
+                paused += pause
+                passes = failure.error.error_class in PASSING and paused <= settings.max_wait
+                if not passes or attempt >= settings.attempts:
                     raise
-            await self._connection.clock.sleep(self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt)))
+            await self._connection.clock.sleep(max(pause, self._delay(attempt)))
 
     async def _bring_once(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"]:
         source, session = contents.source, None

@@ -517,6 +517,71 @@ class TestDestination:
         assert (source.host, source.mirror, source.tls.ca) == ("r.example", False, (str(folder / "ca.pem"),))
 
 
+@pytest.mark.parametrize("requests_per_host", [2, 8])
+async def test_pushes_beside_each_other_do_not_wait_for_each_other_for_ever(
+    push, target, stack, make_inspector, requests_per_host
+):
+    """RG-155, RG-052: each copy reads with one request and writes with another, and all of them share eight."""
+    other = await stack.enter_async_context(WritableRegistry())
+    for registry in (target, other):
+        registry.mounts = False
+        registry.delay = 0.01
+        for number in range(4):
+            layers = [layer({"x": bytes([number, n])}) for n in range(5)]
+            put_image(registry, f"parts/{number}", "1", "linux/arm64", layers)
+    inspector = make_inspector(requests_per_host=requests_per_host)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        for kind, source in (("here", target), ("there", other)):
+            for number in range(4):
+                name = f"{source.host}/parts/{number}:1"
+                tasks.create_task(push(name, to=f"team/{kind}-{number}:1", inspector=inspector))
+    assert len([each for each in target.tags if each[0].startswith("team/")]) == 8
+
+
+class TestPatience:
+    """RG-062, RG-155: what a registry asks for by ``Retry-After`` is kept between the attempts at a blob."""
+
+    @pytest.fixture
+    async def other(self, stack):
+        other = await stack.enter_async_context(WritableRegistry())
+        put_image(other, "team/parts", "1", "linux/arm64", [BASE])
+        return other
+
+    async def test_a_pause_is_waited_out_before_the_next_attempt(self, push, target, other, clock, make_inspector):
+        """Who does not wait within a request is told for how long the host wants to be left alone."""
+        target.script("PUT", "/uploads/", Answer(429, headers={"Retry-After": "17"}))
+        inspector = make_inspector(wait=False)
+        assert (await push(f"{other.host}/team/parts:1", inspector=inspector)).changed
+        assert sum(clock.slept) >= 17
+
+    async def test_a_pause_that_is_too_long_is_told_at_once(self, push, target, other, clock):
+        target.script("PUT", "/uploads/", Answer(429, headers={"Retry-After": "3600"}), forever=True)
+        with pytest.raises(PushFailed) as caught:
+            await push(f"{other.host}/team/parts:1")
+        assert (caught.value.error.code, caught.value.error.retry_after) == ("rate-limited", 3600.0)
+        assert sum(clock.slept) < 60
+        assert len([each for each in target.puts if "/uploads/" in each]) <= 2  # both blobs may be on their way
+
+
+class TestTags:
+    """RG-155: what a tag names is looked at after it was written."""
+
+    async def test_a_tag_that_was_accepted_but_names_something_else_is_an_error(self, push, target, images):
+        target.gate = lambda request: Answer(201) if request.path.endswith("/manifests/1") else None
+        with pytest.raises(PushFailed, match="tag 1 was accepted, but it names nothing") as caught:
+            await push(*images)
+        assert not any("tag 1" in each for each in caught.value.done)
+
+    async def test_a_registry_that_takes_a_moment_is_given_it(self, push, target, images, clock):
+        def late(request):
+            return Answer(404)
+
+        target.script("HEAD", "^team/app/manifests/1$", late, late, late)  # the first is asked before anything is sent
+        pushed = await push(*images)
+        assert pushed.changed
+        assert len([each for each in target.requests("HEAD") if each.endswith("/manifests/1")]) == 4
+
+
 async def test_a_copy_needs_two_requests_at_a_time(make_inspector, push, images):
     """One to read and one to write, of the same host in the worst case: with a single slot it would wait for ever."""
     with pytest.raises(ValueError, match="two requests at a time"):
