@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from polyarch.cli.bundle.validate import judge_compat
+from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle import compat
 
@@ -91,8 +92,8 @@ class Bench(NamedTuple):
         return Said.of(result.returncode, messages(result.stdout))
 
     def ours(self, tool: str) -> Said:
-        images = ImageOptions(platforms_file=str(self.folder / "platforms.json"), offline=True)
-        outputs, name = judge_compat(str(self.folder / "bundle"), images, tool)
+        file = load_platforms_file(str(self.folder / "platforms.json"))
+        outputs, name = judge_compat(str(self.folder / "bundle"), ImageOptions(offline=True), tool, file=file)
         return Said.of(0 if compat.passed(outputs) else 1, [compat.line(each, name) for each in outputs])
 
     def hooked(self, mode: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from polyarch.cli.bundle.validate import judge_compat, judge_native
 from polyarch.cli.errors import CommandError, UsageError
+from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle import hook
 from polyarch.manifests.bundle.loader import BundleNotValid
@@ -48,17 +49,16 @@ def _result(given: Sequence[str], environment: Mapping[str, str]) -> str:
         raise UsageError(USAGE)
     directory = given[0]
     mode = environment.get("POLYARCH_OLM_MODE") or "native"
-    images = ImageOptions(
-        platforms_file=environment.get("POLYARCH_PLATFORMS_FILE") or None,
-        offline=_truth("POLYARCH_OFFLINE", environment),
-    )
+    platforms_file = environment.get("POLYARCH_PLATFORMS_FILE")
+    file = load_platforms_file(platforms_file) if platforms_file else None
+    images = ImageOptions(offline=_truth("POLYARCH_OFFLINE", environment))
     if mode == "compat":
-        outputs, name = judge_compat(directory, images)
+        outputs, name = judge_compat(directory, images, file=file)
         return hook.result(name, hook.compat_entries(outputs, name))
     if mode != "native":
         raise UsageError(f"POLYARCH_OLM_MODE is {mode!r}; expected native or compat")
     try:
-        findings, bundle = judge_native(directory, images)
+        findings, bundle = judge_native(directory, images, file=file)
     except BundleNotValid as problem:
         return hook.result(directory, [hook.invalid(str(problem), directory)])
     return hook.result(bundle.name, hook.native_entries(findings, bundle.name))

@@ -14,13 +14,14 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.images.resolve import resolve_all
 from polyarch.cli.input.bundles import read_bundle, read_subscription
 from polyarch.cli.lint.reports import write_reports
-from polyarch.cli.options.manifests import DEFAULT_IMAGES, FailOnOption, ImageOptions
+from polyarch.cli.lint.settings import settle
+from polyarch.cli.options.manifests import DEFAULT_IMAGES, FailOnOption, ImageOptions, RuleOptions
 from polyarch.manifests.bundle import compat, native
 from polyarch.manifests.bundle.loader import Bundle, BundleNotValid
 from polyarch.manifests.bundle.native import BundleImageAnswer
 from polyarch.manifests.bundle.shape import misshapen
 from polyarch.manifests.finding import Finding, Severity, Span
-from polyarch.manifests.lint.options import LintOptions, Unresolved
+from polyarch.manifests.lint.options import Unresolved
 from polyarch.manifests.report import (
     ExaminedFile,
     Report,
@@ -29,6 +30,7 @@ from polyarch.manifests.report import (
 )
 from polyarch.manifests.scan.nodes import value
 from polyarch.manifests.scan.sets import Answers
+from polyarch.oci.platforms_file import AnswerFile
 
 Mode = Literal["native", "compat"]
 Format = Literal["text", "json", "json-alpha1", "sarif", "junit", "github", "markdown", "csv"]
@@ -67,31 +69,32 @@ def validate(
     container_tools: Annotated[
         str, Parameter(help="docker, podman or none; compat mode checks the value, nothing is pulled.")
     ] = "",
-    fail_on: Annotated[FailOnOption, Parameter(help="The severity that ends with 1.")] = "error",
+    fail_on: Annotated[FailOnOption | None, Parameter(help="The severity that ends with 1: error.")] = None,
     unresolved: Annotated[
         Unresolved, Parameter(help="Images that could not be inspected: end with 3, only report, or ignore.")
     ] = "auto",
     images: ImageOptions = DEFAULT_IMAGES,
 ) -> int:
     """Check an operator's bundle; returns the exit code."""
+    settings = settle(RuleOptions(fail_on=fail_on, unresolved=unresolved), images, fail_on="error")
     overrides = read_subscription(subscription) if subscription is not None else None
     if mode == "compat":
         if output not in ("text", "json-alpha1"):
             raise UsageError(f"--mode compat has no form {output}; take text or json-alpha1")
         if overrides is not None or bundle_image is not None:
             raise UsageError("--subscription and --bundle-image are for --mode native")
-        outputs, name = judge_compat(directory, images, container_tools)
+        outputs, name = judge_compat(directory, images, container_tools, file=settings.platforms_file)
         return _print_compat(outputs, name, output)
     if container_tools and container_tools.lower() not in compat.CONTAINER_TOOLS:
         raise UsageError(f"--container-tools {container_tools}: expected one of {', '.join(compat.CONTAINER_TOOLS)}")
-    options = LintOptions(unresolved=unresolved)
+    options = settings.options
     try:
         bundle = read_bundle(directory)
     except BundleNotValid as problem:
-        report = Report.of([_not_valid(directory, problem)], fail_on=fail_on)
+        report = Report.of([_not_valid(directory, problem)], fail_on=settings.fail_on)
         return _print_native(report, "", output)
     texts = native.images(bundle, options)
-    answers = resolve_all((*texts, *((bundle_image,) if bundle_image else ())), images)
+    answers = resolve_all((*texts, *((bundle_image,) if bundle_image else ())), images, file=settings.platforms_file)
     shipped = _shipped(bundle_image, answers)
     scans = (overrides,) if overrides is not None else ()
     problems = native.validate(bundle, answers, options, subscriptions=scans, bundle_image=shipped)
@@ -104,13 +107,13 @@ def validate(
         ],
         images=known,
         incomplete=incomplete_images(known) if unresolved == "auto" else (),
-        fail_on=fail_on,
+        fail_on=settings.fail_on,
     )
     return _print_native(report, bundle.name, output)
 
 
 def judge_compat(
-    directory: str, images: ImageOptions, container_tool: str = ""
+    directory: str, images: ImageOptions, container_tool: str = "", *, file: AnswerFile | None
 ) -> tuple[tuple[compat.Output, ...], str]:
     """What the validator would say, and the name of the ClusterServiceVersion (or the directory)."""
     try:
@@ -120,14 +123,14 @@ def judge_compat(
     document = value(bundle.service_version.object.node)
     if problem_of_type := misshapen(document):
         return (compat.no_bundle(f"{bundle.name}: {problem_of_type}"),), directory
-    answers = resolve_all(native.images(bundle), images)
+    answers = resolve_all(native.images(bundle), images, file=file)
     return compat.validate(document, answers, container_tool=container_tool), bundle.name
 
 
-def judge_native(directory: str, images: ImageOptions) -> tuple[list[Finding], Bundle]:
+def judge_native(directory: str, images: ImageOptions, *, file: AnswerFile | None) -> tuple[list[Finding], Bundle]:
     """The findings of native mode; raises ``BundleNotValid``."""
     bundle = read_bundle(directory)
-    answers = resolve_all(native.images(bundle), images)
+    answers = resolve_all(native.images(bundle), images, file=file)
     return [problem.finding for problem in native.validate(bundle, answers)], bundle
 
 

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
 from polyarch.manifests.lint.wanted import wanted_indexes
@@ -138,10 +137,11 @@ class Images:
         )
 
 
-def resolve_all(texts: Iterable[str], options: ImageOptions) -> Answers:
-    """An answer for each text that names an image, and for the indexes that digests may belong to."""
+def resolve_all(texts: Iterable[str], options: ImageOptions, *, file: AnswerFile | None) -> Answers:
+    """An answer for each text that names an image, and for the indexes that digests may belong to; first from
+    ``file``.
+    """
     options.access.check()
-    file = load_platforms_file(options.platforms_file) if options.platforms_file is not None else None
     images = Images(options, file=file, indexes=True)
     missing = images.missing(tuple(texts))
     if missing:

@@ -31,15 +31,36 @@ class Given(NamedTuple):
     """Directories that could not be listed, and why."""
     streams: tuple[str, ...] = ()
     """What can be read once: standard input, and a pipe that is named, such as a shell's ``<(command)``."""
+    named: tuple[Path, ...] = ()
+    """The files and directories that are named or match a named pattern, as they are given."""
 
 
-def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources: bool = False) -> Given:
+class Ignored(NamedTuple):
+    """Files and directories to leave out. Globs of a configuration are relative to its ``folder``, so that they mean
+    the same from everywhere; those of the command line (None) are for paths as they are given there.
+    """
+
+    globs: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    def has(self, path: Path | str) -> bool:
+        if not self.globs:
+            return False
+        shown = path if self.folder is None else os.path.relpath(path, self.folder)
+        return is_ignored(Path(shown).as_posix(), self.globs)
+
+
+NOTHING_IGNORED = Ignored()
+
+
+def find_files(arguments: Sequence[str], *, ignore: Ignored = NOTHING_IGNORED, sources: bool = False) -> Given:
     """Every file once, sorted within each argument; ``-`` is standard input.
 
     ``UsageError`` for a named path that does not exist, and for a pattern that matches nothing.
     """
     found: dict[str, str] = {}  # with the file that the path leads to: one with several names is read by the first
     roots: list[Path] = []
+    named: list[Path] = []
     unreadable: list[tuple[str, str]] = []
     streams: list[str] = []
     for argument in arguments:
@@ -48,6 +69,7 @@ def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources:
             streams.append(STDIN)
             continue
         for path in _expanded(argument):
+            named.append(path)
             if path.is_dir():
                 roots.append(path.resolve())
                 found.update(_walk(path, ignore, unreadable, sources=sources))
@@ -56,10 +78,10 @@ def find_files(arguments: Sequence[str], *, ignore: Sequence[str] = (), sources:
                 found[str(path)] = os.path.realpath(path)
                 if path.exists() and not path.is_file():
                     streams.append(str(path))
-    kept = {path: real for path, real in found.items() if not (ignore and is_ignored(Path(path).as_posix(), ignore))}
+    kept = {path: real for path, real in found.items() if path == STDIN or not ignore.has(path)}
     first = {real: path for path, real in reversed(kept.items())}
     files = tuple(path for path, real in kept.items() if first[real] == path)
-    return Given(files, tuple(roots), tuple(unreadable), tuple(dict.fromkeys(streams)))
+    return Given(files, tuple(roots), tuple(unreadable), tuple(dict.fromkeys(streams)), tuple(named))
 
 
 def read_file(path: str) -> bytes:
@@ -71,6 +93,19 @@ def read_file(path: str) -> bytes:
         return stream.read()
     with FileIO(path) as file:  # a tenth of what Path and a buffer cost, for thousands of files
         return file.readall()
+
+
+def folders_upward(folder: Path) -> list[Path]:
+    """A folder (absolute) and those above it, not beyond the repository's root or home. Outside of both the folder
+    alone: what stands in ``/tmp`` may be anybody's.
+    """
+    home = Path.home().resolve()
+    found: list[Path] = []
+    for each in (folder, *folder.parents):
+        found.append(each)
+        if (each / ".git").exists() or each == home:
+            return found
+    return [folder]
 
 
 def standard_input() -> BinaryIO | None:
@@ -173,7 +208,7 @@ def is_special(path: Path | str) -> bool:
     return there.exists() and not (there.is_file() or there.is_dir())
 
 
-def _walk(top: Path, ignore: Sequence[str], unreadable: list[tuple[str, str]], *, sources: bool) -> dict[str, str]:
+def _walk(top: Path, ignore: Ignored, unreadable: list[tuple[str, str]], *, sources: bool) -> dict[str, str]:
     """The files below a directory, each with the file that it is: a link that leads out of the directory is none."""
     found: dict[str, str] = {}
 
@@ -187,8 +222,7 @@ def _walk(top: Path, ignore: Sequence[str], unreadable: list[tuple[str, str]], *
         names[:] = sorted(
             name
             for name in names
-            if (not is_skipped_directory(name) or (sources and name == WORKFLOWS))
-            and not is_ignored((here / name).as_posix(), ignore)
+            if (not is_skipped_directory(name) or (sources and name == WORKFLOWS)) and not ignore.has(here / name)
         )
         for name in sorted(files):
             if is_manifest(name) or name == KUSTOMIZATION or (sources and is_source((here / name).as_posix())):

@@ -6,7 +6,7 @@ with images nobody knows yet is put off until all of them have been asked for at
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import msgspec
 
 from polyarch.cli.images.resolve import Images
 from polyarch.cli.input.files import find_files, read_file
+from polyarch.cli.input.kustomizations import read_kustomizations
 from polyarch.cli.lint.processes import over_files
 from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
@@ -31,8 +32,7 @@ from polyarch.manifests.report import (
     image_answers,
     incomplete_images,
 )
-from polyarch.manifests.scan.kustomizations import FILE_NAMES, NO_KUSTOMIZATIONS, Kustomizations, read_kustomization
-from polyarch.manifests.scan.nodes import SyntaxProblem, compose
+from polyarch.manifests.scan.kustomizations import Kustomizations
 from polyarch.manifests.scan.scanning import Scan, scan, worth_reading
 from polyarch.manifests.scan.sets import Answer
 from polyarch.manifests.scan.text import SourceText, UnreadableText
@@ -77,7 +77,7 @@ class Run:
     def over(cls, paths: Sequence[str], settings: Settings, options: ImageOptions) -> "Run":
         """Find the files; raises ``UsageError`` for a path that does not exist."""
         sources = any(selected(settings.options, rule) for rule in SOURCE_RULES)
-        given = find_files(paths, ignore=settings.ignore_paths, sources=sources)
+        given = find_files(paths, ignore=settings.ignored, sources=sources)
         indexes = any(selected(settings.options, rule) for rule in INDEX_RULES)
         images = Images(options, file=settings.platforms_file, indexes=indexes)
         streams, unreadable = _read_once(given.streams)
@@ -85,7 +85,7 @@ class Run:
         return cls(
             settings,
             images,
-            kustomizations_among(files, streams),
+            read_kustomizations(given),
             given.roots,
             files,
             (*given.unreadable, *unreadable.items()),
@@ -269,16 +269,3 @@ def _read_once(paths: Iterable[str]) -> tuple[dict[str, bytes], dict[str, str]]:
         except OSError as error:
             problems[path] = error.strerror or str(error)
     return contents, problems
-
-
-def kustomizations_among(files: Iterable[str], streams: Collection[str] = ()) -> Kustomizations:
-    """What the kustomizations among these files say; one that cannot be read says nothing."""
-    found = {}
-    for path in files:
-        if Path(path).name not in FILE_NAMES or path in streams:
-            continue
-        try:
-            found[posixpath.dirname(path)] = read_kustomization(compose(SourceText.of(path, read_file(path))))
-        except (OSError, UnreadableText, SyntaxProblem):
-            continue  # the run itself reads the file, and says so
-    return Kustomizations(found) if found else NO_KUSTOMIZATIONS

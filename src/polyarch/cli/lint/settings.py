@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.files import read_file
+from polyarch.cli.input.files import Ignored, folders_upward, read_file
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.manifests import lockfile
@@ -36,7 +36,7 @@ class Settings:
 
     options: LintOptions
     fail_on: FailOn
-    ignore_paths: tuple[str, ...]
+    ignored: Ignored
     platforms_file: AnswerFile | None
     lock_path: str | None = None
     locked: Mapping[str, Locked] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def settle(
     return Settings(
         options=options,
         fail_on=rules.fail_on or configuration.fail_on or fail_on,
-        ignore_paths=tuple(rules.ignore_path or ()) or configuration.ignore_paths,
+        ignored=Ignored(tuple(rules.ignore_path)) if rules.ignore_path else Ignored(configuration.ignore_paths, folder),
         platforms_file=load_platforms_file(platforms_file) if platforms_file is not None else None,
         lock_path=lock_path,
         locked=locked,
@@ -104,20 +104,10 @@ def configured(named: str | None) -> tuple[Configuration, Path]:
 
 
 def nearest_configuration() -> str | None:
-    """``.polyarch.yaml`` in the working directory or above it, not beyond the repository's root or home (MF-031).
-
-    Outside of both only the working directory counts: what stands in ``/tmp`` may be anybody's.
-    """
-    home, here = Path.home().resolve(), Path.cwd()
-    folders: list[Path] = []
-    for folder in (here, *here.parents):
-        folders.append(folder)
-        if (folder / ".git").exists() or folder == home:
-            break
-    else:
-        folders = [here]
-    found = next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()), None)
-    return os.path.relpath(found) if found is not None else None
+    """``.polyarch.yaml`` in the working directory or above it, not beyond the repository's root or home (MF-031)."""
+    found = (folder / FILE_NAME for folder in folders_upward(Path.cwd()))
+    nearest = next((path for path in found if path.is_file()), None)
+    return os.path.relpath(nearest) if nearest is not None else None
 
 
 def read_lock(path: str, *, may_be_missing: bool = False) -> dict[str, Locked]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.images.resolve import reference_of
 from polyarch.cli.input.files import find_files, read_file
+from polyarch.cli.input.kustomizations import read_kustomizations
 from polyarch.cli.input.platforms_file import load_platforms_file
-from polyarch.cli.lint.examination import kustomizations_among
 from polyarch.cli.output.render import Row, print_table
 from polyarch.manifests.lint.options import FixOptions, LintOptions
 from polyarch.manifests.repair.fix import fix
@@ -124,9 +124,9 @@ def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpu
     file = load_platforms_file(platforms_file) if platforms_file is not None else None
     answers = Answers(Invented(file))
     corpus = Corpus()
-    files = find_files(paths).files
-    kustomizations = kustomizations_among(files)
-    for path in files:
+    given = find_files(paths)
+    kustomizations = read_kustomizations(given)
+    for path in given.files:
         corpus.files += 1
         data = read_file(path)
         try:

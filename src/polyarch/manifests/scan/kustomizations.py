@@ -50,30 +50,36 @@ class Kustomization(msgspec.Struct, frozen=True):
 
 
 class Kustomizations:
-    """All kustomizations of a run by their folder (with ``/``, relative or not)."""
+    """All kustomizations of a run by their folder. Folders and paths have ``/``; relative ones are so to ``here``."""
 
-    def __init__(self, folders: Mapping[str, Kustomization]) -> None:
-        self._folders = folders
+    def __init__(self, folders: Mapping[str, Kustomization], *, here: str = "") -> None:
+        self._here = here
+        self._folders = {self._place(folder): kustomization for folder, kustomization in folders.items()}
         self._patches = {
-            posixpath.normpath(posixpath.join(folder, path)): folder
+            self._place(posixpath.join(folder, path)): folder
             for folder, kustomization in folders.items()
             for path in kustomization.patches
         }
 
     def entries_for(self, path: str) -> tuple[ImageEntry, ...]:
         """Those of the nearest kustomization in the file's folder or above it."""
-        folder = posixpath.dirname(path)
+        if not self._folders:
+            return ()
+        folder = posixpath.dirname(self._place(path)) or "."
         while True:
             if folder in self._folders:
                 return self._folders[folder].images
-            parent = posixpath.dirname(folder)
+            parent = posixpath.dirname(folder) or "."
             if parent == folder:
                 return ()
             folder = parent
 
     def patched_by(self, path: str) -> str | None:
         """The folder of the kustomization that names this file as a patch; None where none does."""
-        return self._patches.get(posixpath.normpath(path)) if self._patches else None
+        return self._patches.get(self._place(path)) if self._patches else None
+
+    def _place(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self._here, path))
 
 
 NO_KUSTOMIZATIONS = Kustomizations({})

@@ -74,6 +74,29 @@ def run(bundle: Path, *options: str, known: bool = True) -> int:
     return code
 
 
+def test_the_configuration_counts_for_bundles_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MF-031: rules, severities, platforms and files of .polyarch.yaml; options win."""
+    bundle = write(tmp_path, amd64="supported")
+    monkeypatch.chdir(tmp_path)
+    configuration = tmp_path / ".polyarch.yaml"
+    configuration.write_text("platformsFile: platforms.yaml\nexclude: [MA207]\n")
+    assert run(bundle, known=False) == 0
+    assert "MA207" not in capsys.readouterr().out
+    configuration.write_text("platformsFile: platforms.yaml\nrequire: [linux/arm64]\n")
+    assert run(bundle, known=False) == 1
+    assert "error MA002" in capsys.readouterr().out
+    configuration.write_text("platformsFile: platforms.yaml\nfailOn: info\n")
+    assert run(bundle, known=False) == 1
+    assert run(bundle, "--fail-on", "error", known=False) == 0
+    assert run(bundle, "--mode", "compat", known=False) == 0
+    assert "unable to inspect" not in capsys.readouterr().out
+    configuration.write_text("unknown: 1\n")
+    with pytest.raises(UsageError, match="unknown key"):
+        run(bundle, known=False)
+
+
 def test_a_good_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MF-071: info findings do not fail it."""
     assert run(write(tmp_path, amd64="supported")) == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import DIGEST, FIXED, WEB, Command
+from commands import DIGEST, FIXED, PLATFORMS, WEB, Command
 
 from polyarch.cli.lint.lint import lint
 from polyarch.cli.options.manifests import Format
@@ -139,6 +139,32 @@ def test_images_of_a_kustomization_are_resolved(run: Command) -> None:
     run.write("base/kustomization.yaml", "images:\n- name: placeholder\n  newName: quay.io/acme/web\n  newTag: '2'\n")
     assert list(document(run, "base")["images"]) == ["quay.io/acme/web:2"]
     assert list(document(run, "base/deploy")["images"]) == ["placeholder"]
+    (run.folder / "base/deploy/.git").mkdir()
+    assert list(document(run, "base/deploy/web.yaml")["images"]) == ["placeholder"]
+
+
+@pytest.mark.parametrize("name", ["base/deploy/web.yaml", "base/deploy/../deploy/web.yaml", "*/*/web.yaml"])
+def test_a_file_that_is_named_has_the_kustomization_of_its_folder(run: Command, name: str) -> None:
+    """MF-014: pre-commit names files; the answer is that for the folder."""
+    run.write("base/deploy/web.yaml", WEB.replace("quay.io/acme/web:2", "placeholder"))
+    run.write("base/kustomization.yaml", "images:\n- name: placeholder\n  newName: quay.io/acme/web\n  newTag: '2'\n")
+    assert list(document(run, name)["images"]) == ["quay.io/acme/web:2"]
+    run.monkeypatch.chdir(run.folder / "base/deploy")
+    run.write("base/deploy/platforms.yaml", PLATFORMS)
+    assert list(document(run, "web.yaml")["images"]) == ["quay.io/acme/web:2"]
+
+
+@pytest.mark.parametrize("path", ["over/patches/web.yaml", "over/patches", "over", "."])
+def test_a_patch_is_one_however_it_is_named(run: Command, path: str) -> None:
+    """MF-020: the kustomization that names it may stand above what is named."""
+    container = "{name: web, imagePullPolicy: Always}"
+    run.write(
+        "over/patches/web.yaml", f"kind: Deployment\nspec: {{template: {{spec: {{containers: [{container}]}}}}}}\n"
+    )
+    run.write("over/kustomization.yaml", "patches: [{path: patches/web.yaml}]\n")
+    assert document(run, path)["findings"] == []
+    run.write("over/kustomization.yaml", "resources: [patches/web.yaml]\n")
+    assert [each["rule"] for each in document(run, path)["findings"]] == ["MA001"]
 
 
 def test_build_files_are_looked_at_when_their_rules_are_included(run: Command) -> None:
@@ -262,6 +288,29 @@ def test_the_nearest_configuration_counts_and_options_win(run: Command) -> None:
     assert run("web.yaml", "--offline", known=False).code == 0
     (inside / ".git").mkdir()
     assert run("web.yaml", "--offline", known=False).code == 3, "above the repository's root nothing is looked for"
+
+
+@pytest.mark.parametrize(
+    ("folder", "paths"),
+    [
+        (".", ["."]),
+        (".", ["deploy/test/web.yaml", "deploy/web.yaml"]),
+        ("deploy", ["."]),
+        ("deploy", ["test/web.yaml", "web.yaml"]),
+        ("deploy/test", ["..", "web.yaml"]),
+        ("deploy", ["{root}/deploy/test", "{root}/deploy/web.yaml"]),
+    ],
+)
+def test_ignored_paths_are_relative_to_their_configuration(run: Command, folder: str, paths: list[str]) -> None:
+    """MF-031: a configuration means the same from every folder, however a path is typed."""
+    (run.folder / ".git").mkdir()
+    run.write(".polyarch.yaml", "ignorePaths: [deploy/test]\nplatformsFile: platforms.yaml\n")
+    run.write("deploy/web.yaml")
+    run.write("deploy/test/web.yaml")
+    run.monkeypatch.chdir(run.folder / folder)
+    given = [path.format(root=run.folder) for path in paths]
+    found = files(json.loads(run(*given, "-o", "json", "--offline", known=False).out))
+    assert [Path(path).resolve() for path in found] == [run.folder / "deploy/web.yaml"]
 
 
 def test_outside_of_home_and_repository_only_the_folder_itself_counts(run: Command) -> None:
