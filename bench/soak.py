@@ -35,7 +35,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests/faults"))
 from fault_proxy import FaultProxy
 from fault_roles import Fleet
 
-from bench import load, soakreport
+from bench import load, soakfill, soakreport
 from bench.soakfaults import NAMES, Faults
 from bench.soakreport import Sample
 from bench.soakworld import GRACE, WINDOW, Born, History, Values, World
@@ -147,6 +147,16 @@ class Soak:
             await self.push(PRIVATE, [f"app{at}"], platforms, private=True, users={"robot": "secret"})
         await self.set_policy(None)
         await self.set_preferences(())
+
+    async def fill(self, count: int, *, gated: bool) -> None:
+        """The controllers' caches (``gated``, while no webhook is asked) or the webhook's, up to their bound."""
+        platforms = PLATFORMS[0]
+        if gated:
+            await soakfill.push(self.sandbox.registry.address, f"soak/{PUBLIC}", count, platforms)
+        await soakfill.ask(self.client, SPACE, [f"{PUBLIC}/fill{at}:1" for at in range(count)], gated=gated)
+        for replica in [*self.fleet.webhooks, *self.fleet.controllers]:
+            size = await replica.metric("mto_inspection_cache_size")
+            self.say(f"{replica.role} {replica.process.pid}: {size:.0f} readings")
 
     async def change(self) -> None:
         """Every few seconds something else is true."""
@@ -328,7 +338,9 @@ class Soak:
             await asyncio.gather(*background, return_exceptions=True)
 
 
-async def soak(minutes: float, per_second: float, every: float, picture: Path, seed: int, faults: Sequence[str]) -> int:
+async def soak(
+    minutes: float, per_second: float, every: float, picture: Path, seed: int, faults: Sequence[str], fill: int = 0
+) -> int:
     """Exit code."""
     folder = Path(tempfile.mkdtemp(prefix="polyarch-soak-"))
     settings = Settings(name=f"soak-{os.getpid()}", nodes={"amd64": 1}, polyarch=False, seed_images=False)
@@ -352,12 +364,16 @@ async def soak(minutes: float, per_second: float, every: float, picture: Path, s
             await client.apply(CPPCS, roles.cluster_configuration())
             fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries, folder).running())
             await fleet.ensure()
+            await load.make_namespace(client, SPACE)
+            run = Soak(sandbox, client, api, hosts, fleet, random.Random(seed), faults)
+            if fill:
+                await run.fill(fill, gated=True)
             authority = sandbox.ca.read_bytes()
             webhook = objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
             await client.apply(MUTATING_WEBHOOKS, webhook)
             await roles._until_asked(client, asked=True)
-            await load.make_namespace(client, SPACE)
-            run = Soak(sandbox, client, api, hosts, fleet, random.Random(seed), faults)
+            if fill:
+                await run.fill(fill, gated=False)
             await run.run(minutes, per_second, every)
             run.problems += [f"logged: {line[:600]}" for line in fleet.bugs()]
     finally:
@@ -380,6 +396,7 @@ def main() -> int:
     parser.add_argument("--faults", type=lambda text: text.split(","), default=NAMES, help=listed)
     parser.add_argument("--picture", type=Path, default=Path("docs/pictures/soak.svg"))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fill", type=int, default=0, help="images to read before the churn: 11000 fill the caches")
     arguments = parser.parse_args()
     if unknown := set(arguments.faults) - set(NAMES):
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
@@ -392,6 +409,7 @@ def main() -> int:
             arguments.picture,
             arguments.seed,
             arguments.faults,
+            arguments.fill,
         )
     )
 

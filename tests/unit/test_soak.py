@@ -5,10 +5,12 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from bench import soakfill
 from bench.soakreport import Sample, judge, slope, svg
 from bench.soakworld import Born, History, World
 
 from polyarch.model.pod import Pod
+from polyarch.oci.image import parsing
 from polyarch.placement import names
 
 IMAGE = "soak.test/app:1"
@@ -141,3 +143,19 @@ def test_the_curve_is_a_picture_with_each_process_and_fault() -> None:
     tags = [element.tag.rpartition("}")[2] for element in root.iter()]
     assert tags.count("polyline") == 1
     assert "registry <down>" in [element.text for element in root.iter()]
+
+
+def test_images_that_fill_the_caches_are_all_different_and_need_one_request() -> None:
+    """PL-810: each is an index whose platforms stand in it, so no child is asked for."""
+    documents = [soakfill.index(number, AMD) for number in range(50)]
+    assert len(set(documents)) == 50
+    assert all(
+        [entry.platform.architecture for entry in parsing.read_index(each).entries] == list(AMD) for each in documents
+    )
+
+
+def test_a_pod_that_fills_the_controllers_comes_with_the_gate() -> None:
+    """PL-300: the controller finds it by its label, without a webhook."""
+    pod = msgspec.convert(soakfill.document("p", [IMAGE, IMAGE], gated=True), Pod)
+    assert [gate.name for gate in pod.spec.scheduling_gates or ()] == [names.GATE]
+    assert (pod.metadata.labels or {})[names.SCHEDULING_GATE_LABEL] == names.GATED
