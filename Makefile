@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Cluster tests share one sandbox and its audit log: one after another they are in the same order each time.
 CLUSTER_WORKERS ?= 1
 
-.PHONY: help demo test check unit cluster bench soak corpus generate lock changelog clean
+.PHONY: help demo test check unit peers cluster bench soak corpus generate lock changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,12 +38,16 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 unit: $(READY) ## unit and property tests only
 	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
-cluster: $(READY) ## tests against a real control plane and a real registry, and the faults
+peers: $(READY) ## programs that tests compare with: Helm, kubectl, operator-sdk's validator, pre-commit, skopeo
+	@echo "== peers (built once, about 4 minutes on two cores, then cached)"; $(RUN)/python -m tools.peers
+
+cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
 	@echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(CLUSTER_WORKERS)
 	@echo "== faults"; $(RUN)/pytest tests/faults -v
 
 bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)
+	@$(RUN)/python -m tools.peers skopeo
 	@$(RUN)/python -m bench $(SCENARIOS)
 
 soak: $(READY) ## churn with a fault every minute, MINUTES=30: memory flat, nothing leaked, every pod right

@@ -1,9 +1,20 @@
-"""What every test gets: the settings of a process that a test changed are as before when the next one begins."""
+"""What every test gets: the settings of a process are as before, peers by name, and nothing is skipped in silence.
 
-from collections.abc import Iterator
+A *peer* is a program with which polyarch is compared or under which it runs (``tools/peers``). Which took part in a
+run, in which version, and which did not and why, stands at its end. With ``CI=true`` a test that is skipped has
+failed, unless its peer cannot be had on such a machine.
+"""
+
+import functools
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 import structlog
+from tools.peers.catalogue import Absent, continuous_integration, found
+from tools.peers.summary import PROPERTY, excused, summary, use
+
+find = functools.cache(found)
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +22,41 @@ def _logs_as_before() -> Iterator[None]:
     """A command sends its logs to the stderr it was started with, which is closed when its test has ended."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def peer(record_property: Callable[[str, object], None]) -> Callable[[str], str]:
+    """``peer("helm-4")``: that program's path; where it is not there the test is skipped, with the reason."""
+
+    def program(name: str) -> str:
+        found = find(name)
+        record_property(PROPERTY, use(name, found))
+        if isinstance(found, Absent):
+            pytest.skip(f"{name}: {found.why}")
+        return found.program
+
+    return program
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Who reads of a run that it passed takes it that every test ran."""
+    report = yield
+    passed_over = report.skipped and not hasattr(report, "wasxfail")
+    if passed_over and continuous_integration() and not excused(item.user_properties):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and with CI=true every test has to run: {report.longrepr[2]}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [
+        report
+        for outcome in ("passed", "failed", "error", "skipped")
+        for report in terminalreporter.stats.get(outcome, ())
+        if isinstance(report, pytest.TestReport)
+    ]
+    if lines := summary(report.user_properties for report in reports if report.when == "call" or not report.passed):
+        terminalreporter.section("peers")
+        for line in lines:
+            terminalreporter.line(line)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +33,6 @@ ACCEPT = ", ".join(
 )
 PLATFORMS = ("linux/amd64", "linux/arm64", "linux/s390x")
 COMMAND_SECONDS = 60
-needs_skopeo = pytest.mark.skipif(shutil.which("skopeo") is None, reason="skopeo is not installed")
 
 
 class Ran(NamedTuple):
@@ -55,6 +53,11 @@ def unique() -> Callable[[str], str]:
 def environment(tmp_path: Path) -> dict[str, str]:
     """Nothing of the developer's: no credentials, no mirrors, no cache."""
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def skopeo(peer: Callable[[str], str]) -> str:
+    return peer("skopeo")
 
 
 async def _run(*arguments: str, environment: dict[str, str]) -> Ran:
@@ -271,7 +274,6 @@ async def test_rg_049_programs_are_what_their_images_say(
     assert (await polyarch("index", "create", f"{name}:3", f"linux/arm64={parts[0]}")).code == 1
 
 
-@needs_skopeo
 async def test_rg_170_skopeo_reads_what_was_pushed(
     registry: Registry,
     polyarch: Any,
@@ -279,16 +281,17 @@ async def test_rg_170_skopeo_reads_what_was_pushed(
     unique: Callable[[str], str],
     tmp_path: Path,
     environment: dict[str, str],
+    skopeo: str,
 ) -> None:
     """RG-153, RG-155: the bytes by its digest, and a copy of all children, which needs every blob."""
     name = f"{registry.address}/{unique('quay.io/skopeo')}:1"
     ran = await polyarch("index", "create", name, *parts, "-o", "json")
     digest = json.loads(ran.out)["digest"]
-    raw = await _run("skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{name}", environment=environment)
+    raw = await _run(skopeo, "inspect", "--raw", "--tls-verify=false", f"docker://{name}", environment=environment)
     assert raw.code == 0, raw.err
     assert f"sha256:{hashlib.sha256(raw.out.encode()).hexdigest()}" == digest
     copied = await _run(
-        "skopeo",
+        skopeo,
         "--insecure-policy",
         "copy",
         "--all",
@@ -301,7 +304,6 @@ async def test_rg_170_skopeo_reads_what_was_pushed(
     assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(PLATFORMS)
 
 
-@needs_skopeo
 async def test_rg_120_a_layout_directory_of_skopeo_is_a_source(
     registry: Registry,
     polyarch: Any,
@@ -310,11 +312,12 @@ async def test_rg_120_a_layout_directory_of_skopeo_is_a_source(
     unique: Callable[[str], str],
     tmp_path: Path,
     environment: dict[str, str],
+    skopeo: str,
 ) -> None:
     """RG-120, BD-181: written by another tool, inspected, and joined with an image of the registry."""
     for part, tag in zip(parts[1:], ("arm64", "s390x"), strict=True):
         copied = await _run(
-            "skopeo",
+            skopeo,
             "--insecure-policy",
             "copy",
             "--src-tls-verify=false",

@@ -1,12 +1,9 @@
-"""The post-renderer with Helm itself (MF-084): Helm 3 starts a program, Helm 4 a plugin, and a release is repaired.
-
-Uses every Helm that it finds: ``POLYARCH_TEST_HELM`` is a list of programs as PATH is one of folders, else ``helm``.
-"""
+"""The post-renderer with Helm itself (MF-084): Helm 3 starts a program, Helm 4 a plugin, and a release is repaired."""
 
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,16 +59,9 @@ class Helm(NamedTuple):
         return ["--post-renderer", name, *(f"--post-renderer-args={each}" for each in arguments)]
 
 
-def programs() -> list[str]:
-    named = [each for each in os.environ.get("POLYARCH_TEST_HELM", "").split(os.pathsep) if each]
-    return named or [each for each in [shutil.which("helm")] if each]
-
-
-@pytest.fixture(params=programs() or [pytest.param("", id="no-helm")])
-def helm(request: pytest.FixtureRequest, tmp_path: Path) -> Helm:
-    program = request.param
-    if not program:
-        pytest.skip("there is no helm on PATH, nor does POLYARCH_TEST_HELM name one")
+@pytest.fixture(params=["helm-3", "helm-4"])
+def helm(request: pytest.FixtureRequest, peer: Callable[[str], str], tmp_path: Path) -> Helm:
+    program = peer(request.param)
     (tmp_path / "platforms.yaml").write_text(PLATFORMS)
     environment = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     version = subprocess.run(

@@ -1,10 +1,9 @@
 """Compat mode and the external-validator hook against the library of operator-sdk itself (MF-076 to MF-079).
 
-``POLYARCH_TEST_MULTIARCH_VALIDATOR`` names the program that ``multiarch_validator/main.go`` becomes. Its container tool
-is a script here that answers from files, so both judge the same bundles with the same answers and nothing is pulled.
+The program is ``tools/peers/gomodule/multiarch-validator``. Its container tool is a script here that answers from
+files, so both judge the same bundles with the same answers and nothing is pulled.
 """
 
-import importlib
 import json
 import os
 import random
@@ -12,10 +11,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import bundling
 import pytest
 import yaml
 
@@ -26,8 +26,6 @@ from polyarch.manifests.bundle import compat
 
 UNIT = Path(__file__).parents[1] / "unit" / "manifests"
 RECORDED = yaml.safe_load((UNIT / "data" / "multiarch-validator.yaml").read_text())
-PROGRAM = os.environ.get("POLYARCH_TEST_MULTIARCH_VALIDATOR", "")
-needs_program = pytest.mark.skipif(not PROGRAM, reason="POLYARCH_TEST_MULTIARCH_VALIDATOR names no program")
 SEED = 20
 BUNDLES = 40
 IMAGES = [f"quay.io/acme/{name}:1" for name in ("manager", "proxy", "operand", "extra")]
@@ -58,10 +56,10 @@ class Said(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """A folder with a bundle, answers and container tools."""
+    """A folder with a bundle, answers and container tools, and the validator."""
 
     folder: Path
-    bundling: Any
+    program: str
 
     def put(self, document: Mapping[str, Any], images: Mapping[str, Any]) -> None:
         manifests = self.folder / "bundle" / "manifests"
@@ -78,7 +76,7 @@ class Bench(NamedTuple):
     def real(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.folder / 'tools'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
-            [PROGRAM, *arguments],
+            [self.program, *arguments],
             env={**os.environ, "PATH": path, "ANSWERS": str(self.folder / "answers"), **environment},
             capture_output=True,
             text=True,
@@ -121,27 +119,17 @@ def inspected(answer: Any) -> dict[str, Any]:
     return {"manifests": [{"platform": {"os": os_name, "architecture": each}} for os_name, each in pairs]}
 
 
-@pytest.fixture(scope="session")
-def bundling() -> Iterator[Any]:
-    """What the unit tests make bundles with."""
-    sys.path.insert(0, str(UNIT))
-    try:
-        yield importlib.import_module("bundling")
-    finally:
-        sys.path.remove(str(UNIT))
-
-
 @pytest.fixture
-def bench(tmp_path: Path, bundling: Any) -> Bench:
+def bench(tmp_path: Path, peer: Callable[[str], str]) -> Bench:
     (tmp_path / "tools").mkdir()
     for name in ("docker", "podman"):
         (tmp_path / "tools" / name).write_text(CONTAINER_TOOL)
         (tmp_path / "tools" / name).chmod(0o755)
-    return Bench(tmp_path, bundling)
+    return Bench(tmp_path, peer("multiarch-validator"))
 
 
 def test_the_script_for_the_container_tool_answers_as_one_does(bench: Bench) -> None:
-    """It is what the comparison rests on, and runs without the program, too."""
+    """It is what the comparison rests on."""
     bench.put({}, {IMAGES[0]: ["linux/amd64"], IMAGES[1]: {"error": "not-found"}})
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -159,25 +147,23 @@ def test_the_script_for_the_container_tool_answers_as_one_does(bench: Bench) -> 
     assert run("pull", IMAGES[1]).returncode == 125
 
 
-@needs_program
 @pytest.mark.parametrize("case", [pytest.param(each, id=each["case"]) for each in RECORDED])
 def test_what_is_recorded_is_what_it_says(case: Any, bench: Bench) -> None:
-    document = bench.bundling.csv(*case["pods"], labels=case["labels"], related=case["related"])
+    document = bundling.csv(*case["pods"], labels=case["labels"], related=case["related"])
     bench.put(document, case["images"])
     assert bench.theirs(case["tool"]) == Said(case["exit"], sorted(case["said"])) == bench.ours(case["tool"])
 
 
-@needs_program
 def test_random_bundles_are_judged_alike(bench: Bench) -> None:
     chance = random.Random(SEED)
     for number in range(BUNDLES):
-        document, images = drawn(chance, bench.bundling)
+        document, images = drawn(chance)
         bench.put(document, images)
         tool = chance.choice(["", "podman", "docker", "none"])
         assert bench.ours(tool) == bench.theirs(tool), f"bundle {number}: {json.dumps(document)} {images}"
 
 
-def drawn(chance: random.Random, bundling: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def drawn(chance: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
     """A bundle with everything that the validator looks at, and what is known of its images."""
 
     def some(values: list[str], least: int) -> list[str]:
@@ -209,7 +195,6 @@ def drawn(chance: random.Random, bundling: Any) -> tuple[dict[str, Any], dict[st
     return bundling.csv(*pods, labels=labels, related=related), {image: answer() for image in IMAGES}
 
 
-@needs_program
 @pytest.mark.parametrize(
     "change",
     [
@@ -223,30 +208,28 @@ def drawn(chance: random.Random, bundling: Any) -> tuple[dict[str, Any], dict[st
     ],
 )
 def test_what_cannot_be_decoded_passes_neither(change: Callable[[Any], None], bench: Bench) -> None:
-    document = bench.bundling.csv()
-    bench.put(document, {bench.bundling.MANAGER: ["linux/amd64"]})
+    document = bundling.csv()
+    bench.put(document, {bundling.MANAGER: ["linux/amd64"]})
     assert (bench.theirs("").code, bench.ours("").code) == (0, 0)
     change(document)
-    bench.put(document, {bench.bundling.MANAGER: ["linux/amd64"]})
+    bench.put(document, {bundling.MANAGER: ["linux/amd64"]})
     result = bench.real("validate", str(bench.folder / "bundle" / "manifests"), "")
     assert "cannot unmarshal" in result.stderr
     assert bench.ours("").code == 1
 
 
-@needs_program
 @pytest.mark.parametrize("case", [pytest.param(each, id=each["case"]) for each in RECORDED if not each["tool"]])
 def test_the_hook_in_compat_mode_is_the_validator(case: Any, bench: Bench) -> None:
     """MF-079: decoded strictly into the library's own type."""
-    bench.put(bench.bundling.csv(*case["pods"], labels=case["labels"], related=case["related"]), case["images"])
+    bench.put(bundling.csv(*case["pods"], labels=case["labels"], related=case["related"]), case["images"])
     result = bench.hooked("compat")
     assert Said.of(result.returncode, messages(result.stdout)) == Said(case["exit"], sorted(case["said"]))
 
 
-@needs_program
 def test_the_hook_in_native_mode_shows_findings_with_their_place(bench: Bench) -> None:
     """MF-079."""
-    document = bench.bundling.csv(labels=bench.bundling.labels("amd64", "s390x"))
-    bench.put(document, {bench.bundling.MANAGER: ["linux/amd64", "linux/arm64"]})
+    document = bundling.csv(labels=bundling.labels("amd64", "s390x"))
+    bench.put(document, {bundling.MANAGER: ["linux/amd64", "linux/arm64"]})
     result = bench.hooked("native")
     assert (result.returncode, result.stderr) == (1, "")
     (message,) = [each for each in messages(result.stdout) if "MA201" in each]
@@ -257,7 +240,6 @@ def test_the_hook_in_native_mode_shows_findings_with_their_place(bench: Bench) -
     )
 
 
-@needs_program
 def test_the_hook_that_cannot_run_is_told_from_a_bundle_that_is_bad(bench: Bench) -> None:
     """MF-079: operator-sdk stops at another exit code than 0; a directory that is no bundle is a result."""
     bench.put({"kind": "Service"}, {})

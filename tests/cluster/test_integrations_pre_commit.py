@@ -1,21 +1,20 @@
-"""The hooks with pre-commit itself (MF-084): it clones this repository, installs it, and runs before a commit.
+"""The hooks with pre-commit itself (MF-084): it clones polyarch, installs it, and runs before a commit.
 
-The hooks are those of the last commit here, as for everybody who names a revision.
+What it clones is a repository made of these files as they are, so what is not committed yet is tested as well.
 """
 
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRE_COMMIT = shutil.which("pre-commit") or ""
-pytestmark = [
-    pytest.mark.skipif(not PRE_COMMIT, reason="there is no pre-commit on PATH"),
-    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no git repository for pre-commit to clone"),
-]
+PUBLISHED = (".pre-commit-hooks.yaml", "LICENSE", "README.md", "pyproject.toml", "src")
+"""Of this repository, what hooks are installed from."""
 
 CONFIGURATION = """\
 repos:
@@ -44,7 +43,7 @@ HOPELESS = GOOD.replace("[amd64]", "[s390x]")
 
 
 class Repository:
-    """A repository of somebody who uses the hooks."""
+    """A git repository, and who commits to it."""
 
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder
@@ -53,14 +52,14 @@ class Repository:
             "PRE_COMMIT_HOME": str(home),
             "GIT_CONFIG_GLOBAL": os.devnull,
         }
-        self.git("init", "-q")
+        self.run("git", "init", "-q")
         for name, value in (("user.name", "a"), ("user.email", "a@example.com")):
-            self.git("config", name, value)
+            self.run("git", "config", name, value)
 
-    def git(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["git", *arguments],
-            cwd=folder or self.folder,
+            command,
+            cwd=self.folder,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -74,32 +73,42 @@ class Repository:
         return self.again()
 
     def again(self) -> subprocess.CompletedProcess[str]:
-        self.git("add", "-A")
-        return self.git("commit", "-m", "web")
+        self.run("git", "add", "-A")
+        return self.run("git", "commit", "-m", "web")
+
+
+class Hooks(NamedTuple):
+    """Where hooks come from: a repository, a revision, and the home in which pre-commit keeps their environment."""
+
+    root: Path
+    revision: str
+    home: Path
 
 
 @pytest.fixture(scope="session")
-def pre_commit_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hooks(tmp_path_factory: pytest.TempPathFactory) -> Hooks:
     """Installed once: the tests share the environment that pre-commit makes."""
-    return tmp_path_factory.mktemp("pre-commit")
+    home, root = tmp_path_factory.mktemp("pre-commit"), tmp_path_factory.mktemp("polyarch")
+    published = Repository(root, home)
+    for name in PUBLISHED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, root / name)
+    result = published.again()
+    assert result.returncode == 0, result.stderr
+    return Hooks(root, published.run("git", "rev-parse", "HEAD").stdout.strip(), home)
 
 
 @pytest.fixture
-def repository(tmp_path: Path, pre_commit_home: Path) -> Repository:
-    repository = Repository(tmp_path, pre_commit_home)
-    revision = repository.git("rev-parse", "HEAD", folder=ROOT).stdout.strip()
-    (tmp_path / ".pre-commit-config.yaml").write_text(CONFIGURATION.format(root=ROOT, revision=revision))
+def repository(tmp_path: Path, hooks: Hooks, peer: Callable[[str], str]) -> Repository:
+    """A repository of somebody who uses the hooks."""
+    repository = Repository(tmp_path, hooks.home)
+    (tmp_path / ".pre-commit-config.yaml").write_text(CONFIGURATION.format(root=hooks.root, revision=hooks.revision))
     (tmp_path / ".polyarch.yaml").write_text("platformsFile: platforms.yaml\n")
     (tmp_path / "platforms.yaml").write_text(PLATFORMS)
-    installed = subprocess.run(
-        [PRE_COMMIT, "install", "--install-hooks"],
-        cwd=tmp_path,
-        env=repository.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
+    installed = repository.run(peer("pre-commit"), "install", "--install-hooks")
     if "No matching distribution found" in installed.stdout:
         pytest.skip("no package index can be reached, from which pre-commit installs polyarch")
     assert installed.returncode == 0, installed.stdout + installed.stderr

@@ -14,23 +14,42 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from polyarch.sandbox.binaries import versions
 from polyarch.sandbox.binaries.versions import Module, Program
+from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.progress import Progress
 
 MODULES = Path(__file__).parents[1] / "gomodules"
 NICENESS = "10"
 KEPT_LINES = 20
+SMALL = "-s -w"
+"""Link flags: no symbol tables, which double a program's size."""
 
 
 class BuildFailed(Exception):  # noqa: N818  named as what happened
     """A build step ended with an error; the message carries what it said last."""
 
 
+class Target(NamedTuple):
+    """An executable to build: its file name, its version for people, the folder of its Go module, its main therein."""
+
+    name: str
+    version: str
+    module: Path
+    package: str
+    link_flags: str = SMALL
+
+
+def target(program: Program) -> Target:
+    """How a program of the sandbox is built."""
+    return Target(program.name, _version(program), MODULES / program.module.value, program.package, link_flags(program))
+
+
 def link_flags(program: Program) -> str:
     """Without the version flags a Kubernetes server calls itself v0.0.0-master."""
-    flags = ["-s", "-w"]
+    flags = [SMALL]
     if program.module is Module.KUBERNETES:
         major, minor, _ = versions.KUBERNETES.split(".")
         package = "k8s.io/component-base/version"
@@ -65,42 +84,43 @@ class GoBuild:
         return f"go build from the modules in {MODULES}"
 
     async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
-        """Build each program; one that fails does not keep the others from being tried."""
+        """Build these programs of the sandbox into ``folder``; returns why for each that could not be."""
+        return await self.build([target(program) for program in programs], folder, progress)
+
+    async def build(self, targets: Sequence[Target], folder: Path, progress: Progress) -> dict[str, str]:
+        """Build each; one that fails does not keep the others from being tried. Returns why, by name."""
         try:
             go = await self._go(progress)
         except BuildFailed as error:
-            return {program.name: str(error) for program in programs}
+            return {wanted.name: str(error) for wanted in targets}
         problems: dict[str, str] = {}
-        for number, program in enumerate(programs, 1):
-            progress.step(f"building {program.name} {_version(program)} ({number} of {len(programs)})")
+        for number, wanted in enumerate(targets, 1):
+            progress.step(f"building {wanted.name} {wanted.version} ({number} of {len(targets)})")
             try:
-                await self._build(go, program, folder, progress)
+                await self._build(go, wanted, folder, progress)
             except BuildFailed as error:
-                problems[program.name] = str(error)
+                problems[wanted.name] = str(error)
         return problems
 
-    async def _build(self, go: str, program: Program, folder: Path, progress: Progress) -> None:
-        module = MODULES / program.module.value
-        shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", link_flags(program)]
-        total = await self._packages_to_compile(go, shared, program, module, progress)
-        partial = folder / f".{program.name}.partial"
+    async def _build(self, go: str, wanted: Target, folder: Path, progress: Progress) -> None:
+        shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", wanted.link_flags]
+        total = await self._packages_to_compile(go, shared, wanted, progress)
+        partial = folder / f".{wanted.name}.partial"
         done = 0
-        arguments = [*_nice(), go, "build", "-v", *shared, "-o", str(partial), program.package]
-        async for line in self._lines(arguments, module):
+        arguments = [*_nice(), go, "build", "-v", *shared, "-o", str(partial), wanted.package]
+        async for line in self._lines(arguments, wanted.module):
             if line.startswith("go: downloading"):
                 progress.advance(done, total, line)
             elif not line.startswith("#"):
                 done += 1
                 progress.advance(min(done, total) if total else done, total, line)
-        partial.replace(folder / program.name)
+        partial.replace(folder / wanted.name)
 
-    async def _packages_to_compile(
-        self, go: str, flags: Sequence[str], program: Program, module: Path, progress: Progress
-    ) -> int:
+    async def _packages_to_compile(self, go: str, flags: Sequence[str], wanted: Target, progress: Progress) -> int:
         """How many packages Go's build cache does not hold; fetches the modules' sources first, where they are not."""
         template = "{{if .Stale}}stale{{else}}fresh{{end}}"
         count = 0
-        async for line in self._lines([go, "list", "-deps", *flags, "-f", template, program.package], module):
+        async for line in self._lines([go, "list", "-deps", *flags, "-f", template, wanted.package], wanted.module):
             if line.startswith("go: downloading"):
                 progress.advance(0, 0, line)
             count += line == "stale"
@@ -116,8 +136,9 @@ class GoBuild:
                 return on_path
             problem = f"{on_path} is {version or 'of an unknown version'}, 1.26 or newer is needed"
         installed = self._tools / "go" / "bin" / "go"
-        if not installed.exists():
-            await self._install_go(problem, progress)
+        async with file_lock(self._tools.with_name(f".{self._tools.name}.lock")):
+            if not installed.exists():
+                await self._install_go(problem, progress)
         return str(installed)
 
     async def _version_of(self, go: str) -> tuple[int, int] | None:

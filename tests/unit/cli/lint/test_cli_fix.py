@@ -1,6 +1,7 @@
 """``polyarch fix`` as a user runs it (MF-050, MF-054, MF-066, MF-070)."""
 
 import os
+import resource
 import stat
 import subprocess
 from pathlib import Path
@@ -303,13 +304,19 @@ def test_a_link_is_followed_inside_the_given_paths_only(run: Command) -> None:
     assert outside.read_text() == WEB
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(run: Command) -> None:
+def test_a_file_for_which_there_is_no_room_stays_as_it_is(run: Command) -> None:
+    """MF-054: the bound of a file's size stands for a full disk, since it binds root, too."""
     path = run.write("a/web.yaml")
-    path.parent.chmod(0o500)
-    assert run("a", "--write").code == 3
-    path.parent.chmod(0o700)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        result = run("a", "--write")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.code == 3
+    assert "a/web.yaml: File too large; the file is as it was" in result.err
     assert path.read_text() == WEB
+    assert [each.name for each in path.parent.iterdir()] == ["web.yaml"]
 
 
 def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,6 @@
 // What operator-sdk does around a validator, with the library that it uses: `validate DIR TOOL` runs the real multiarch
 // validator and prints as `-o json-alpha1` does; `external PROGRAM DIR` runs an external validator and decodes its
 // answer strictly into the library's type. Exit codes: 1 for a complaint that is an error, 3 where nothing could be run.
-//
-// To build it in a copy of this folder, which takes some minutes (see test_integrations_olm.py):
-//
-//	go mod init validator && go get github.com/operator-framework/api@v0.41.0 && go build .
 package main
 
 import (

@@ -1,0 +1,205 @@
+"""Where peers come from, and what a run says about them. The Go here is a script that says what the real one says."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.peers import __main__ as command
+from tools.peers import catalogue
+from tools.peers.catalogue import PEERS, Absent, Found, Origin, continuous_integration, found
+from tools.peers.summary import PROPERTY, Use, excused, summary, use
+
+from polyarch.sandbox.progress import Silent
+
+ROOT = Path(__file__).parents[2]
+BUILT = [peer.name for peer in PEERS if peer.origin is Origin.GO]
+GO = """#!/bin/sh
+case "$1" in
+  version) echo "go version go1.26.8 linux/amd64" ;;
+  list) echo stale ;;
+  build)
+    case "$*" in *{broken}*) echo "dial tcp: no route to host" >&2; exit 1;; esac
+    while [ "$1" != "-o" ]; do shift; done
+    echo program > "$2"; chmod +x "$2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A machine of its own: nothing cached, nothing on PATH but the tools that a script needs."""
+    (tmp_path / "bin").mkdir()
+    return {"PATH": f"{tmp_path / 'bin'}:/bin", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def put(environ: dict[str, str], name: str, script: str) -> None:
+    path = Path(environ["PATH"].partition(":")[0]) / name
+    path.write_text(script)
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_is_not_built_names_the_command_that_builds_it(name: str, environ: dict[str, str]) -> None:
+    assert found(name, environ) == Absent("it has not been built: python -m tools.peers")
+
+
+async def test_what_was_built_is_found_in_the_version_of_the_module(environ: dict[str, str]) -> None:
+    put(environ, "go", GO.format(broken="none"))
+    await command.provide([peer for peer in PEERS if peer.origin is Origin.GO], Silent(), environ)
+    for name in BUILT:
+        peer = found(name, environ)
+        assert isinstance(peer, Found)
+        assert Path(peer.program).read_text() == "program\n"
+        assert peer.version[0].isdigit()
+
+
+def test_the_guide_names_the_versions_of_helm_that_are_tested() -> None:
+    guide = (ROOT / "docs" / "guide" / "integrations.md").read_text()
+    for name in ("helm-3", "helm-4"):
+        assert catalogue.pinned(catalogue.BY_NAME[name]) in guide
+
+
+async def test_what_cannot_be_built_is_missing_with_the_reason_and_the_others_are_there(
+    environ: dict[str, str],
+) -> None:
+    put(environ, "go", GO.format(broken="helm/v4"))
+    await command.provide(PEERS, Silent(), environ)
+    missed = found("helm-4", environ)
+    assert isinstance(missed, Absent)
+    assert "dial tcp: no route to host" in missed.why
+    assert not missed.excused
+    assert isinstance(found("helm-3", environ), Found)
+    put(environ, "go", GO.format(broken="none"))
+    await command.provide(PEERS, Silent(), environ)
+    assert isinstance(found("helm-4", environ), Found)
+
+
+async def test_two_processes_build_once(environ: dict[str, str], tmp_path: Path) -> None:
+    put(
+        environ, "go", GO.format(broken="none").replace("  build)", f"  build) echo $$ >> {tmp_path}/builds; sleep 0.2")
+    )
+    await asyncio.gather(*(command.provide(PEERS, Silent(), environ) for _ in range(2)))
+    assert len((tmp_path / "builds").read_text().split()) == len(BUILT)
+
+
+def test_another_source_is_another_cache(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = catalogue.folder(environ)
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "go.mod").write_text("module other\n")
+    monkeypatch.setattr(catalogue, "MODULE", tmp_path / "module")
+    assert catalogue.folder(environ) != before
+    assert catalogue.folder(environ).parent == before.parent
+
+
+SKOPEO_NEEDS = """#!/bin/sh
+echo "$*" >> {log}
+[ "$2" = install ] && {ending}
+exit 0
+"""
+
+
+async def test_skopeo_is_installed_unasked_in_continuous_integration_only(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    wanted = [catalogue.BY_NAME["skopeo"]]
+    log = tmp_path / "log"
+    skopeo = Path(environ["PATH"].partition(":")[0]) / "skopeo"
+    installs = f"printf '#!/bin/sh\\necho skopeo version 1.9.3' > {skopeo}; chmod +x {skopeo}"
+    put(environ, "apt-get", SKOPEO_NEEDS.format(log=log, ending=installs))
+    await command.provide(wanted, Silent(), environ)
+    assert not log.exists()
+    missed = found("skopeo", environ)
+    assert isinstance(missed, Absent)
+    assert "apt install skopeo" in missed.why
+    await command.provide(wanted, Silent(), {**environ, "CI": "true"})
+    assert log.read_text().splitlines() == ["-q update", "-q install -y --no-install-recommends skopeo"]
+    assert found("skopeo", environ) == Found(str(skopeo), "1.9.3")
+
+
+async def test_skopeo_that_cannot_be_installed_is_missing_with_the_reason(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    put(environ, "apt-get", SKOPEO_NEEDS.format(log=tmp_path / "log", ending="{ echo E: no network; exit 100; }"))
+    await command.provide([catalogue.BY_NAME["skopeo"]], Silent(), {**environ, "CI": "true"})
+    why = "`apt-get install -y --no-install-recommends skopeo` ended with 100: E: no network"
+    assert found("skopeo", environ) == Absent(why, excused=False)
+
+
+@pytest.mark.parametrize(("root", "apt"), [(False, True), (True, False)])
+def test_skopeo_is_excused_where_nobody_could_install_it(
+    root: bool, apt: bool, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    if apt:
+        put(environ, "apt-get", "#!/bin/sh\n")
+    environ["PATH"] = environ["PATH"].partition(":")[0]
+    missed = found("skopeo", environ)
+    assert isinstance(missed, Absent)
+    assert missed.excused
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("true", True), ("1", True), ("TRUE", True), ("false", False), ("", False)]
+)
+def test_continuous_integration_is_told_by_its_variable(value: str, expected: bool) -> None:
+    assert continuous_integration({"CI": value}) is expected
+    assert not continuous_integration({})
+
+
+def test_the_summary_counts_tests_and_says_why_not() -> None:
+    def asked(name: str, answer: Found | Absent) -> list[tuple[str, Use]]:
+        return [(PROPERTY, use(name, answer))]
+
+    reports = [
+        asked("helm-4", Found("/x/helm-4", "4.3.1")),
+        asked("skopeo", Absent("it is not installed", excused=True)),
+        asked("helm-4", Found("/x/helm-4", "4.3.1")),
+        [("other", 1)],
+    ]
+    assert summary(reports) == ["helm-4  4.3.1, 2 tests", "skopeo  not in 1 test: it is not installed"]
+    assert summary([[], [("other", 1)]]) == []
+    assert [excused(each) for each in reports] == [False, True, False, False]
+
+
+INNER = """
+import pytest
+
+def test_there(peer):
+    assert peer("pre-commit")
+
+def test_missing(peer):
+    peer("helm-4")
+
+@pytest.mark.skipif(True, reason="it is too late")
+def test_late(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome", "code"), [("", "1 passed, 2 skipped", 0), ("true", "1 failed, 1 passed, 1 error", 1)]
+)
+def test_a_skipped_test_has_failed_in_continuous_integration(ci: str, outcome: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    (tmp_path / "test_inner.py").write_text(INNER)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
+        env={**os.environ, "CI": ci, "XDG_CACHE_HOME": str(tmp_path / "empty"), "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert outcome in result.stdout, result.stdout
+    assert result.returncode == code
+    assert "not in 1 test: it has not been built: python -m tools.peers" in result.stdout
+    if ci:
+        assert "every test has to run: Skipped: it is too late" in result.stdout

@@ -1,0 +1,6 @@
+"""The programs that tests and benches compare polyarch with or run it under, in the versions that are pinned here.
+
+``python -m tools.peers`` brings them, ``found`` says where each is, or why it is not there. Helm, kubectl and the
+validator of operator-sdk are built once from one Go module (``gomodule/``) and cached beside the sandbox's programs;
+pre-commit is part of the environment; skopeo is the system's package. None is part of the package that users install.
+"""

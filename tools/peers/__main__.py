@@ -1,0 +1,120 @@
+"""``python -m tools.peers [NAME …]``: bring what is missing, with progress, and say what is there.
+
+An interrupted build goes on where it stopped, and of two processes one builds while the other waits. skopeo is
+installed where nobody has to be asked: as root, in continuous integration. A peer that could not be had is no failure
+here: who needs it says so (a test that misses it fails in continuous integration, elsewhere it is skipped by name).
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from tools.peers.catalogue import (
+    BY_NAME,
+    MODULE,
+    PEERS,
+    Absent,
+    Found,
+    Origin,
+    Peer,
+    continuous_integration,
+    folder,
+    found,
+    installer,
+    pinned,
+    remember,
+)
+
+from polyarch.cli.cluster.progress import shown
+from polyarch.sandbox.binaries.go_build import GoBuild, Target
+from polyarch.sandbox.binaries.search import cache_home
+from polyarch.sandbox.binaries.versions import GO
+from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.progress import Progress
+
+INSTALL_SECONDS = 300
+
+
+async def provide(wanted: Sequence[Peer], progress: Progress, environ: Mapping[str, str] = os.environ) -> None:
+    """Build and install what is missing of these; what could not be had is remembered with its reason."""
+    if not _missing(wanted, environ):
+        return
+
+    def wait() -> None:
+        progress.step(f"another process is building peers into {folder(environ)}: waiting for it")
+
+    async with file_lock(folder(environ) / ".lock", waiting=wait):
+        missing = _missing(wanted, environ)
+        targets = [
+            Target(peer.name, pinned(peer), MODULE, peer.package) for peer in missing if peer.origin is Origin.GO
+        ]
+        problems: dict[str, str] = {}
+        if targets:
+            tools = cache_home(environ) / f"go-{GO}"
+            problems = await GoBuild(tools=tools, environ=environ).build(targets, folder(environ), progress)
+        for peer in missing:
+            if peer.origin is Origin.SYSTEM and continuous_integration(environ) and (program := installer(environ)):
+                problems |= await _install(program, peer, progress)
+        remember(problems, environ)
+
+
+def _missing(wanted: Sequence[Peer], environ: Mapping[str, str]) -> list[Peer]:
+    return [peer for peer in wanted if isinstance(found(peer.name, environ), Absent)]
+
+
+async def _install(program: str, peer: Peer, progress: Progress) -> dict[str, str]:
+    """Installs the package of that name; returns why not, by name."""
+    progress.step(f"installing {peer.name} with {program}")
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", peer.name]):
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *("-q", *arguments),
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(INSTALL_SECONDS):
+                said, _ = await process.communicate()
+        except TimeoutError:
+            return {peer.name: f"`apt-get {' '.join(arguments)}` did not end within {INSTALL_SECONDS} s"}
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+        if process.returncode:
+            last = said.decode(errors="replace").strip().splitlines()[-1:]
+            return {peer.name: f"`apt-get {' '.join(arguments)}` ended with {process.returncode}: {''.join(last)}"}
+    return {}
+
+
+def _line(peer: Peer) -> str:
+    match found(peer.name):
+        case Found(program, version):
+            return f"  {peer.name} {version}\t{program}"
+        case Absent(why, excused):
+            needed = continuous_integration() and not excused
+            return f"  {peer.name} is not there{', and has to be' if needed else ''}: {why}"
+
+
+def main(names: Sequence[str]) -> int:
+    unknown = sorted(set(names) - BY_NAME.keys())
+    if unknown:
+        print(f"no peer is called {', '.join(unknown)}; there are {', '.join(BY_NAME)}", file=sys.stderr)
+        return 2
+    wanted = [peer for peer in PEERS if not names or peer.name in names]
+    try:
+        with shown() as progress:
+            asyncio.run(provide(wanted, progress))
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    for peer in wanted:
+        print(_line(peer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

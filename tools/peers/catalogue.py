@@ -1,0 +1,133 @@
+"""Which peers there are, and where this machine has them."""
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from polyarch.sandbox.binaries.search import cache_home, usable
+from polyarch.sandbox.binaries.versions import host_architecture
+
+MODULE: Final = Path(__file__).parent / "gomodule"
+PROBLEMS: Final = "problems.json"
+
+
+class Origin(Enum):
+    """Who brings a peer."""
+
+    GO = "built from the pinned Go module"
+    ENVIRONMENT = "a requirement of the development environment"
+    SYSTEM = "a package of the system"
+
+
+class Peer(NamedTuple):
+    """A program by the name under which tests ask for it."""
+
+    name: str
+    origin: Origin
+    module: str = ""
+    """Of a Go program: the module whose version in ``go.mod`` is the peer's."""
+    package: str = ""
+    """And the package of its ``main``."""
+
+
+PEERS: Final = (
+    Peer("kubectl", Origin.GO, "k8s.io/kubectl", "./kubectl"),
+    Peer("helm-3", Origin.GO, "helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm"),
+    Peer("helm-4", Origin.GO, "helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
+    Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
+    Peer("pre-commit", Origin.ENVIRONMENT),
+    Peer("skopeo", Origin.SYSTEM),
+)
+BY_NAME: Final = {peer.name: peer for peer in PEERS}
+
+
+class Found(NamedTuple):
+    """A peer that is there."""
+
+    program: str
+    version: str
+
+
+class Absent(NamedTuple):
+    """A peer that is not there, why, and whether that is in order where nothing may be missing (``CI=true``)."""
+
+    why: str
+    excused: bool = False
+
+
+def continuous_integration(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether everything that can be there has to be."""
+    return environ.get("CI", "").lower() in {"true", "1"}
+
+
+def folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the Go programs are kept: another version, source or architecture never uses these."""
+    content = hashlib.sha256()
+    for path in sorted(each for each in MODULE.rglob("*") if each.is_file()):
+        content.update(f"{path.relative_to(MODULE)}\0".encode() + path.read_bytes())
+    return cache_home(environ) / f"peers-{content.hexdigest()[:12]}-{host_architecture()}"
+
+
+def pinned(peer: Peer) -> str:
+    """The version that ``go.mod`` says, without its ``v``."""
+    match = re.search(
+        rf"^(?:require)?\s+{re.escape(peer.module)} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE
+    )
+    if match is None:
+        raise LookupError(f"{MODULE / 'go.mod'} requires no {peer.module}")
+    return match[1]
+
+
+def found(name: str, environ: Mapping[str, str] = os.environ) -> Found | Absent:
+    """Where a peer is, or why it is not there and what to do."""
+    peer = BY_NAME[name]
+    match peer.origin:
+        case Origin.GO:
+            program = folder(environ) / name
+            if usable(program):
+                return Found(str(program), pinned(peer))
+            return Absent(_problems(environ).get(name) or "it has not been built: python -m tools.peers")
+        case Origin.ENVIRONMENT:
+            program = Path(sys.executable).parent / name
+            if usable(program):
+                return Found(str(program), _said_version(str(program)))
+            return Absent("it is not in this environment: make .venv/.ready")
+        case Origin.SYSTEM:
+            if on_path := shutil.which(name, path=environ.get("PATH")):
+                return Found(on_path, _said_version(on_path))
+            problem = _problems(environ).get(name)
+            why = problem or f"it is not installed (Debian, Ubuntu: apt install {name})"
+            return Absent(why, excused=installer(environ) is None)
+
+
+def installer(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The program with which this process may install a package of the system: Debian's, as root."""
+    return shutil.which("apt-get", path=environ.get("PATH")) if os.geteuid() == 0 else None
+
+
+def remember(problems: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
+    """Keep why peers could not be had, for those who miss them."""
+    path = folder(environ) / PROBLEMS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dict(problems)))
+
+
+def _problems(environ: Mapping[str, str]) -> dict[str, str]:
+    path = folder(environ) / PROBLEMS
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+@functools.cache
+def _said_version(program: str) -> str:
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    version = re.search(r"\d+(?:\.\d+)+\S*", answer)
+    return version[0] if version else "of a version that it does not say"
