@@ -367,6 +367,7 @@ class Inspector:
                 not_before=now - stale_for,
                 memory_only=True,
                 proof_seconds=max(stale_for, self.settings.proof_ttl),
+                last_good=True,
             )
         if known is None or not known.record.reading.settles(mode):
             return None

@@ -7,6 +7,8 @@ import pytest
 
 from polyarch.clock import SystemClock
 from polyarch.oci.answer import Status
+from polyarch.oci.auth.credentials import KeyringCredentials
+from polyarch.oci.auth.keyring import Document
 from polyarch.oci.inspect import InspectorSettings
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
@@ -437,6 +439,33 @@ class TestFreshness:
         assert (await inspector.inspect(ref("team/app:1"))).error.code == "not-found"
         assert (await inspector.inspect(ref("team/app:1"), fresh=True)).status is Status.RESOLVED
         assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
+
+    @pytest.mark.parametrize("head_first", [True, False], ids=["a probe says so", "the check says so"])
+    async def test_so_does_one_that_says_changed_and_no_more(
+        self, registry, make_inspector, ref, clock, answer, head_first
+    ):
+        """RG-116: HEAD works, and the GET of what the tag names now does not."""
+        hosts = (registry.host,) if head_first else ()
+        inspector = make_inspector(head_first_hosts=hosts, public_probe=head_first, wait=False)
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        secret = Document("secret a/b", {"auths": {registry.host: {"username": "robot", "password": "secret"}}})
+        asked_by = {"credentials": KeyringCredentials([secret])}
+        first = await inspector.inspect(ref("team/app:1"), **asked_by)
+        clock.advance(1000)
+        registry.push_index("team/app", "1", "linux/s390x", "linux/ppc64le")
+        registry.script("GET", "/manifests/", answer(500), forever=True)
+        for _ in range(2):
+            failed = await inspector.inspect(ref("team/app:1"), **asked_by)
+            assert (failed.status, failed.last_good.digest) == (Status.ERROR, first.digest)
+            assert failed.last_good_age == pytest.approx(1000, abs=60)
+        assert inspector.peek(ref("team/app:1"), **asked_by) is None
+        stale = inspector.peek(ref("team/app:1"), **asked_by, stale_for=3600)
+        assert (stale.digest, stale.stale) == (first.digest, True)
+        assert inspector.peek(ref("team/app:1"), **asked_by, stale_for=900) is None
+        registry.clear_scripts()
+        good = await inspector.inspect(ref("team/app:1"), **asked_by)
+        assert (platforms(good), good.stale) == (["linux/s390x", "linux/ppc64le"], False)
+        assert platforms(inspector.peek(ref("team/app:1"), **asked_by)) == ["linux/s390x", "linux/ppc64le"]
 
     async def test_a_failed_check_carries_the_last_good_reading(self, registry, inspector, ref, clock, answer):
         """RG-116, PL-402."""

@@ -208,7 +208,13 @@ class Authorization:
         token = self._tokens.get(key)
         if token is not None:
             return token, True
-        return await self._flights.join(key, lambda: self._fetch_token(key, credential, door, access, visit)), False
+        try:
+            return await self._flights.join(key, lambda: self._fetch_token(key, credential, door, access, visit)), False
+        except Failure as failure:
+            refused = failure.error.error_class == "auth" and failure.error.status in (401, 403)
+            if not refused and failure.error.error_class != "limit" and self._doors.get(access.name) == door:
+                self._doors.pop(access.name)  # it may have moved: the next request begins with what the source says
+            raise
 
     async def _fetch_token(
         self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit

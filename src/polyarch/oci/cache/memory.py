@@ -46,6 +46,8 @@ class TagRecord(NamedTuple):
     etag: str = ""
     failed_at: float | None = None
     """When a later check failed for passing reasons; None since the last success (PL-407)."""
+    good: tuple[str, float] | None = None
+    """What it named when it was last *read*, and when that was checked, if it names something else by now (RG-116)."""
 
 
 class ReadingRecord:
@@ -230,6 +232,11 @@ class Cache:
         return record
 
     def put_tag(self, place: Place, tag: str, record: TagRecord) -> None:
+        """Keeps what a tag names. What it named before stands behind it, for until the new content has been read."""
+        before = self._tags.get((place, tag))
+        if before is not None:
+            was_read = before.digest != record.digest and self._readings.get(before.digest) is not None
+            record = record._replace(good=(before.digest, before.checked_at) if was_read else before.good)
         self._tags.put((place, tag), record)
         self.changes += 1
         if self._backing is not None:

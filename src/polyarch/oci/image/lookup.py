@@ -81,23 +81,29 @@ class Lookup:
         not_before: float,
         memory_only: bool,
         proof_seconds: float | None = None,
+        last_good: bool = False,
     ) -> Known | None:
-        """A reading whose tag was checked recently enough, in this place and with a proof (RG-111)."""
+        """A reading whose tag was checked recently enough, in this place and with a proof (RG-111).
+
+        ``last_good``: what the tag named before will do where nothing is known of what it names now (RG-116).
+        """
         place, cache = place_of(source), self._cache
-        checked_at = 0.0
-        digest = source.digest
-        if digest is None:
+        named: tuple[tuple[str, float], ...] = ((source.digest or "", 0.0),)
+        if source.digest is None:
             tag = cache.tag(place, source.tag or "", memory_only=memory_only)
             if tag is None or tag.checked_at < not_before:
                 return None
-            digest, checked_at = tag.digest, tag.checked_at
+            named = ((tag.digest, tag.checked_at),)
+            if last_good and tag.good is not None and tag.good[1] >= not_before:
+                named = (*named, tag.good)
         proof = self._proof(place, fingerprints, memory_only=memory_only, seconds=proof_seconds)
         if proof is None:
             return None
-        record = cache.reading(digest, memory_only=memory_only)
-        if record is None or not record.usable_in(place):
-            return None
-        return Known(record, checked_at, proof.public)
+        for digest, checked_at in named:
+            record = cache.reading(digest, memory_only=memory_only)
+            if record is not None and record.usable_in(place):
+                return Known(record, checked_at, proof.public)
+        return None
 
     def answer(self, question: Question, source: Source, known: Known) -> Inspection:
         """A known reading as an answer, without any request."""

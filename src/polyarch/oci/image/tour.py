@@ -105,7 +105,12 @@ class Tour:
         now = self._clock.monotonic()
         for source, fingerprints in zip(errand.sources, errand.key.fingerprints, strict=True):
             known = self._lookup.known(
-                source, fingerprints, not_before=float("-inf"), memory_only=False, proof_seconds=LAST_GOOD_PROOF
+                source,
+                fingerprints,
+                not_before=float("-inf"),
+                memory_only=False,
+                proof_seconds=LAST_GOOD_PROOF,
+                last_good=True,
             )
             if known is not None:
                 age = 0.0 if source.digest is not None else now - known.checked_at

@@ -213,6 +213,49 @@ class TestRealms:
         assert (found.error.code, other.seen) == ("refused-redirect", [])
 
 
+class TestMovedRealms:
+    """RG-084: a realm that fails is learned anew at the next challenge."""
+
+    @pytest.fixture
+    async def endpoint(self, bearer, start_registry):
+        """Another token endpoint of the same registry."""
+        endpoint = await start_registry(auth="bearer")
+        endpoint.users, endpoint._tokens = bearer.users, bearer._tokens
+        return endpoint
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            pytest.param({"status": 500}, id="it fails"),
+            pytest.param({"status": 404}, id="it is not there"),
+            pytest.param({"status": 200, "body": b"<html>moved</html>"}, id="there is something else"),
+            pytest.param({"drop": True}, id="it breaks off"),
+        ],
+    )
+    async def test_the_new_one_is_asked(self, bearer, endpoint, make_inspector, ref, answer, end):
+        inspector = make_inspector(credentials=Holding(ROBOT), attempts=1)
+        assert (await inspector.inspect(ref("team/app:1", bearer))).status is Status.RESOLVED
+        bearer.realm = f"{endpoint.url}/token"
+        bearer.script("*", "^token", answer(**end), forever=True)
+        assert (await inspector.inspect(ref("team/other:1", bearer))).status is Status.ERROR
+        bearer.push_index("team/other", "2", "linux/amd64", "linux/arm64")
+        found = await inspector.inspect(ref("team/other:2", bearer))
+        assert found.status is Status.RESOLVED, found.error
+        assert endpoint.requests() == ["GET token"]
+
+    @pytest.mark.parametrize("status", [401, 403, 429])
+    async def test_one_that_refuses_is_no_other_one(self, bearer, make_inspector, ref, answer, status):
+        """It costs the next image no more than its token and its manifest."""
+        inspector = make_inspector(credentials=Holding(ROBOT), wait=False)
+        await inspector.inspect(ref("team/app:1", bearer))
+        refuse = answer(status, headers={"Retry-After": "1"} if status == 429 else {})
+        bearer.script("*", "^token", refuse, refuse)
+        assert (await inspector.inspect(ref("team/none:1", bearer))).status is Status.ERROR
+        bearer.clear_scripts()
+        inspector._clock.advance(2)
+        assert (await inspector.inspect(ref("team/other:1", bearer))).requests == 2
+
+
 class TestRedirectedAway:
     """RG-084: a challenge is learned only from the origin of the source itself, never from a redirect's target."""
 
