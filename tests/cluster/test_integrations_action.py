@@ -126,6 +126,15 @@ def test_fail_on_never_reports_and_passes(step: Step) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("configured", "given", "code"), [("never", "", 0), ("never", "error", 1), ("error", "", 1)])
+def test_fail_on_of_the_configuration_counts_unless_the_workflow_says_otherwise(
+    step: Step, workspace: Path, configured: str, given: str, code: int
+) -> None:
+    (workspace / ".polyarch.yaml").write_text(f"{CONFIGURATION}failOn: {configured}\n")
+    assert step(LINT, paths="deploy", fail_on=given).returncode == code
+
+
+@pytest.mark.usefixtures("installed")
 def test_required_platforms_are_asked_for(step: Step, workspace: Path) -> None:
     (workspace / "deploy" / "web.yaml").write_text(GOOD)
     result = step(LINT, paths="deploy", require="amd64,ppc64le")

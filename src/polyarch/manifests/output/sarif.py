@@ -1,7 +1,8 @@
 """SARIF 2.1.0, which code hosts show beside the lines (MF-044).
 
 Regions are those of the offending nodes, counted in code points from 1 with an exclusive end, as SARIF counts. The
-partial fingerprint is that of the baseline, so a result stays the same result while lines move.
+partial fingerprint is that of the baseline, so a result stays the same result while lines move. Suppressed findings are
+results on request only: code scanning ignores ``suppressions`` and shows them as open (github/codeql-action#1230).
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,8 @@ def render(report: Report) -> str:
 
 def document(report: Report) -> dict[str, Any]:
     """The log as values."""
-    everything = sorted((*report.findings, *report.suppressed), key=lambda finding: finding.order)
+    hidden = report.suppressed if report.show_suppressed else ()
+    everything = sorted((*report.findings, *hidden), key=lambda finding: finding.order)
     shown = everything[:MAX_RESULTS]
     used = sorted({finding.rule for finding in shown})
     places = {rule: place for place, rule in enumerate(used)}
