@@ -99,6 +99,10 @@ class PlacementMetrics:
             "polyarch_placement_audits_dropped_total",
             "Audited pods whose outcome was not looked up, as too many were being looked up",
         )
+        self.lookups_dropped = counter(
+            "polyarch_placement_lookups_dropped_total",
+            "Images that an admission did not ask for, as too many were in line",
+        )
         self._facts_left_out = gauge(
             "polyarch_placement_facts_left_out",
             "1 while pods are decided without objects that the policy asks for, as they cannot be read",

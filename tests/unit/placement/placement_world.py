@@ -180,6 +180,9 @@ class FakeInspector:
         """What is found when an index is looked at for an operator bundle; by default, the index itself."""
         self.busy: set[str] = set()
         self.needs_credentials: set[str] = set()
+        self.accepts: dict[str, str] = {}
+        """The password that counts, for those of them that take one only."""
+        self.under_way = 0
         self.seconds = 0.0
         self.tag_ttl = 600.0
 
@@ -207,13 +210,18 @@ class FakeInspector:
         started = self.clock.monotonic()
         self.asked_at.append((canonical, started))
         if self.seconds:
-            await self.clock.sleep(self.seconds)
+            self.under_way += 1
+            try:
+                await self.clock.sleep(self.seconds)
+            finally:
+                self.under_way -= 1
         if bundle == "always":
             return self.bundles.setdefault(canonical, self.kept[canonical])
         answer = self.images.get(canonical, "not-found")
         if canonical in self.needs_credentials:
             source = type("Source", (), {"host": reference.registry, "repository": reference.repository})()
-            if all(each.is_anonymous for each in await credentials.candidates(reference, source)):
+            shown = [each.password for each in await credentials.candidates(reference, source) if not each.is_anonymous]
+            if not shown or self.accepts.get(canonical, shown[0]) not in shown:
                 answer = "unauthorized"
         if isinstance(answer, Exception):
             raise answer

@@ -10,7 +10,6 @@ pods' windows, like any other.
 """
 
 import asyncio
-from collections import Counter
 from typing import Final
 
 import structlog
@@ -22,8 +21,8 @@ from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.placement.decide.retry import MAX_DELAY
 from polyarch.placement.lookups.answers import Inspects
-from polyarch.placement.lookups.secrets import PodCredentials, PullSecrets, PullSource
-from polyarch.placement.lookups.turns import Turn, Turns, host_of
+from polyarch.placement.lookups.secrets import JUST_READ, PodCredentials, PullSecrets, PullSource
+from polyarch.placement.lookups.turns import Places, Turn, Turns
 from polyarch.placement.lookups.waiting import Ask, ImageKey, Lookup, Waiting, failure_of
 from polyarch.placement.metrics import PlacementMetrics
 
@@ -32,12 +31,8 @@ log = structlog.get_logger(__name__)
 PER_HOST: Final = 32
 PER_NAMESPACE: Final = 64
 IN_ALL: Final = 256
-"""Who names many hosts that hang does not take all places for it, and who does so from many namespaces neither: a
-namespace also leaves as many places free as it has (PL-851)."""
 REREAD: Final = 32
 """Places whose secrets are read again after a refusal; several share a look-up only if their secrets are equal."""
-JUST_READ: Final = 1.0
-"""A secret read so shortly before is not read again."""
 REPORT_EVERY: Final = 60.0
 """Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
 
@@ -64,15 +59,12 @@ class Attempts:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._per_host = per_host
-        self._per_namespace = per_namespace
-        self._in_all = in_all
+        self._places = Places(in_all, per_host=per_host, per_namespace=per_namespace)
         self._causes = Causes()
-        self._turns = Turns()
-        self._at_host: Counter[str] = Counter()
-        self._for_namespace: Counter[str] = Counter()
-        """Attempts under way; a count that is nought is not kept."""
-        self._under_way = 0
+        self._turns: Turns[ImageKey] = Turns()
+        """The lines hold what gated pods wait for, each look-up once per namespace, and so are as long as there are
+        different images in those pods. Only what nobody waits for any more is dropped: a pod forgotten here would stay
+        gated."""
         self._tasks: asyncio.TaskGroup | None = None
         waiting.on_close(self._turns.drop)
 
@@ -99,43 +91,27 @@ class Attempts:
                 self._tasks = None  # who ends from here on begins no other
 
     def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
-        while self._under_way < self._in_all:
-            turn = self._turns.next(may=self._may, has_room=self._has_room, waits=self._waits)
-            if turn is None:
-                return
+        while (turn := self._turns.next(self._places, waits=self._waits)) is not None:
             if (ask := self._waiting.start(turn.key)) is not None:
-                self._count(turn, 1)
+                self._places.take(turn)
                 tasks.create_task(self._attempt(turn, ask), name=f"attempt {turn.key.reference}")
-
-    def _may(self, namespace: str) -> bool:
-        return self._for_namespace[namespace] < min(self._per_namespace, self._in_all - self._under_way)
-
-    def _has_room(self, host: str) -> bool:
-        return self._at_host[host] < self._per_host
 
     def _waits(self, key: ImageKey, namespace: str) -> bool:
         lookup = self._waiting.find(key)
         return lookup is not None and namespace in lookup.namespaces
 
-    def _count(self, turn: Turn, change: int) -> None:
-        self._under_way += change
-        for counter, name in ((self._at_host, host_of(turn.key)), (self._for_namespace, turn.namespace)):
-            counter[name] += change
-            if not counter[name]:
-                del counter[name]
-
-    async def _attempt(self, turn: Turn, ask: Ask) -> None:
+    async def _attempt(self, turn: Turn[ImageKey], ask: Ask) -> None:
         try:
             await self._make(turn, ask)
         except Exception as error:  # noqa: BLE001 - one image that meets a bug of ours must not end the others (PL-306)
             self._bug(turn.key.reference, error)
             self._waiting.give_back(turn.key, MAX_DELAY)
         finally:
-            self._count(turn, -1)
+            self._places.leave(turn)
             if self._tasks is not None:
                 self._begin_what_may(self._tasks)
 
-    async def _make(self, turn: Turn, ask: Ask) -> None:
+    async def _make(self, turn: Turn[ImageKey], ask: Ask) -> None:
         key = turn.key
         if ask.failed_with == "auth":
             await self._reread(key)
@@ -152,7 +128,7 @@ class Attempts:
             if failure_of(answer) == "auth" and ask.failed_with != "auth":
                 await self._reread(key)
 
-    async def _ask(self, ask: Ask, credentials: PodCredentials, turn: Turn) -> Inspection:
+    async def _ask(self, ask: Ask, credentials: PodCredentials, turn: Turn[ImageKey]) -> Inspection:
         try:
             return await self._inspector.inspect(
                 ask.reference,

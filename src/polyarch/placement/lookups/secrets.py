@@ -12,7 +12,6 @@ over (``set_global``), and takes it away again when it is deleted (PL-423).
 import asyncio
 import hashlib
 import secrets as _random
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -34,6 +33,8 @@ from polyarch.oci.auth.entries import MalformedDocument, read_entry, read_object
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.line import Line, LineFull, Urgency
+from polyarch.placement.bounded import Bounded
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +43,20 @@ KEEP: Final = 600.0
 KEEP_ABSENT: Final = 30.0
 KEEP_UNREADABLE: Final = 5.0
 """How long a failure of the API server itself is remembered: long enough that a burst of pods asks once."""
+JUST_READ: Final = 1.0
+"""After a refusal a secret read so shortly before is not read again."""
 AT_ONCE: Final = 16
 """Secrets read at a time: many pods come at once, and Leases and PATCHes go over the same client."""
+IN_LINE: Final = 1024
+"""Secrets of one namespace that may wait for their turn; beyond that they count as unreadable for a moment (PL-854)."""
 PER_POD: Final = 32
 """Pull secrets of one pod that count, the first that it names. Each costs a request at every refusal of a registry, and
 a pod may name as many as an object of the API server holds; a failure's text says how many are left out (PL-854)."""
 CAPACITY: Final = 10_000
-"""Secrets and combinations of secrets in memory; the least recently used one is forgotten."""
+BYTES: Final = 16 * 1024 * 1024
+"""Secrets and combinations of secrets in memory, by number and by the size of their content (PL-810)."""
+READ_WEIGHT: Final = 16
+"""A document that was read takes so many times its own size (measured), unless it has more entries than count."""
 
 _KEYS: Final = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
 
@@ -84,6 +92,12 @@ class Reading(NamedTuple):
     read_at: float
     keep: float
 
+    @property
+    def weight(self) -> int:
+        """Bytes, about."""
+        body = self.document.body if self.document is not None else b""
+        return 128 + (len(body) if isinstance(body, bytes) else 0)
+
 
 class PodCredentials(NamedTuple):
     """What a pod may show to registries. Pods with equal secrets have equal ``fingerprint`` and may share work."""
@@ -106,11 +120,12 @@ class PullSecrets:
         self._read = read
         self._clock = clock
         self._providers = providers
-        self._capacity = capacity
-        self._readings: OrderedDict[tuple[str, str], Reading] = OrderedDict()
+        self._readings: Bounded[tuple[str, str], Reading] = Bounded(entries=capacity, weight=BYTES)
         self._flights: dict[tuple[str, str], asyncio.Task[Reading]] = {}
-        self._made: OrderedDict[PullSource, tuple[tuple[bytes, ...], PodCredentials]] = OrderedDict()
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._made: Bounded[PullSource, tuple[tuple[bytes, ...], PodCredentials]] = Bounded(
+            entries=capacity, weight=BYTES
+        )
+        self._line = Line(AT_ONCE, waiting=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
@@ -148,11 +163,8 @@ class PullSecrets:
         Waits for the API server; the caller sets the deadline. A cancelled caller does not disturb others.
         """
         names = source.names if self._allowed else ()
-        readings = [self._fresh((source.namespace, name), since) for name in names]
-        if missing := [name for name, reading in zip(names, readings, strict=True) if reading is None]:
-            await asyncio.gather(*(self._fetch((source.namespace, name)) for name in missing))
-            readings = [self._readings.get((source.namespace, name)) for name in names]
-        return self._credentials(source, [reading for reading in readings if reading is not None])
+        readings = await asyncio.gather(*(self._reading((source.namespace, name), since) for name in names))
+        return self._credentials(source, readings if self._allowed else ())
 
     def lazy(self, source: PullSource) -> CredentialStore:
         """A store that reads the secrets when a registry turns out to want credentials, and not before (PL-422)."""
@@ -174,21 +186,23 @@ class PullSecrets:
             return None
         if since is not None and reading.read_at < since:
             return None
-        self._readings.move_to_end(key)
         return reading
 
-    async def _fetch(self, key: tuple[str, str]) -> None:
+    async def _reading(self, key: tuple[str, str], since: float | None) -> Reading:
+        if (known := self._fresh(key, since)) is not None:
+            return known
         flight = self._flights.get(key)
         if flight is None:
             flight = asyncio.get_running_loop().create_task(self._request(*key), name=f"secret {key[0]}/{key[1]}")
             self._flights[key] = flight
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
-        await asyncio.shield(flight)
+        return await asyncio.shield(flight)
 
     async def _request(self, namespace: str, name: str) -> Reading:
         try:
-            async with self._turns:
-                secret = await self._read(namespace, name)
+            secret = await self._in_turn(namespace, name)
+        except LineFull:
+            return self._nothing(f"too many pull secrets of namespace {namespace} are being read", KEEP_UNREADABLE)
         except NotFound:
             reading = self._nothing(f"pull secret {namespace}/{name} does not exist", KEEP_ABSENT)
         except Forbidden:
@@ -201,11 +215,16 @@ class PullSecrets:
             content = repr(problem).encode() if document is None else _body(document)
             reading = Reading(document, problem, self._digest(content), self._clock.monotonic(), KEEP)
         if self._allowed:
-            self._readings[namespace, name] = reading
-            self._readings.move_to_end((namespace, name))
-            while len(self._readings) > self._capacity:
-                self._readings.popitem(last=False)
+            self._readings.put((namespace, name), reading, reading.weight)
         return reading
+
+    async def _in_turn(self, namespace: str, name: str) -> Secret:
+        """Namespaces take turns: one with thousands of secrets delays another's one by a request at most (PL-851)."""
+        await self._line.enter(Urgency.MANIFEST, namespace)
+        try:
+            return await self._read(namespace, name)
+        finally:
+            self._line.leave()
 
     def _unreadable(self, namespace: str, name: str) -> Reading:
         """What was read before counts on for as long as it cannot be told whether it still holds."""
@@ -221,7 +240,6 @@ class PullSecrets:
         contents = tuple(reading.content for reading in readings)
         made = self._made.get(source)
         if made is not None and made[0] == contents:
-            self._made.move_to_end(source)
             return made[1]
         documents = [reading.document for reading in readings if reading.document is not None]
         problems = [reading.problem for reading in readings if reading.problem]
@@ -234,9 +252,8 @@ class PullSecrets:
         store = ChainedCredentials([keyring, self._providers]) if self._providers is not None else keyring
         fingerprint = self._digest(b"".join(contents)).hex() if documents else ""
         credentials = PodCredentials(source, fingerprint, store, (*problems, *keyring.problems))
-        self._made[source] = (contents, credentials)
-        while len(self._made) > self._capacity:
-            self._made.popitem(last=False)
+        weight = min(READ_WEIGHT * sum(reading.weight for reading in readings), BYTES // 4)
+        self._made.put(source, (contents, credentials), weight)
         return credentials
 
     def _digest(self, content: bytes) -> bytes:

@@ -2,17 +2,16 @@
 
 The warm path awaits nothing and asks nobody: facts compiled beforehand, answers from memory, pure rules, a patch. If
 answers are missing and the policy grants a budget, registries are asked in parallel until it is used up; what misses it
-goes on in the inspector, serves the next pod, and leaves nothing here. No request to the API server is made but for a
-pull secret that is needed and not in memory (PL-102).
+goes on in the background and serves the next pod. No request to the API server is made but for a pull secret that is
+needed and not in memory (PL-102).
 
 An admission may be a dry run, or be refused by a later plugin: nothing here waits for the pod to come to exist
 (PL-109).
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -21,7 +20,6 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.oci.reference import Reference
 from polyarch.placement import names
 from polyarch.placement.decide.images import ImageUse
 from polyarch.placement.decide.rules import Case, Facts, decide
@@ -33,26 +31,17 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.series import Look, Series
+from polyarch.placement.webhook.background import NEVER, AdmissionLookups, Coming
 
 log = structlog.get_logger(__name__)
 
 TAG_TTL: Final = 600.0
 WAITING: Final = 64
 """Admissions of this process that may wait for registries at a time; the next ones gate at once (PL-113)."""
-FAILED_LATELY: Final = 30.0
-"""For so long no budget is spent on an image that failed (PL-113)."""
-FAILURES: Final = 10_000
 AUDITS: Final = 64
 """Audited pods whose images are looked up in the background at a time; others are counted as dropped."""
 AUDIT_DEADLINE: Final = 30.0
 _UNCHANGED: Final = AdmissionResponse()
-
-
-class Failed(NamedTuple):
-    """An answer that was none, and when."""
-
-    answer: Inspection
-    at: float
 
 
 class PodWebhook:
@@ -72,13 +61,13 @@ class PodWebhook:
         self._facts = facts
         self._secrets = secrets
         self._inspector = inspector
+        self._lookups = AdmissionLookups(inspector, secrets, clock, metrics)
         self._controller_lives = controller_lives
         self._clock = clock
         self._metrics = metrics
         self._tag_ttl = tag_ttl
         self._waiting = 0
         self._series = Series()
-        self._failed: OrderedDict[tuple[str, PullSource], Failed] = OrderedDict()
         self._audits: set[asyncio.Task[None]] = set()
         facts.on_change(self._facts_changed)
 
@@ -113,7 +102,7 @@ class PodWebhook:
         )
         self._count(admission, request)
         if admission.path is Path.AUDIT and admission.decision.unresolved:
-            self._audit_later(case)
+            self._audit_later(case, answers)
         return AdmissionResponse(
             patch=admission.operations,
             warnings=admission.warnings,
@@ -125,6 +114,7 @@ class PodWebhook:
         for task in (tasks := list(self._audits)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lookups.close()
 
     def _look(self, request: AdmissionRequest[Pod]) -> Look:
         facts = self._facts.of(request.namespace)
@@ -151,23 +141,12 @@ class PodWebhook:
             tag_ttl=self._tag_ttl,
             stale_for=case.settings.images_stale_for,
         )
-        if self._failed and len(answers) < len(case.images):
-            for use in case.images:
-                if use.text not in answers and (failed := self._failed_lately(use, source, now)) is not None:
+        for use in case.images if len(answers) < len(case.images) else ():
+            if use.text not in answers and use.reference is not None:
+                failed = self._lookups.failed_lately(use.reference, source)
+                if failed is not None:
                     answers[use.text] = failed
         return answers
-
-    def _failed_lately(self, use: ImageUse, source: PullSource, now: float) -> Inspection | None:
-        if use.reference is None:
-            return None
-        key = (use.reference.canonical, source)
-        failed = self._failed.get(key)
-        if failed is None:
-            return None
-        if now - failed.at < FAILED_LATELY:
-            return failed.answer
-        del self._failed[key]
-        return None
 
     async def _ask_within_budget(
         self, case: Case, request: AdmissionRequest[Pod], answers: dict[str, Inspection]
@@ -182,67 +161,55 @@ class PodWebhook:
             return
         if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
             return
+        asked = self._ask(missing, PullSource.of(case.pod, request.namespace), arrived_at=request.arrived_at)
+        if len(asked) < len(missing):
+            return
         self._waiting += 1
         try:
             async with deadline(self._clock, left):
-                await self._ask_all(missing, PullSource.of(case.pod, request.namespace), request.arrived_at, answers)
+                await asyncio.wait(asked.values())
         except TimeoutError:
-            pass  # what is late is not in the answers; the inspector goes on with it for whoever comes next
+            pass
         finally:
             self._waiting -= 1
+        answers.update(_given(asked))
 
-    async def _ask_all(
-        self, uses: Iterable[ImageUse], source: PullSource, arrived_at: float | None, answers: dict[str, Inspection]
-    ) -> None:
-        """Asks for all of them at once; each answer is put in as it comes. ``arrived_at``: for ``Always`` (PL-112)."""
-        credentials = self._secrets.lazy(source)
+    def _ask(self, uses: Iterable[ImageUse], source: PullSource, *, arrived_at: float) -> dict[str, Coming]:
+        """The answers to come, by the text of the reference; those are missing for which there is no room.
 
-        async def ask(use: ImageUse, reference: Reference) -> None:
-            always = use.always and reference.digest is None
-            try:
-                answer = await self._inspector.inspect(
-                    reference,
-                    credentials=credentials,
-                    not_before=arrived_at if always else None,
-                    tenant=source.namespace,
-                )
-            except Exception:
-                self._metrics.internal_errors.inc()
-                log.exception("an image met a bug", image=reference.canonical)
-                return
-            answers[use.text] = answer
-            if failure_of(answer):
-                self._remember(Failed(answer, self._clock.monotonic()), reference, source)
+        ``arrived_at``: ``imagePullPolicy: Always`` wants its tag checked since (PL-112).
+        """
+        asked = {}
+        for use in uses:
+            if use.reference is None:
+                continue
+            since = arrived_at if use.always and use.reference.digest is None else NEVER
+            answer = self._lookups.ask(use.reference, source, not_before=since)
+            if answer is not None:
+                asked[use.text] = answer
+        return asked
 
-        async with asyncio.TaskGroup() as tasks:
-            for use in uses:
-                if use.reference is not None:
-                    tasks.create_task(ask(use, use.reference))
-
-    def _remember(self, failed: Failed, reference: Reference, source: PullSource) -> None:
-        key = (reference.canonical, source)
-        self._failed[key] = failed
-        self._failed.move_to_end(key)
-        if len(self._failed) > FAILURES:
-            self._failed.popitem(last=False)
-
-    def _audit_later(self, case: Case) -> None:
+    def _audit_later(self, case: Case, answers: dict[str, Inspection]) -> None:
         """Counts what enforce would have done once the images are known (PL-130)."""
-        if len(self._audits) >= AUDITS:
+        missing = [use for use in case.images if use.text not in answers and use.reference is not None]
+        if not missing:
+            return
+        source = PullSource.of(case.pod, case.facts.namespace)
+        asked = self._ask(missing, source, arrived_at=NEVER) if len(self._audits) < AUDITS else {}
+        if len(asked) < len(missing):
             self._metrics.audits_dropped.inc()
             return
-        task = asyncio.get_running_loop().create_task(self._audit(case), name="audit of a pod's images")
+        task = asyncio.get_running_loop().create_task(self._audit(case, answers, asked), name="audit of a pod's images")
         self._audits.add(task)
         task.add_done_callback(self._audits.discard)
 
-    async def _audit(self, case: Case) -> None:
-        answers: dict[str, Inspection] = {}
+    async def _audit(self, case: Case, answers: dict[str, Inspection], asked: dict[str, Coming]) -> None:
         try:
             async with deadline(self._clock, AUDIT_DEADLINE):
-                await self._ask_all(case.images, PullSource.of(case.pod, case.facts.namespace), None, answers)
+                await asyncio.wait(asked.values())
         except TimeoutError:
             log.debug("images of an audited pod were not known in time", namespace=case.facts.namespace)
-        decision = decide(case, answers)
+        decision = decide(case, {**answers, **_given(asked)})
         if not decision.unresolved:
             self._metrics.decided(decision.reason.value, By.ADMISSION.value, "audit")
 
@@ -271,3 +238,9 @@ class PodWebhook:
     def _facts_changed(self, namespace: str | None) -> None:
         if namespace is None:
             self._secrets.allow(self._facts.table.spec.images_secret_access == "byName")
+
+
+def _given(asked: dict[str, Coming]) -> dict[str, Inspection]:
+    """The answers that are there."""
+    done = {text: answer.result() for text, answer in asked.items() if answer.done()}
+    return {text: answer for text, answer in done.items() if answer is not None}

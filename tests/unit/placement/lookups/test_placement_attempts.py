@@ -615,9 +615,9 @@ async def test_a_thousand_look_ups_that_become_due_together_are_lined_up_before_
     asked = Counter[str]()
     ask = Turns.next
 
-    def counted(turns: Turns, **conditions: Any) -> Any:
+    def counted(turns: Turns, *conditions: Any, **more: Any) -> Any:
         asked["next"] += 1
-        return ask(turns, **conditions)
+        return ask(turns, *conditions, **more)
 
     monkeypatch.setattr(Turns, "next", counted)
     Slow(world, 60.0, "slow-")

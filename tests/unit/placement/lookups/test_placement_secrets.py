@@ -1,6 +1,7 @@
 """Pull secrets are read by name, once, and what is wrong with one is told without its content (PL-420 to PL-423)."""
 
 import asyncio
+import tracemalloc
 
 import msgspec
 import pytest
@@ -18,6 +19,8 @@ from polyarch.oci.mirrors.sources import Configuration, sources
 from polyarch.oci.reference import parse
 from polyarch.placement.lookups.secrets import (
     AT_ONCE,
+    BYTES,
+    IN_LINE,
     GlobalPullSecret,
     PullSecrets,
     PullSource,
@@ -155,6 +158,59 @@ async def test_a_pod_that_names_thousands_of_secrets_does_not_take_the_client_fr
     api.wait.set()
     await reading
     assert api.gets.total() == 200
+
+
+async def test_pl_851_namespaces_take_turns_at_the_api_server(secrets, api):
+    """PL-851: one with hundreds of secrets delays another's one by a request."""
+    api.wait = asyncio.Event()
+    greedy = asyncio.create_task(secrets.get(PullSource("greedy", tuple(f"s{number}" for number in range(200)))))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    modest = asyncio.create_task(secrets.get(PullSource("modest", ("pull",))))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    api.wait.set()
+    await modest
+    assert list(api.gets).index(("modest", "pull")) <= AT_ONCE + 1
+    await greedy
+
+
+async def test_pl_854_the_line_of_a_namespace_has_an_end(secrets, api, clock):
+    """PL-854: who stands in none is told so, and may try again in a moment."""
+    api.wait = asyncio.Event()
+    pods = [PullSource("greedy", tuple(f"s{pod}-{at}" for at in range(32))) for pod in range(40)]
+    reading = [asyncio.create_task(secrets.get(each)) for each in pods]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    last = reading[-1]
+    api.wait.set()
+    said = (await last).problems
+    assert "too many pull secrets of namespace greedy are being read" in said
+    await asyncio.gather(*reading)
+    assert api.gets.total() == AT_ONCE + IN_LINE
+    clock.advance(5)
+    assert (await secrets.get(PullSource("greedy", ("s39-31",)))).problems == (
+        "pull secret greedy/s39-31 does not exist",
+    )
+
+
+async def test_pl_810_secrets_in_memory_are_bounded_in_bytes(clock):
+    """PL-810: a secret holds up to a megabyte, and a namespace may have thousands."""
+
+    async def large(namespace: str, name: str) -> Secret:
+        auths = {"registry.example": {"username": "user", "password": name * 100_000}}
+        return Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": msgspec.json.encode({"auths": auths})})
+
+    secrets = PullSecrets(large, clock)
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            await secrets.get(PullSource("team", (f"secret-{number}",)))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0 < len(secrets) < 100
+    assert kept < 3 * BYTES
 
 
 @pytest.mark.parametrize(

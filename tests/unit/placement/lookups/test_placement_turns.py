@@ -1,6 +1,6 @@
 """Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served (PL-851)."""
 
-from polyarch.placement.lookups.turns import Turns
+from polyarch.placement.lookups.turns import Places, Turn, Turns
 from polyarch.placement.lookups.waiting import ImageKey
 
 
@@ -8,15 +8,28 @@ def image(name: str, host: str = "one.example") -> ImageKey:
     return ImageKey(f"{host}/{name}:1", "")
 
 
+class Open(Places):
+    """Places that never run out, but for these hosts and namespaces."""
+
+    def __init__(self, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> None:
+        super().__init__(1_000_000, per_host=1_000_000, per_namespace=1_000_000)
+        self.full = full
+        self.sated = sated
+        self.asked: list[str] = []
+
+    def may(self, namespace: str) -> bool:
+        self.asked.append(namespace)
+        return namespace not in self.sated
+
+    def has_room(self, host: str) -> bool:
+        return host not in self.full
+
+
 def serve(turns: Turns, count: int = 100, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> list[str]:
     """Who has the next turns, as ``namespace: image``."""
-    served = []
+    served, places = [], Open(full=full, sated=sated)
     for _ in range(count):
-        turn = turns.next(
-            may=lambda namespace: namespace not in sated,
-            has_room=lambda host: host not in full,
-            waits=lambda key, namespace: True,
-        )
+        turn = turns.next(places, waits=lambda key, namespace: True)
         if turn is None:
             break
         served.append(f"{turn.namespace}: {turn.key.reference.partition('/')[2]}")
@@ -78,7 +91,7 @@ def test_who_waits_no_more_costs_no_turn_and_takes_nothing_from_who_does():
     turns.add(image("a0"), ["b"])
     gone = {(image("a0"), "a"), (image("a1"), "a")}
     served = []
-    while turn := turns.next(may=lambda _: True, has_room=lambda _: True, waits=lambda *who: who not in gone):
+    while turn := turns.next(Open(), waits=lambda *who: who not in gone):
         served.append((turn.namespace, turn.key))
     assert served == [("b", image("b0")), ("b", image("a0"))]
     assert len(turns) == 0
@@ -102,13 +115,30 @@ def test_who_is_dropped_leaves_all_lines():
 def test_that_all_hosts_are_full_is_seen_without_asking_each_namespace():
     """A thousand namespaces wait for one slow host, and whenever an attempt ends it is asked who is next."""
     turns = lines(**{f"n{number}": 2 for number in range(1000)})
-    asked: list[str] = []
+    places = Open(full=("one.example",))
 
     def next_of() -> object:
-        return turns.next(may=lambda name: not asked.append(name), has_room=lambda _: False, waits=lambda *_: True)
+        return turns.next(places, waits=lambda *_: True)
 
     assert next_of() is None
-    assert asked == []
+    assert places.asked == []
     serve(turns)
     turns.drop(image("n999"))
     assert next_of() is None
+
+
+def test_pl_851_places_are_limited_in_all_per_host_and_per_namespace():
+    """PL-851: and a namespace leaves as many free as it has."""
+    places = Places(8, per_host=3, per_namespace=5)
+    taken = [Turn(image(f"{at}", host=f"{at % 2}.example"), "greedy") for at in range(4)]
+    for each in taken:
+        assert places.may("greedy")
+        assert places.has_room(each.key.reference.partition("/")[0])
+        places.take(each)
+    assert not places.may("greedy"), "it has four, and four are free"
+    assert places.may("modest")
+    places.take(Turn(image("x", host="0.example"), "modest"))
+    assert not places.has_room("0.example")
+    for each in taken:
+        places.leave(each)
+    assert (places.free, places.may("greedy"), places.has_room("0.example")) == (7, True, True)

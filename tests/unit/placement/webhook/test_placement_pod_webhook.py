@@ -451,10 +451,13 @@ async def test_a_pull_secret_is_read_once_within_the_budget(process):
 
 
 async def test_nothing_is_left_behind_by_a_dry_run(process):
-    """PL-109."""
+    """PL-109: the look-up that it began is shared and bounded like any other; nothing waits for the pod."""
     process.registry.seconds = 60.0
     answer = await process.admit(pod("app:1"), seconds=0.1, dryRun=True)
     assert answer.is_gated
+    assert process.registry.under_way == 1
+    await process.clock.run(30)
+    assert process.registry.under_way == 0
     assert process.clock.sleepers == 0
     assert len(asyncio.all_tasks()) == 1
 

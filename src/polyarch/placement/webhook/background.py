@@ -1,0 +1,261 @@
+"""The look-ups that admissions begin, which go on when nobody waits for them any more (PL-113, PL-810, PL-854).
+
+An admission waits for its budget, a registry may take half a minute, and who writes pods chooses how many images and
+hosts there are. So admissions share look-ups, as gated pods do: one per image and credentials, a limited number under
+way and in line, namespaces in turn. What finds no room is not asked for at admission, and the pod takes the gate. What
+has stood in line for half a minute is forgotten: the admission is long answered, and the controller has asked since.
+
+When a registry refuses, the pull secrets that were shown are read once more: the webhook of a pod whose secret was
+replaced a moment ago would otherwise gate its siblings for ten minutes (PL-421). Failures are remembered for half a
+minute, so that they cost a series of pods one attempt and no budget.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.clock import Clock, deadline
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.reference import Reference
+from polyarch.placement.bounded import Bounded
+from polyarch.placement.lookups.answers import Inspects
+from polyarch.placement.lookups.secrets import JUST_READ, PullSecrets, PullSource
+from polyarch.placement.lookups.turns import Places, Turn, Turns
+from polyarch.placement.lookups.waiting import failure_of
+from polyarch.placement.metrics import PlacementMetrics
+
+log = structlog.get_logger(__name__)
+
+IN_FLIGHT: Final = 256
+IN_LINE: Final = 1000
+"""Of these a namespace may have no more than it leaves free, as of the others (PL-810)."""
+PER_HOST: Final = 32
+PER_NAMESPACE: Final = 64
+LONGEST: Final = 30.0
+"""Seconds that a look-up may take, and that it may stand in line (PL-113)."""
+FAILED_LATELY: Final = 30.0
+"""Seconds for which a failed image is not asked for again at admission (PL-113)."""
+FAILURES: Final = 10_000
+FAILURES_WEIGHT: Final = 4 * 1024 * 1024
+"""Bytes of what is remembered of failures (PL-810)."""
+
+
+Coming = asyncio.Future[Inspection | None]
+"""The answer to come; None if there is none in time."""
+
+
+class Asked(NamedTuple):
+    """What a look-up is for. Pods without pull secrets of their own share theirs, wherever they are."""
+
+    reference: str
+    source: PullSource
+
+    @classmethod
+    def by(cls, reference: Reference, source: PullSource) -> "Asked":
+        return cls(reference.canonical, source if source.names else ANYBODY)
+
+
+ANYBODY: Final = PullSource("", ())
+
+
+NEVER: Final = float("-inf")
+
+
+class _Lookup:
+    """In line, or under way."""
+
+    __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "source", "then", "under_way")
+
+    def __init__(self, key: Asked, reference: Reference, source: PullSource, now: float) -> None:
+        self.key = key
+        self.reference = reference
+        self.source = source
+        """Of who asked first: at whose expense it stands in line."""
+        self.asked_at = now
+        self.not_before = NEVER
+        """The tag has to be checked at or after this time: the latest that those who ask want (PL-112)."""
+        self.answer: Coming = asyncio.get_running_loop().create_future()
+        self.under_way = False
+        self.then: _Lookup | None = None
+        """The next one, for those who want the tag checked later than this one does."""
+
+
+class AdmissionLookups:
+    """``ask`` begins a look-up or joins one; ``failed_lately`` is what came of those that failed."""
+
+    def __init__(
+        self,
+        inspector: Inspects,
+        secrets: PullSecrets,
+        clock: Clock,
+        metrics: PlacementMetrics,
+        *,
+        in_flight: int = IN_FLIGHT,
+        in_line: int = IN_LINE,
+    ) -> None:
+        self._inspector = inspector
+        self._secrets = secrets
+        self._clock = clock
+        self._metrics = metrics
+        self._room = in_line
+        self._places = Places(in_flight, per_host=PER_HOST, per_namespace=PER_NAMESPACE)
+        self._turns: Turns[Asked] = Turns()
+        self._lookups: dict[Asked, _Lookup] = {}
+        self._in_line: dict[_Lookup, None] = {}
+        """In the order in which they came."""
+        self._in_line_of: Counter[str] = Counter()
+        """By namespace; a count that is nought is not kept."""
+        self._failures: Bounded[Asked, tuple[Inspection, float]] = Bounded(entries=FAILURES, weight=FAILURES_WEIGHT)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._causes = Causes()
+
+    @property
+    def in_line(self) -> int:
+        """Look-ups for which there is no place yet."""
+        return len(self._in_line)
+
+    def ask(self, reference: Reference, source: PullSource, *, not_before: float = NEVER) -> Coming | None:
+        """The answer to come, or None if there is no room: the image is not asked for now.
+
+        ``not_before``: the tag has to be checked at or after this time. Leaving it alone takes nothing from
+        others who wait for it, nor from the pods to come.
+        """
+        key, namespace, now = Asked.by(reference, source), source.namespace, self._clock.monotonic()
+        self._forget_expired(now)
+        lookup = self._lookups.get(key)
+        if lookup is not None and lookup.under_way and not_before > lookup.not_before:
+            before, lookup = lookup, lookup.then
+        else:
+            before = None
+        if lookup is None:
+            if self._in_line_of[namespace] >= self._room - len(self._in_line):
+                self._metrics.lookups_dropped.inc()
+                return None
+            lookup = _Lookup(key, reference, source, now)
+            self._in_line[lookup] = None
+            self._in_line_of[namespace] += 1
+            if before is not None:
+                before.then = lookup
+            else:
+                self._lookups[key] = lookup
+        lookup.not_before = max(lookup.not_before, not_before)
+        if before is None and not lookup.under_way:
+            self._turns.add(key, [namespace])
+            self._begin_what_may()
+        return lookup.answer
+
+    def failed_lately(self, reference: Reference, source: PullSource) -> Inspection | None:
+        """The answer of an image that failed within half a minute, with the reading that may stand in for it."""
+        key = Asked.by(reference, source)
+        failed = self._failures.get(key)
+        if failed is None:
+            return None
+        answer, at = failed
+        if self._clock.monotonic() - at < FAILED_LATELY:
+            return answer
+        self._failures.discard(key)
+        return None
+
+    async def close(self) -> None:
+        """Ends what is under way, and forgets what is in line."""
+        for lookup in list(self._in_line):
+            self._forget(lookup)
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- the line ------------------------------------------------------------------------------------------------------
+
+    def _begin_what_may(self) -> None:
+        while (turn := self._turns.next(self._places, waits=lambda key, namespace: True)) is not None:
+            lookup = self._lookups[turn.key]
+            self._leave_line(lookup)
+            lookup.under_way = True
+            self._places.take(turn)
+            task = asyncio.get_running_loop().create_task(self._attempt(turn, lookup), name=f"look up {turn.key[0]}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _forget_expired(self, now: float) -> None:
+        while self._in_line and now - (oldest := next(iter(self._in_line))).asked_at >= LONGEST:
+            self._forget(oldest)
+
+    def _forget(self, lookup: _Lookup) -> None:
+        self._leave_line(lookup)
+        current = self._lookups[lookup.key]
+        if current is lookup:
+            del self._lookups[lookup.key]
+            self._turns.drop(lookup.key)
+        else:
+            current.then = None
+        lookup.answer.set_result(None)
+
+    def _leave_line(self, lookup: _Lookup) -> None:
+        del self._in_line[lookup]
+        namespace = lookup.source.namespace
+        self._in_line_of[namespace] -= 1
+        if not self._in_line_of[namespace]:
+            del self._in_line_of[namespace]
+
+    # -- the attempt ---------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, turn: Turn[Asked], lookup: _Lookup) -> None:
+        answer: Inspection | None = None
+        try:
+            async with deadline(self._clock, LONGEST):
+                answer = await self._answer_of(lookup, turn.namespace)
+            if failure_of(answer):
+                self._remember(lookup.key, answer)
+        except TimeoutError:
+            log.debug("an image was not known in time", image=lookup.key.reference)
+        except Exception as error:
+            self._metrics.internal_errors.inc()
+            traceback = error if self._causes.is_new(error) else None
+            log.error("an image met a bug", image=lookup.key.reference, exc_info=traceback)
+        finally:
+            self._places.leave(turn)
+            self._landed(lookup, answer)
+
+    async def _answer_of(self, lookup: _Lookup, tenant: str) -> Inspection:
+        """What the registry says; where it refuses secrets that were replaced meanwhile, what it says to the new ones
+        (PL-421)."""
+        source, began = lookup.source, self._clock.monotonic()
+        shown = self._secrets.cached(source)
+        answer = await self._inspect(lookup, self._secrets.lazy(source), tenant)
+        if failure_of(answer) != "auth" or not source.names:
+            return answer
+        shown = shown or self._secrets.cached(source)
+        now = await self._secrets.get(source, since=began - JUST_READ)
+        if shown is not None and shown.fingerprint == now.fingerprint:
+            return answer
+        return await self._inspect(lookup, now.store, tenant)
+
+    async def _inspect(self, lookup: _Lookup, credentials: CredentialStore, tenant: str) -> Inspection:
+        not_before = lookup.not_before if lookup.not_before > NEVER else None
+        return await self._inspector.inspect(
+            lookup.reference, credentials=credentials, not_before=not_before, tenant=tenant
+        )
+
+    def _remember(self, key: Asked, answer: Inspection) -> None:
+        """What decisions read of a failure; not the texts, whose length registries choose."""
+        good = answer.last_good
+        entries = len(good.entries) + len(good.skipped) if good is not None else 0
+        error = answer.error
+        if error is not None:
+            error = msgspec.structs.replace(error, message="", attempts=())
+        kept = msgspec.structs.replace(answer, error=error, entries=(), skipped=(), warnings=())
+        weight = 2048 + len(key.reference) + sum(map(len, key.source.names)) + 512 * entries
+        self._failures.put(key, (kept, self._clock.monotonic()), weight)
+
+    def _landed(self, lookup: _Lookup, answer: Inspection | None) -> None:
+        del self._lookups[lookup.key]
+        if (following := lookup.then) is not None:
+            self._lookups[lookup.key] = following
+            self._turns.add(lookup.key, [following.source.namespace])
+        lookup.answer.set_result(answer)
+        self._begin_what_may()

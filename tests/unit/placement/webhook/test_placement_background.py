@@ -1,0 +1,202 @@
+"""What admissions begin goes on within bounds, however many hosts hang (PL-113, PL-421, PL-810, PL-851, PL-854)."""
+
+import asyncio
+import tracemalloc
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from placement_world import FakeInspector, FakeSecrets, failed, placement_metrics, resolved, value
+
+from manual_clock import ManualClock
+from polyarch.oci.answer import Inspection
+from polyarch.oci.reference import Reference, parse
+from polyarch.placement.lookups.secrets import PullSecrets, PullSource
+from polyarch.placement.webhook.background import IN_FLIGHT, IN_LINE, NEVER, PER_HOST, AdmissionLookups
+
+
+class World:
+    """A webhook's look-ups, registries that take a while, and secrets."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(start=1000)
+        self.registry = FakeInspector(self.clock)
+        self.reader = FakeSecrets()
+        self.metrics, placement = placement_metrics()
+        self.secrets = PullSecrets(self.reader, self.clock)
+        self.lookups = AdmissionLookups(self.registry, self.secrets, self.clock, placement)
+
+    def ask(self, image: str, *names: str, namespace: str = "team", not_before: float = NEVER):
+        return self.lookups.ask(parse(image), PullSource(namespace, names), not_before=not_before)
+
+    @property
+    def dropped(self) -> float:
+        return value(self.metrics, "polyarch_placement_lookups_dropped_total")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.lookups.close()
+    await world.secrets.aclose()
+
+
+def flood(world: World, namespaces: int, each: int) -> int:
+    """Every image is on a host of its own, and none answers; how many were not asked for."""
+    return [
+        world.ask(f"hangs-{namespace}-{at}.example/app:1", namespace=f"team-{namespace}")
+        for at in range(each)
+        for namespace in range(namespaces)
+    ].count(None)
+
+
+async def test_pl_810_ten_thousand_hanging_hosts_take_no_more_than_their_bound(world):
+    """PL-810, PL-854: before, each of them was a task, a connection and a few KiB for half a minute or longer."""
+    world.registry.seconds = 3600.0
+    tracemalloc.start()
+    try:
+        refused = flood(world, 100, 100)
+        await world.clock.settle()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert world.registry.under_way <= IN_FLIGHT
+    assert world.lookups.in_line <= IN_LINE
+    assert refused == world.dropped >= 10_000 - IN_FLIGHT - IN_LINE
+    assert len(asyncio.all_tasks()) <= 2 * IN_FLIGHT + 1, "with a timer each"
+    assert kept < 12 * 2**20
+
+
+async def test_pl_851_a_namespace_that_names_hanging_hosts_leaves_room_for_the_others(world):
+    """PL-851: neither the places nor the line are for one alone."""
+    world.registry.seconds = 3600.0
+    assert flood(world, 1, 10_000) == world.dropped > 0
+    await world.clock.settle()
+    world.registry.seconds = 0.01
+    world.registry.set("good.example/app:1", "linux/arm64")
+    answer = world.ask("good.example/app:1", namespace="modest")
+    assert answer is not None
+    await world.clock.run(0.01)
+    assert answer.result().status == "resolved"
+
+
+async def test_pl_113_what_stood_in_line_for_half_a_minute_is_forgotten(world):
+    """PL-113: no admission waits for it any more, and those that come find room again."""
+    world.registry.seconds = 3600.0
+    flood(world, 100, 100)
+    await world.clock.settle()
+    assert world.lookups.in_line > IN_LINE / 2
+    assert world.ask("late.example/app:1", namespace="team-1") is None
+    await world.clock.run(30)
+    answer = world.ask("late.example/app:1", namespace="team-1")
+    assert answer is not None
+    assert world.lookups.in_line <= 1
+    await world.clock.run(60)
+    assert world.registry.under_way == 0, "those under way end after half a minute, too"
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_host_that_hangs_keeps_places_free_for_others(world):
+    """PL-851."""
+    world.registry.seconds = 3600.0
+    for namespace in range(20):
+        for at in range(10):
+            world.ask(f"hangs.example/app{at}-{namespace}:1", namespace=f"team-{namespace}")
+    await world.clock.settle()
+    assert world.registry.under_way == PER_HOST
+
+
+async def test_pods_without_secrets_of_their_own_share_a_look_up_wherever_they_are(world):
+    """PL-403."""
+    world.registry.seconds = 0.05
+    world.registry.set("app:1", "linux/arm64")
+    answers = [world.ask("app:1", namespace=f"team-{at}") for at in range(50)]
+    await world.clock.run(0.05)
+    assert {answer.result().status for answer in answers} == {"resolved"}
+    assert world.registry.count("app:1") == 1
+
+
+async def test_pl_112_who_wants_a_later_check_of_a_tag_shares_the_next_one(world):
+    """PL-112: a burst of pods with ``imagePullPolicy: Always``."""
+    world.registry.seconds = 0.05
+    world.registry.set("app:1", "linux/arm64")
+    first = world.ask("app:1", not_before=world.clock.monotonic())
+    await world.clock.run(0.02)
+    later = [world.ask("app:1", not_before=world.clock.monotonic()) for _ in range(10)]
+    asked_at = world.clock.monotonic()
+    anybody = world.ask("app:1")
+    await world.clock.run(0.03)
+    assert first.done()
+    assert anybody.done(), "any check is good enough for it"
+    assert not any(answer.done() for answer in later)
+    await world.clock.run(0.05)
+    assert all(answer.result().checked_at >= asked_at for answer in later)
+    assert world.registry.count("app:1") == 2
+
+
+async def test_pl_421_a_secret_that_was_replaced_is_read_again_when_a_registry_refuses(world):
+    """PL-421: before, pods of that secret took the gate until the webhook's copy was ten minutes old."""
+    image = world.registry.set("private.example/app:1", "linux/arm64")
+    world.registry.needs_credentials.add(image)
+    world.reader.put("team", "pull", host="private.example", password="old")
+    await world.secrets.get(PullSource("team", ("pull",)))
+    world.clock.advance(60)
+    world.reader.put("team", "pull", host="private.example", password="new")
+    world.registry.accepts[image] = "new"
+    answer = world.ask("private.example/app:1", "pull")
+    await world.clock.settle()
+    assert answer.result().status == "resolved"
+    assert world.reader.gets["team", "pull"] == 2
+    assert world.registry.count("private.example/app:1") == 2
+
+
+@pytest.mark.parametrize("names", [(), ("pull",)], ids=["no secrets", "the same secret"])
+async def test_pl_421_a_refusal_is_asked_about_once_if_no_secret_changed(world, names):
+    """PL-421."""
+    image = world.registry.set("private.example/app:1", "linux/arm64")
+    world.registry.needs_credentials.add(image)
+    world.registry.accepts[image] = "another"
+    world.reader.put("team", "pull", host="private.example", password="old")
+    await world.secrets.get(PullSource("team", names))
+    world.clock.advance(60)
+    answer = world.ask("private.example/app:1", *names)
+    await world.clock.settle()
+    assert answer.result().error.error_class == "auth"
+    assert world.registry.count("private.example/app:1") == 1
+    assert world.reader.gets["team", "pull"] == 2 * len(names)
+
+
+async def test_pl_113_a_failure_is_remembered_for_half_a_minute(world):
+    """PL-113."""
+    world.registry.set("app:1", error="network")
+    world.ask("app:1")
+    await world.clock.settle()
+    reference, source = parse("app:1"), PullSource("another", ())
+    assert world.lookups.failed_lately(reference, source).error.code == "network"
+    assert world.lookups.failed_lately(reference, PullSource("another", ("pull",))) is None
+    world.clock.advance(30)
+    assert world.lookups.failed_lately(reference, source) is None
+
+
+async def test_pl_810_what_is_remembered_of_failures_is_bounded_in_bytes(world):
+    """PL-810, PL-854: registries choose how long their words and their indexes are, pods how many names there are."""
+    platforms = [f"linux/arm/v{number}" for number in range(500)]
+
+    def fails(reference: Reference) -> Inspection:
+        error = failed(reference, "server-error")
+        good = resolved(reference, *platforms, checked_at=world.clock.monotonic())
+        told = msgspec.structs.replace(error.error, message="x" * 10_000)
+        return msgspec.structs.replace(error, error=told, last_good=good, last_good_age=1.0)
+
+    tracemalloc.start()
+    try:
+        for number in range(60):
+            image = f"registry-{number}.example/app:1"
+            world.registry.images[parse(image).canonical] = fails
+            world.ask(image, *(f"{at}-" + "n" * 240 for at in range(30)))
+            await world.clock.settle()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 8 * 2**20
