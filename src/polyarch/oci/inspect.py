@@ -25,7 +25,7 @@ from polyarch.oci.image.contents import Connection
 from polyarch.oci.image.layout import Layout
 from polyarch.oci.image.lookup import Lookup, Question, place_of
 from polyarch.oci.image.parsing import read_index
-from polyarch.oci.image.tour import Errand, Key, Tour
+from polyarch.oci.image.tour import Errand, Key, Outcome, Tour, names_of
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.mirrors.sources import Configuration, Source
@@ -108,7 +108,7 @@ class Inspector:
         """What it asks with: for looking into images and for writing them."""
         self._lookup = Lookup(self._client, self._cache, clock=self._clock, settings=self.settings)
         self._tour = Tour(self._lookup, self._cache, clock=self._clock, settings=self.settings)
-        self._flights: Flights[Key, Inspection] = Flights()
+        self._flights: Flights[Key, Outcome] = Flights()
         self._sources_of: dict[Reference, tuple[Source, ...]] = {}
 
     # -- one image -----------------------------------------------------------------------------------------------------
@@ -225,18 +225,21 @@ class Inspector:
             answer = self._remembered(reference, source, (), bundle, stale_for)
             if answer is not None:
                 return answer
+        all_candidates: list[list[Credential]] = []
         all_fingerprints: list[tuple[str, ...]] = []
         for source in sources:
             candidates = store.cached_candidates(reference, source)
             if candidates is None:
                 return None
             fingerprints = self._fingerprints(candidates)
+            all_candidates.append(candidates)
             all_fingerprints.append(fingerprints)
             if any(fingerprints):
                 answer = self._remembered(reference, source, fingerprints, bundle, stale_for)
                 if answer is not None:
                     return answer
-        error = self._cache.negative(Key(reference, tuple(all_fingerprints), bundle))
+        key = Key(reference, tuple(all_fingerprints), bundle)
+        error = self._cache.negative((key, names_of(all_candidates)))
         return None if error is None else Inspection(reference, Status.ERROR, error=error, cached=True)
 
     def host_busy(self, reference: Reference) -> bool:
@@ -321,13 +324,13 @@ class Inspector:
         known = self._known(question, sources, key.fingerprints)
         if known is not None:
             return known
-        if not fresh and (refused := self._cache.negative(key)) is not None:
+        errand = Errand(question, key, sources, candidates, store)
+        if not fresh and (refused := self._cache.negative((key, errand.names))) is not None:
             return Inspection(reference, Status.ERROR, error=refused, cached=True)
         while True:
             joined = key in self._flights
-            answer = await self._flights.join(
-                key, lambda: self._tour.go(Errand(question, key, sources, candidates, store), wait=wait, tenant=tenant)
-            )
+            outcome = await self._flights.join(key, lambda: self._tour.go(errand, wait=wait, tenant=tenant))
+            answer = outcome.told(errand)
             recent = answer.checked_at is None or answer.checked_at >= not_before
             if recent or not joined:
                 break

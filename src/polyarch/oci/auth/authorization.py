@@ -37,6 +37,9 @@ from polyarch.oci.transport.redirects import Refusal, RegistryServer, check_real
 from polyarch.oci.transport.seam import NO_TLS
 from polyarch.oci.transport.tls import channels
 
+CREDENTIALS_REJECTED = "credentials-rejected"
+"""The warning that credentials were refused where anonymous access works (RG-074)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Door:
@@ -279,7 +282,7 @@ class Authorization:
             for refused in access.refused:
                 if not refused.is_anonymous:
                     what = f"{access.source.host} refused the credential from {refused.origin}; anonymous access worked"
-                    visit.warn("credentials-rejected", what)
+                    visit.warn(CREDENTIALS_REJECTED, what)
         return reply
 
 

@@ -8,9 +8,11 @@ goes to the cache at once, so that whoever waits for the same thing finds it the
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from polyarch.clock import Clock
 from polyarch.oci.answer import Inspection, SourceUsed
-from polyarch.oci.auth.authorization import Access
+from polyarch.oci.auth.authorization import CREDENTIALS_REJECTED, Access
 from polyarch.oci.auth.entries import ANONYMOUS, Credential
 from polyarch.oci.cache.image_reading import BundleMode, Reading
 from polyarch.oci.cache.memory import Cache, Place, Proof, ReadingRecord, TagRecord
@@ -173,14 +175,18 @@ class Lookup:
                 error_class = failure.error.error_class
                 if error_class == "auth":
                     self._cache.mark_private(place)
+                    if joined and charged:
+                        return None  # other credentials than these were refused
                 # What is left to nobody in particular says nothing of those who have an account (RG-063).
                 elif error_class != "limit" and (error_class != "absent" or self._is_public(place)):
                     raise
                 if others:
                     return None
                 raise
-            if not joined or answer.checked_at is None or answer.checked_at >= question.not_before:
+            if not joined:
                 return answer
+            if answer.checked_at is None or answer.checked_at >= question.not_before:
+                return _as_if_asked(answer, question, visit)
 
     async def _probe(self, place: Place, source: Source, selector: str, visit: Visit) -> None:
         """Asks anonymously with a HEAD, which costs nothing; what it says of the tag is kept."""
@@ -408,6 +414,14 @@ def _named(record: TagRecord | None, stated: Stated) -> str:
     if record is not None and stated.digest in (record.digest, record.advertised):
         return record.digest
     return stated.digest
+
+
+def _as_if_asked(answer: Inspection, question: Question, visit: Visit) -> Inspection:
+    """The answer to somebody else's question as that to this one: nothing in it is theirs (PL-852)."""
+    warnings = tuple(each for each in answer.warnings if each.code != CREDENTIALS_REJECTED)
+    return msgspec.structs.replace(
+        answer, reference=question.reference, warnings=warnings, requests=visit.requests, cached=True
+    )
 
 
 def _is_among(source: Source, hosts: Sequence[str]) -> bool:

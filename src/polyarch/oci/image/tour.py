@@ -5,7 +5,8 @@ waited for. None but the last gets more than half of the time that is left, so t
 the others. The error of an image is that of the last source, with a line for each that was tried.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -46,6 +47,40 @@ class Errand(NamedTuple):
     credentials: Sequence[Sequence[Credential]]
     store: CredentialStore
 
+    @property
+    def names(self) -> "Names":
+        return names_of(self.credentials)
+
+
+Names = tuple[tuple[str, ...], ...]
+"""Where the credentials of a ``Key`` come from, in its order. Equal secrets may have several names."""
+
+
+def names_of(credentials: Iterable[Iterable[Credential]]) -> Names:
+    return tuple(tuple(credential.origin for credential in each) for each in credentials)
+
+
+class Outcome(NamedTuple):
+    """What a tour brought, and the names that credentials have in it: those of whoever began it."""
+
+    answer: Inspection
+    names: Names
+
+    def told(self, errand: Errand) -> Inspection:
+        """The answer to those who ask: with their names for the credentials that all of them have (PL-852), and with
+        what went wrong while looking for theirs (RG-083)."""
+        answer = self.answer
+        pairs = zip(
+            (name for each in self.names for name in each), (n for each in errand.names for n in each), strict=True
+        )
+        others = {theirs: own for theirs, own in pairs if theirs != own}
+        if others:
+            answer = _renamed(answer, others)
+        source = next((each for each in errand.sources if source_used(each) == answer.source), errand.sources[-1])
+        found = (InspectionWarning(each.code, each.message) for each in errand.store.warnings(source))
+        new = tuple(each for each in found if each not in answer.warnings)
+        return msgspec.structs.replace(answer, warnings=answer.warnings + new) if new else answer
+
 
 class Tour:
     """Goes to the sources of an errand."""
@@ -56,7 +91,7 @@ class Tour:
         self._clock = clock
         self._settings = settings
 
-    async def go(self, errand: Errand, *, wait: bool, tenant: str) -> Inspection:
+    async def go(self, errand: Errand, *, wait: bool, tenant: str) -> Outcome:
         """The first answer, or the last error; never raises ``Failure``."""
         settings = self._settings
         budget = Budget(self._clock, seconds=settings.timeout, max_wait=settings.max_wait)
@@ -73,11 +108,11 @@ class Tour:
                 failure = error
                 attempts.append(f"{'mirror ' if source.mirror else ''}{error.error.message}")
             else:
-                self._cache.drop_negative(errand.key)
-                return _with_credential_warnings(answer, errand.store, source)
+                self._cache.drop_negative((errand.key, errand.names))
+                return Outcome(answer, errand.names)
         if failure is None:
             raise AssertionError("an image has at least one source")
-        return self._failed(errand, failure, attempts, visit)
+        return Outcome(self._failed(errand, failure, attempts, visit), errand.names)
 
     def _failed(self, errand: Errand, failure: Failure, attempts: Sequence[str], visit: Visit) -> Inspection:
         reference, source = errand.question.reference, errand.sources[-1]
@@ -87,7 +122,7 @@ class Tour:
             message = f"{error.message}; {helper.message}"
             error = msgspec.structs.replace(error, code="credential-helper", message=message)
         if error.error_class in ("absent", "auth"):
-            self._cache.put_negative(errand.key, error, self._settings.negative_ttl)
+            self._cache.put_negative((errand.key, errand.names), error, self._settings.negative_ttl)
         answer = Inspection(
             reference,
             Status.ERROR,
@@ -98,7 +133,7 @@ class Tour:
         )
         if error.error_class in PASSING and (good := self._last_good(errand)) is not None:
             answer = msgspec.structs.replace(answer, last_good=good[0], last_good_age=good[1])
-        return _with_credential_warnings(answer, errand.store, source)
+        return answer
 
     def _last_good(self, errand: Errand) -> tuple[Inspection, float] | None:
         """The last reading for these credentials and its age in seconds, 0 for a digest (RG-116)."""
@@ -118,8 +153,15 @@ class Tour:
         return None
 
 
-def _with_credential_warnings(answer: Inspection, store: CredentialStore, source: Source) -> Inspection:
-    """What went wrong while looking for credentials belongs to the answer of whoever asked (RG-083)."""
-    found = (InspectionWarning(each.code, each.message) for each in store.warnings(source))
-    new = tuple(each for each in found if each not in answer.warnings)
-    return msgspec.structs.replace(answer, warnings=answer.warnings + new) if new else answer
+def _renamed(answer: Inspection, names: Mapping[str, str]) -> Inspection:
+    pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+
+    def own(text: str) -> str:
+        return pattern.sub(lambda found: names[found[0]], text)
+
+    warnings = tuple(InspectionWarning(each.code, own(each.message)) for each in answer.warnings)
+    error = answer.error
+    if error is not None:
+        attempts = tuple(map(own, error.attempts))
+        error = msgspec.structs.replace(error, message=own(error.message), attempts=attempts)
+    return msgspec.structs.replace(answer, warnings=warnings, error=error)

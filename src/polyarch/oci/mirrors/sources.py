@@ -69,6 +69,16 @@ class Source(msgspec.Struct, frozen=True, gc=False):
         registry = "docker.io" if self.host == "registry-1.docker.io" else self.host
         return Reference("docker", registry, self.repository, self.tag, self.digest)
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """``headers`` as a request has them: the values of one name in one line, in order (RFC 9110, 5.3)."""
+        fields: dict[str, str] = {}
+        for name, value in self.headers:
+            name = name.lower()
+            separator = "; " if name == "cookie" else ", "  # RFC 6265, 5.4: cookies are no list
+            fields[name] = f"{fields[name]}{separator}{value}" if name in fields else value
+        return fields
+
 
 class Configuration(msgspec.Struct, frozen=True, gc=False):
     """What the files say. Without arguments: every registry is asked directly."""

@@ -640,6 +640,82 @@ class TestPublicProbe:
         assert users == ["anonymous", "robot"]
 
 
+class TestOwnNames:
+    """PL-852, PL-422: look-ups are shared, the names of other tenants' secrets and what they call an image are not."""
+
+    @pytest.fixture
+    async def hub(self, bearer):
+        """Where GETs are charged, so that the first who asks for a public image shows an account."""
+        bearer.push_index("public/app", "2", "linux/amd64", "linux/s390x")
+        return bearer
+
+    def texts(self, found):
+        error = [found.error.message, *found.error.attempts] if found.error is not None else []
+        return " ".join([*error, *(warning.message for warning in found.warnings)])
+
+    async def both(self, inspector, first, second):
+        return await asyncio.gather(
+            *(inspector.inspect(reference, credentials=store) for reference, store in (first, second))
+        )
+
+    async def test_a_public_image_that_is_refused(self, hub, make_inspector, ref, clock):
+        inspector = make_inspector(public_probe=True, wait=False, head_first_hosts=(hub.host,))
+        await inspector.inspect(ref("public/app:1", hub), credentials=Holding(ROBOT))
+        hub.public.clear()
+        hub.readers["public/app"] = set()
+        hub.revoke_tokens()
+        hub.delay = 0.02
+        theirs, mine = await self.both(
+            inspector, (ref("public/app:2", hub), Holding(STRANGER)), (ref("public/app:2", hub), Holding())
+        )
+        assert STRANGER.source in self.texts(theirs)
+        assert mine.error.code == "unauthorized"
+        assert STRANGER.source not in self.texts(mine)
+
+    async def test_a_public_image_that_is_read(self, hub, make_inspector, ref, clock):
+        """A rejected credential is a warning to whom it belongs to."""
+        inspector = make_inspector(public_probe=True, wait=False, head_first_hosts=(hub.host,))
+        digest = hub.tags["public/app", "2"]
+        hub.delay = 0.02
+        (theirs, mine) = await self.both(
+            inspector,
+            (ref(f"public/app:of-a-secret-project@{digest}", hub), Holding(STRANGER)),
+            (ref(f"public/app@{digest}", hub), Holding(SECOND)),
+        )
+        assert (theirs.status, mine.status) == (Status.RESOLVED, Status.RESOLVED)
+        assert [each.code for each in theirs.warnings] == ["credentials-rejected"]
+        assert (mine.reference, mine.warnings) == (ref(f"public/app@{digest}", hub), ())
+
+    @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "from memory"])
+    async def test_an_equal_secret_has_another_name_elsewhere(self, bearer, make_inspector, ref, at_once):
+        inspector = make_inspector()
+        bearer.readers["team/app"] = set()
+        same = Credential(ROBOT.username, ROBOT.password, source="secret mine/pull", key="other.example")
+        asked = [(ref("team/app:1", bearer), Holding(each)) for each in (ROBOT, same)]
+        if at_once:
+            bearer.delay = 0.02
+            theirs, mine = await self.both(inspector, *asked)
+            assert len(bearer.requests("GET", "^token")) == 2  # one look-up: robot's token and anybody's
+        else:
+            theirs, mine = [await inspector.inspect(reference, credentials=store) for reference, store in asked]
+        assert ROBOT.origin in self.texts(theirs)
+        assert "secret team" not in self.texts(mine)
+        assert same.origin in self.texts(mine)
+        known = inspector.peek(*asked[1])
+        assert known is None or same.origin in self.texts(known)
+
+    async def test_an_unusable_document_is_told_to_whom_it_belongs(self, bearer, make_inspector, ref):
+        inspector = make_inspector()
+        bearer.delay = 0.02
+        warning = CredentialWarning("credential-document", "secret team/broken is not usable")
+        theirs, mine = await self.both(
+            inspector,
+            (ref("team/app:1", bearer), Holding(ROBOT, warnings=(warning,))),
+            (ref("team/app:1", bearer), Holding(ROBOT)),
+        )
+        assert ([each.code for each in theirs.warnings], mine.warnings) == (["credential-document"], ())
+
+
 def figures(remaining):
     return {"RateLimit-Limit": "100;w=21600", "RateLimit-Remaining": f"{remaining};w=21600"}
 

@@ -71,6 +71,25 @@ class TestHeaders:
         (seen,) = registry.seen
         assert (seen.path, seen.query, seen.headers["x-team"]) == ("proxy/team/app/manifests/1", "ns=r.example", "us")
 
+    async def test_all_values_of_a_header_are_sent(self, registry, make_inspector, ref, tmp_path):
+        """RG-094: a name may have a list of values, and stand there in two spellings."""
+        from polyarch.oci.mirrors.sources import Configuration
+        from polyarch.oci.reference import parse
+
+        registry.push_image("team/app", "1", "linux/amd64")
+        folder = tmp_path / "r.example"
+        folder.mkdir()
+        (folder / "hosts.toml").write_text(
+            f'[host."http://{registry.host}"]\n[host."http://{registry.host}".header]\n'
+            'x-team = ["us", "them"]\nX-Team = "all"\ncookie = ["a=1", "b=2"]\n'
+        )
+        inspector = make_inspector(configuration=Configuration.load(hosts_dir=tmp_path, environ={}))
+        assert (await inspector.inspect(parse("r.example/team/app:1"))).status is Status.RESOLVED
+        assert {(seen.headers["x-team"], seen.headers["cookie"]) for seen in registry.seen} == {
+            ("us, them, all", "a=1; b=2")
+        }
+        assert len(registry.seen) == 2
+
 
 class TestHead:
     """RG-032."""
