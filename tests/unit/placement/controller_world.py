@@ -12,6 +12,7 @@ from placement_world import (
     FakeSecrets,
     FakeWatches,
     Told,
+    cppc,
     facts_of,
     placement_metrics,
     pod,
@@ -94,6 +95,12 @@ class World:
 
     def configure(self, plural: str, document: dict[str, Any]) -> None:
         self.watches[plural].put(document)
+
+    def switch_off(self) -> None:
+        """The ClusterPodPlacementConfig is being deleted (PL-520)."""
+        deleting = cppc()
+        deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
+        self.configure("clusterpodplacementconfigs", deleting)
 
     def patched(self, key: Key) -> int:
         return sum(each == key for each, _ in self.api.patches)

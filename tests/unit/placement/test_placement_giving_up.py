@@ -11,8 +11,8 @@ from polyarch.kube.runtime.controller import Result
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
-from polyarch.placement.controller.gated import IN_LINE
 from polyarch.placement.controller.releases import Decided, Releases
+from polyarch.placement.controller.windows import IN_LINE
 from polyarch.placement.lookups.attempts import PER_HOST
 
 NO_REFERENCE = "two words"

@@ -33,8 +33,8 @@ from polyarch.placement.api.resources import (
 )
 from polyarch.placement.controller.gated import carries_gate
 from polyarch.placement.decide import retry
-from polyarch.placement.decide.decision import Decision, Progress
-from polyarch.placement.decide.rules import Case, decide
+from polyarch.placement.decide.decision import Decision
+from polyarch.placement.decide.rules import Case
 from polyarch.placement.lookups.facts import architectures_of
 from polyarch.placement.lookups.secrets import PullSource, document_of
 
@@ -56,9 +56,7 @@ class SeenPod(msgspec.Struct, frozen=True):
 
     def now(self, case: Case, answers: Mapping[str, Inspection]) -> Decision:
         """What the controller would decide at this age; its own window began at most moments later."""
-        decision = decide(case, answers, Progress.WAITING)
-        progress = retry.progress(decision, case.settings, self.age)
-        return decide(case, answers, progress)
+        return retry.decide_after(case, answers, retry.Waited(self.age))
 
 
 async def read_pod(

@@ -84,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """PL-410."""
     operator_namespace: str = ""
     """The operator's own namespace; its pods are never placed (PL-201)."""
+    leaving: bool = False
+    """Placement is being switched off (PL-520)."""
     provisional: bool = False
     """The namespace's labels are not known and an override might say otherwise (PL-117): gate, do not place inline."""
 
@@ -95,6 +97,12 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.action == "fallback" and not self.fallback_architectures:
             return "hold"
         return self.action
+
+    @property
+    def keeps_refused(self) -> bool:
+        """A pod whose release the API server refuses, or that a bug keeps from being decided, stays gated: whoever does
+        not say ``release`` asked for a constraint in any case (PL-305, PL-306). Not while placement is switched off."""
+        return self.unresolved_action != "release" and not self.leaving
 
     @property
     def lacks_fallback(self) -> bool:
@@ -109,9 +117,11 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def deprovisioning(self) -> "Settings":
-        """While the CPPC is being deleted ``hold`` counts as ``release`` and windows are cut to 60 s (PL-520)."""
+        """While the CPPC is being deleted ``hold`` counts as ``release``, windows are cut to 60 s, and no pod is kept
+        because what would release it is refused (PL-520)."""
         action: Action = "release" if self.unresolved_action == "hold" else self.unresolved_action
-        return msgspec.structs.replace(self, action=action, retry_window=min(self.retry_window, MINUTE))
+        window = min(self.retry_window, MINUTE)
+        return msgspec.structs.replace(self, action=action, retry_window=window, leaving=True)
 
 
 class SettingsTable(msgspec.Struct, frozen=True):
@@ -170,8 +180,13 @@ class SettingsTable(msgspec.Struct, frozen=True):
         if len(possible) == 1 or all(settings.mode == "audit" for settings in possible):
             return self.spec
         forbidden = any(settings.pod_opt_out == "forbidden" for settings in possible)
+        holds = any(settings.unresolved_action == "hold" for settings in possible)
         return msgspec.structs.replace(
-            self.spec, provisional=True, mode="enforce", pod_opt_out="forbidden" if forbidden else "allowed"
+            self.spec,
+            provisional=True,
+            mode="enforce",
+            pod_opt_out="forbidden" if forbidden else "allowed",
+            action="hold" if holds else self.spec.action,
         )
 
     @property

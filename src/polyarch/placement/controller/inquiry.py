@@ -9,9 +9,10 @@ from typing import NamedTuple
 from polyarch.kube.clock import Clock
 from polyarch.oci.answer import Inspection
 from polyarch.placement.controller.gated import GatedPod
-from polyarch.placement.decide.rules import Case
+from polyarch.placement.decide.images import ImageUse
+from polyarch.placement.decide.rules import Case, assess
 from polyarch.placement.lookups.answers import Inspects, at_hand
-from polyarch.placement.lookups.secrets import PullSecrets, PullSource
+from polyarch.placement.lookups.secrets import PodCredentials, PullSecrets, PullSource
 from polyarch.placement.lookups.waiting import ImageKey, Waiting, Want, failure_of
 
 
@@ -27,6 +28,10 @@ class Known(NamedTuple):
     else, so the pod stays there until it needs nothing more."""
     problems: tuple[str, ...] = ()
     """What is wrong with the pod's pull secrets, for who is told of a failure (PL-422)."""
+    pending: bool = False
+    """Some image has neither answered nor failed since the pod was first looked at (PL-330)."""
+    undecidable: bool = False
+    """Nothing is to be decided before ``wants`` are known, however long that takes (RG-046)."""
 
 
 class Inquiry:
@@ -52,50 +57,81 @@ class Inquiry:
         if missing and credentials is None:
             credentials = await self._secrets.get(source)
             answers = self._at_hand(case, source, memory)
+            missing = [use for use in missing if use.text not in answers]
+        if missing and credentials is not None:
+            known = self._looked_up(missing, answers, credentials, memory)
+        else:
+            known = Known(answers, problems=credentials.problems if credentials is not None else ())
+        if assess(case, known.answers).is_impossible:
+            known = await self._about_bundles(case, known, source)
+        now = self._clock.monotonic()
+        if not known.wants:
+            memory.windows.waits_for_nothing(now)
+        return known
+
+    def _looked_up(
+        self, missing: list[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: GatedPod
+    ) -> Known:
+        """What the look-ups know that the pod's images share with others', each looked at once."""
         now = self._clock.monotonic()
         wants: list[Want] = []
         answered: list[Want] = []
+        begun: list[float] = []
+        pending = False
         for use in missing:
-            if use.reference is None or credentials is None or use.text in answers:
+            if use.reference is None:
+                continue
+            if use.text in memory.failed_once:
+                answers[use.text] = memory.failed_once[use.text]
                 continue
             image = ImageKey(use.reference.canonical, credentials.fingerprint)
             not_before = memory.seen_at if use.always and use.reference.digest is None else None
             want = Want(image, use.reference, credentials, not_before, self._tag_ttl, since=memory.seen_at)
             lookup = self._waiting.find(image)
-            known = lookup is not None and lookup.serves(want, now)
-            if lookup is not None and lookup.answer is not None and (known or lookup.failure):
+            is_pending = lookup is None or lookup.is_pending(want)
+            if lookup is not None and lookup.serves(want, now) and lookup.answer is not None:
                 answers[use.text] = lookup.answer
-            asked_once = use.never and lookup is not None and bool(lookup.failure)
-            if known:
                 answered.append(want)
-            elif not asked_once:
-                wants.append(want)
-        problems = credentials.problems if credentials is not None else ()
-        return Known(answers, tuple(wants), tuple(answered), problems)
+                continue
+            if lookup is not None and lookup.failure and lookup.answer is not None:
+                answers[use.text] = lookup.answer
+                if use.never and not is_pending:
+                    memory.failed_once = {**memory.failed_once, use.text: lookup.answer}
+                    continue
+            wants.append(want)
+            pending = pending or is_pending
+            if lookup is not None and lookup.started_at is not None:
+                begun.append(lookup.started_at)
+        if wants:
+            memory.windows.waits(now, begun=min(begun, default=None))
+        return Known(answers, tuple(wants), tuple(answered), credentials.problems, pending)
 
-    async def about_bundles(self, case: Case, answers: dict[str, Inspection]) -> list[Want]:
+    async def _about_bundles(self, case: Case, known: Known, source: PullSource) -> Known:
         """Before a pod is called impossible: which of its indexes might be operator bundles, and so constrain nothing.
 
-        Replaces the answers of those that were looked at; returns what to wait for if some were not (RG-046).
+        Takes the answers of those that were looked at; what was not has to be waited for (RG-046).
         """
-        own, anybody = PullSource.of(case.pod, case.facts.namespace), PullSource(case.facts.namespace, ())
+        anybody = PullSource(case.facts.namespace, ())
+        answers = dict(known.answers)
         wants: list[Want] = []
-        pending = False
+        answered: list[Want] = []
         for use in case.images:
             answer = answers.get(use.text)
             if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
                 continue
-            credentials = await self._secrets.get(anybody if answer.public else own)
-            known = self._inspector.peek(use.reference, credentials.store, bundle="always")
-            if known is None:
+            credentials = await self._secrets.get(anybody if answer.public else source)
+            found = self._inspector.peek(use.reference, credentials.store, bundle="always")
+            if found is None:
                 image = ImageKey(use.reference.canonical, credentials.fingerprint, "always")
+                want = Want(image, use.reference, credentials, None, self._tag_ttl)
                 lookup = self._waiting.find(image)
-                known = lookup.answer if lookup is not None else None
-                pending = pending or known is None
-                wants.append(Want(image, use.reference, credentials, None, self._tag_ttl))
-            if known is not None and not failure_of(known):
-                answers[use.text] = known
-        return wants if pending else []
+                found = lookup.answer if lookup is not None else None
+                (wants if found is None else answered).append(want)
+            if found is not None and not failure_of(found):
+                answers[use.text] = found
+        if wants:
+            return known._replace(wants=(*known.wants, *wants), answered=(*known.answered, *answered), undecidable=True)
+        return known._replace(answers=answers)
 
     def _at_hand(self, case: Case, source: PullSource, memory: GatedPod) -> dict[str, Inspection]:
         return at_hand(

@@ -20,19 +20,19 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
-from polyarch.oci.answer import Inspection
-from polyarch.placement.controller.gated import IN_LINE, GatedPod, carries_gate
-from polyarch.placement.controller.inquiry import Inquiry
+from polyarch.placement.controller.gated import GatedPod, carries_gate
+from polyarch.placement.controller.inquiry import Inquiry, Known
 from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby
 from polyarch.placement.controller.writing import WritesPods
 from polyarch.placement.decide import retry
-from polyarch.placement.decide.decision import Decision, Outcome, Progress, Reason
-from polyarch.placement.decide.rules import Case, Facts, decide, examine
+from polyarch.placement.decide.decision import Outcome, Progress
+from polyarch.placement.decide.retry import Waited, decide_after
+from polyarch.placement.decide.rules import Facts, decide, examine
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
 from polyarch.placement.lookups.secrets import PullSecrets
-from polyarch.placement.lookups.waiting import Lookup, Waiting, Want
+from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.metrics import PlacementMetrics
 
 log = structlog.get_logger(__name__)
@@ -42,9 +42,6 @@ FACTS_AGAIN: Final = 5.0
 should be missed, and long enough for ten thousand pods that wait for it."""
 NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
-CONFIRMED_WITHIN: Final = IN_LINE
-"""How long a new leader goes without judging by a failure that it has not seen again: as long as an image may stand in
-line to be asked for, because that is what it may have to do."""
 TAG_TTL: Final = 600.0
 
 
@@ -90,7 +87,6 @@ class PodController:
             client=client, post=post, clock=clock, metrics=metrics, is_leading=is_leading, uniform=uniform
         )
         self._standby = Standby(uniform)
-        self._leading_since = float("-inf")
         self._memories: dict[Key, GatedPod] = {}
         self._causes = Causes()
         facts.on_change(self.facts_changed)
@@ -119,14 +115,13 @@ class PodController:
 
     def started_leading(self) -> None:
         """From now on insisting, giving up, holding and telling are ours; what failed before is asked for once more."""
-        self._leading_since = self._clock.monotonic()
         self._waiting.confirm()
         self.facts_changed(None)
 
     @property
     def held(self) -> int:
         """Pods that are held because the policy says so, or because the API server refuses what would release them."""
-        return sum(memory.held_since is not None for memory in self._memories.values())
+        return sum(memory.hold.since is not None for memory in self._memories.values())
 
     # -- the pass ------------------------------------------------------------------------------------------------------
 
@@ -147,10 +142,10 @@ class PodController:
             return Done()
         now = self._clock.monotonic()
         memory = self._remember(key, pod, now)
-        if memory.written_from == pod.metadata.resource_version:
-            return self._releases.wait_for_event(memory)
+        if memory.patches.is_written_from(pod.metadata.resource_version):
+            return _after(memory.patches.wait_for_event(now))
         leading = self._is_leading()
-        if not leading and (rest := memory.seen_at + memory.standby_delay - now) > 0:
+        if not leading and (rest := memory.seen_at + memory.share.delay - now) > 0:
             return After(rest)
         facts = self._facts_for(key.namespace, memory, now)
         if isinstance(facts, After):
@@ -166,35 +161,30 @@ class PodController:
             )
         )
         known = await self._inquiry.about(case, memory)
-        answers, wants, now = known.answers, known.wants, self._clock.monotonic()
-        lookups = [self._waiting.find(want.key) for want in wants]
-        if wants:
-            memory.waits(now, begun=[lookup.started_at for lookup in lookups if lookup is not None])
-        put_off = memory.put_off(now, pending=any(map(_is_pending, lookups, wants)))
-        unconfirmed = self._until_confirmed(wants, now)
-        elapsed = memory.elapsed(now) if unconfirmed is None else 0.0
-        may_give_up = put_off is None and unconfirmed is None
-        decision = _decide(case, answers, elapsed, memory, leading=leading, may_give_up=may_give_up)
-        if decision.reason is Reason.NO_SUPPORTED_ARCHITECTURE:
-            if bundles := await self._inquiry.about_bundles(case, answers):
-                memory.parked = True
-                self._waiting.park(key, (*bundles, *known.answered))
-                return Done()
-            decision = _decide(case, answers, elapsed, memory, leading=leading, may_give_up=may_give_up)
+        if known.undecidable:
+            self._park(key, memory, known)
+            return Done()
+        now = self._clock.monotonic()
+        put_off = memory.windows.put_off(now, pending=known.pending)
+        if leading:
+            waited = Waited(memory.windows.elapsed(now), put_off is not None, memory.hold.since is not None)
+            decision = decide_after(case, known.answers, waited)
+        else:
+            decision = decide(case, known.answers, Progress.WAITING)
         decided = Decided(key, case, decision, memory, known.problems)
         if decision.outcome is Outcome.PLACED:
-            return await self._place(decided, leading=leading)
-        memory.parked = True
-        held = decision.outcome is Outcome.HELD
-        self._waiting.park(key, (want._replace(held=held) for want in (*wants, *known.answered)))
-        if not leading:
-            return Done()
-        if not wants:
-            memory.waits_for_nothing(now)
-        kept = await self._releases.keep(decided, now=now)
-        for seconds in (unconfirmed, put_off):
-            kept = kept if seconds is None else _sooner(kept, seconds)
-        return kept
+            result = await self._place(decided, leading=leading)
+        else:
+            self._park(key, memory, known, held=decision.outcome is Outcome.HELD)
+            result = await self._releases.keep(decided, now=now) if leading else Done()
+            result = result if put_off is None or not leading else _sooner(result, put_off)
+        if not memory.patches.awaits_event:
+            memory.faults.over()
+        return result
+
+    def _park(self, key: Key, memory: GatedPod, known: Known, *, held: bool = False) -> None:
+        memory.share.waited = True
+        self._waiting.park(key, (want._replace(held=held) for want in (*known.wants, *known.answered)))
 
     async def _place(self, decided: Decided, *, leading: bool) -> Result:
         if not leading and (decided.case.rule is not None or decided.decision.unresolved):
@@ -207,15 +197,6 @@ class PodController:
             return again
         self._waiting.leave(decided.key)
         return Done()
-
-    def _until_confirmed(self, wants: Iterable[Want], now: float) -> float | None:
-        """Seconds until a failure among these counts though this process has not seen it since it leads (PL-301).
-
-        None if there is no such failure. The answer that confirms or refutes it brings the pod back.
-        """
-        left = self._leading_since + CONFIRMED_WITHIN - now
-        lookups = (self._waiting.find(want.key) for want in wants)
-        return left if left > 0 and any(lookup is not None and lookup.unconfirmed for lookup in lookups) else None
 
     def _remember(self, key: Key, pod: Pod, now: float) -> GatedPod:
         memory = self._memories.get(key)
@@ -234,16 +215,9 @@ class PodController:
         """The facts for this pod, or when to look again while some that exist are not known yet (PL-301)."""
         if not self._facts.is_complete:
             return After(FACTS_AGAIN)
-        facts = self._facts.of(namespace)
-        if facts.settings.provisional:
-            if (left := memory.seen_at + NAMESPACE_WAIT - now) > 0:
-                return After(left)
-            facts = facts._replace(settings=self._facts.table.spec)
-        return self._as_things_are(facts)
-
-    def _as_things_are(self, facts: PodFacts) -> PodFacts:
-        """While placement is being switched off nothing is held and nothing waits for long (PL-520)."""
-        return facts._replace(settings=facts.settings.deprovisioning()) if self._facts.is_deprovisioning else facts
+        if self._facts.of(namespace).settings.provisional and (left := memory.seen_at + NAMESPACE_WAIT - now) > 0:
+            return After(left)
+        return self._facts.settled(namespace)
 
     # -- our own mistakes ----------------------------------------------------------------------------------------------
 
@@ -254,32 +228,16 @@ class PodController:
         pod, memory = self._pods.get(key), self._memories.get(key)
         if pod is None or memory is None:
             return After(retry.MAX_DELAY)
-        now = self._clock.monotonic()
-        memory.faults += 1
-        memory.faulty_since = now if memory.faulty_since is None else memory.faulty_since
-        settings = self._as_things_are(self._facts.of(key.namespace)).settings
-        ended = now - memory.faulty_since >= settings.retry_window
-        if ended and self._is_leading() and settings.unresolved_action == "release":
-            if await self._releases.release_bare(key, pod, memory):
-                self._waiting.leave(key)
-        elif ended:
-            memory.held_since = now if memory.held_since is None else memory.held_since
-        return After(retry.delay(memory.faults, uniform=self._uniform()))
+        lasts = memory.faults.met(self._clock.monotonic())
+        settings = self._facts.settled(key.namespace).settings
+        ended = self._is_leading() and lasts >= settings.retry_window
+        if ended and await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts):
+            self._waiting.leave(key)
+        return After(retry.delay(memory.faults.count, uniform=self._uniform()))
 
 
-def _decide(
-    case: Case, answers: dict[str, Inspection], elapsed: float, memory: GatedPod, *, leading: bool, may_give_up: bool
-) -> Decision:
-    """Who is held already stays so while an image is asked for anew; nobody else is given up before it answered."""
-    if not leading:
-        return decide(case, answers, Progress.WAITING)
-    decision = retry.decide_at(case, answers, elapsed)
-    stays = decision.outcome is Outcome.HELD and memory.held_since is not None
-    return decision if may_give_up or stays else retry.decide_at(case, answers, elapsed, may_give_up=False)
-
-
-def _is_pending(lookup: Lookup | None, want: Want) -> bool:
-    return lookup is None or lookup.is_pending(want)
+def _after(seconds: float | None) -> Result:
+    return Done() if seconds is None else After(seconds)
 
 
 def _sooner(result: Result, seconds: float) -> After:

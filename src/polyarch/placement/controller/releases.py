@@ -16,7 +16,10 @@ from polyarch.kube.errors import Conflict
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
-from polyarch.placement.controller.gated import REFUSED_LAST, TELL_HELD_EVERY, GatedPod, bare_release
+from polyarch.placement.api.settings import Settings
+from polyarch.placement.controller.gated import GatedPod, bare_release
+from polyarch.placement.controller.patch_history import REFUSED_LAST
+from polyarch.placement.controller.told import Tale
 from polyarch.placement.controller.writing import Write, WritesPods, Written, write_pod
 from polyarch.placement.decide import retry
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
@@ -28,12 +31,6 @@ from polyarch.placement.result.patch import controller_patch
 
 log = structlog.get_logger(__name__)
 
-MOVED_ON_WAIT: Final = 10.0
-MOVED_ON_WAITS: Final = 7
-"""How long the event of a pod that moved on may take to reach us, and how often we wait for it: a process that stood
-still has not waited, and a stray is seen again only by the next look, a minute later (``pods.EVERY``)."""
-CONFLICT_WAIT: Final = 5.0
-"""The same after HTTP 409, which says less: then the PATCH is simply sent again."""
 _NOT_SAID: Final = (Written.MOVED_ON, Written.UNANSWERED)
 """How a PATCH ends that says on the pod why it waits, if it is to be said again."""
 
@@ -82,11 +79,12 @@ class Releases:
         memory, settings = decided.memory, decided.case.settings
         self._tell_of_gate(decided)
         now = self._clock.monotonic()
-        if self._is_leading() and memory.refused_since is not None and memory.refused_for(now) >= settings.retry_window:
-            if settings.unresolved_action == "release":
-                decided = decided._replace(decision=without_affinity(decided.decision, memory.refusal))
-            elif memory.held_since is None:
-                memory.held_since = now
+        refused_for = memory.patches.refused_for(now)
+        persists = self._is_leading() and refused_for >= settings.retry_window
+        if persists and gives_way(settings, refused_for):
+            decided = decided._replace(decision=without_affinity(decided.decision, memory.patches.refusal))
+        elif persists:
+            memory.hold.begin(now)
         write = await self._write(
             decided.key, decided.case.pod, controller_patch(decided.case, decided.decision), memory
         )
@@ -97,13 +95,22 @@ class Releases:
                     self._tell(decided, events.events_for(decided.case, decided.decision))
                 return None
             case Written.MOVED_ON:
-                return self.wait_for_event(memory)
+                return self._wait_for_event(memory)
             case Written.UNANSWERED:
                 return self._not_answered(decided, write)
         return self._refused(decided, write)
 
-    async def release_bare(self, key: Key, pod: Pod, memory: GatedPod) -> bool:
-        """Lifts the gate of a pod that a bug of ours keeps from being decided (PL-306); whether that is done."""
+    async def give_up_undecided(
+        self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, *, lasts: float
+    ) -> bool:
+        """A bug of ours has kept the pod from being decided for longer than its window (PL-306): it is released as it
+        is, or held if the policy asks for a constraint in any case. Whether it is released."""
+        now = self._clock.monotonic()
+        if not gives_way(settings, lasts):
+            memory.hold.begin(now)
+            if memory.told.is_news(Tale.HELD, now):
+                self._post(pod, events.held_undecided(settings))
+            return False
         write = await self._write(key, pod, bare_release(pod), memory)
         if write.result is not Written.DONE:
             return False
@@ -111,51 +118,38 @@ class Releases:
         log.warning("a pod is released because a bug keeps it from being decided", pod=str(key))
         return True
 
-    def wait_for_event(self, memory: GatedPod) -> Result:
-        """We wrote from this version, so the next event brings the pod back.
-
-        If the API server refused the patch as not fitting and yet nothing changes, then it is the patch that is wrong.
-        """
-        if memory.moved_on_at is None:
-            return Done()
-        now = self._clock.monotonic()
-        if (left := memory.moved_on_at + (CONFLICT_WAIT if memory.conflict else MOVED_ON_WAIT) - now) > 0:
-            return After(left)
-        memory.moved_on_waits += 1
-        if not memory.conflict and memory.moved_on_waits < MOVED_ON_WAITS:
-            memory.moved_on_at = now
-            return After(MOVED_ON_WAIT)
-        memory.written_from, memory.moved_on_at = "", None
-        if memory.conflict:
-            return After(0.0)
-        raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
+    def _wait_for_event(self, memory: GatedPod) -> Result:
+        left = memory.patches.wait_for_event(self._clock.monotonic())
+        return Done() if left is None else After(left)
 
     def _not_answered(self, decided: Decided, write: Write) -> Result:
         memory, now = decided.memory, self._clock.monotonic()
-        times = memory.not_answered(now)
-        if memory.may_tell_silence(now):
+        times = memory.patches.not_answered(now)
+        if memory.told.is_news(Tale.SILENCE, now):
             log.warning("no answer to the release of a pod, trying again", pod=str(decided.key), error=str(write.error))
         return After(retry.delay(times, uniform=self._uniform()))
 
     def _refused(self, decided: Decided, write: Write) -> Result:
-        now = self._clock.monotonic()
-        delay = decided.memory.refused(write.refusal, now)
+        memory, now = decided.memory, self._clock.monotonic()
+        delay = memory.patches.refused(write.refusal, now)
         if not self._is_leading():
             return After(REFUSED_LAST)  # the leader insists, and is refused for the same reason
-        if decided.memory.may_tell_refusal(now):
+        if memory.told.is_news(Tale.REFUSAL, now):
             self._post(decided.case.pod, events.gate_removal_failed(str(write.error)))
             log.warning("the API server refuses to release a pod", pod=str(decided.key), error=str(write.error))
+        if memory.hold.since is not None and memory.told.is_news(Tale.HELD, now):
+            self._post(decided.case.pod, events.held_refused(decided.case.settings, write.refusal))
         return After(delay)
 
     def _count(self, decided: Decided) -> None:
         memory, metrics, now = decided.memory, self._metrics, self._clock.monotonic()
-        memory.held_since = None
+        memory.hold.end()
         metrics.decided(decided.decision.reason.value, "controller", "enforce")
         metrics.processed_pods.inc()
         metrics.gate_seconds.observe(now - memory.seen_at)
         metrics.process_gated_pod.observe(now - memory.seen_at)
         if decided.case.images:
-            metrics.inspect_pod_images.observe(now - memory.waiting_since if memory.waiting_since is not None else 0.0)
+            metrics.inspect_pod_images.observe(now - since if (since := memory.windows.since) is not None else 0.0)
         if decided.decision.no_matching_node:
             metrics.no_matching_node.inc()
 
@@ -168,31 +162,36 @@ class Releases:
         """
         memory, decision = decided.memory, decided.decision
         self._tell_of_gate(decided)
-        memory.held_since = (memory.held_since or now) if decision.outcome is Outcome.HELD else None
+        told, is_held = memory.told, decision.outcome is Outcome.HELD
+        if is_held:
+            memory.hold.begin(now)
+        else:
+            memory.hold.end()
         noted = Written.DONE
-        if decision.outcome is Outcome.FAILING and not memory.told_failing:
+        if decision.outcome is Outcome.FAILING and not told.failing:
             noted = await self._note(decided)
-            memory.told_failing = noted not in _NOT_SAID
-        elif decision.outcome is Outcome.HELD and memory.held_told_at is None:
+            told.failing = noted not in _NOT_SAID
+        elif is_held and told.at(Tale.HELD) is None:
             noted = await self._note(decided)
             if noted not in _NOT_SAID:
-                memory.held_told_at = now
+                told.tells(Tale.HELD, now)
                 self._metrics.decided(decision.reason.value, "controller", "enforce")
-        elif decision.outcome is Outcome.HELD and memory.may_tell_held(now):
+        elif is_held and told.is_news(Tale.HELD, now):
             self._tell(decided, (events.held(decision),))
         if noted is Written.MOVED_ON:
-            return self.wait_for_event(memory)
+            return self._wait_for_event(memory)
+        windows = memory.windows
         waits = [
-            memory.in_line_until(now)
-            if memory.first_attempt is None
-            else retry.next_change(decision, decided.case.settings, memory.elapsed(now))
+            windows.in_line_until(now)
+            if windows.first_attempt is None
+            else retry.next_change(decision, decided.case.settings, windows.elapsed(now))
         ]
         if noted is Written.UNANSWERED:
-            waits.append(retry.delay(memory.not_answered(now), uniform=self._uniform()))
-        if memory.gate_told < 2:
+            waits.append(retry.delay(memory.patches.not_answered(now), uniform=self._uniform()))
+        if told.gate < 2:
             waits.append(memory.seen_at + events.GATE_ADDED_AFTER - now)
-        if memory.held_told_at is not None and decision.outcome is Outcome.HELD:
-            waits.append(memory.held_told_at + TELL_HELD_EVERY - now)
+        if is_held:
+            waits.append(told.next(Tale.HELD, now))
         due = [wait for wait in waits if wait is not None]
         return After(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else Done()
 
@@ -215,11 +214,11 @@ class Releases:
         write = await write_pod(self._client, key, operations)
         if write.result is Written.MOVED_ON:
             self._metrics.patch_conflicts.inc()
-        if write.result in (Written.DONE, Written.MOVED_ON):
-            memory.written_from = pod.metadata.resource_version
-            memory.moved_on_at = self._clock.monotonic() if write.result is Written.MOVED_ON else None
-            memory.conflict, memory.moved_on_waits = isinstance(write.error, Conflict), 0
-            memory.unanswered = 0
+        version, now = pod.metadata.resource_version, self._clock.monotonic()
+        if write.result is Written.DONE:
+            memory.patches.done(version)
+        elif write.result is Written.MOVED_ON:
+            memory.patches.moved_on(version, now, conflict=isinstance(write.error, Conflict))
         return write
 
     def _tell_of_gate(self, decided: Decided) -> None:
@@ -227,9 +226,9 @@ class Releases:
         memory = decided.memory
         seconds = self._clock.monotonic() - memory.seen_at
         stage = 2 if seconds >= events.GATE_ADDED_AFTER else 1
-        if not self._is_leading() or memory.gate_told >= stage:
+        if not self._is_leading() or memory.told.gate >= stage:
             return
-        memory.gate_told = stage
+        memory.told.gate = stage
         event = events.gate_added(decided.case, decided.decision, seconds_gated=seconds)
         if event is not None:
             self._post(decided.case.pod, event)
@@ -238,6 +237,12 @@ class Releases:
         problems = "; ".join(decided.problems) if decided.decision.unresolved else ""
         for event in due:
             self._post(decided.case.pod, _with_detail(event, problems) if problems else event)
+
+
+def gives_way(settings: Settings, lasts: float) -> bool:
+    """Whether a pod that could not be released or decided for so many seconds is released without its constraint: the
+    policy is to release, placement is being switched off, or the limit of holding is over (PL-305, PL-306, PL-520)."""
+    return not settings.keeps_refused or (settings.hold_limit is not None and lasts >= settings.hold_limit)
 
 
 def _with_detail(event: Event, detail: str) -> Event:

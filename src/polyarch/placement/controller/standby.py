@@ -33,12 +33,12 @@ class Standby:
 
     def pod_went(self, memory: GatedPod, now: float) -> None:
         """A pod carries our gate no more, or is no more; whoever did it, if it was not we, is at work."""
-        if not memory.written_from or memory.moved_on_at is not None:
+        if not memory.patches.wrote_last:
             self._others_released_at = now
 
     def leave_to_others(self, memory: GatedPod, now: float) -> float:
         """Seconds for which a pod that can be placed is left to others; none if not positive."""
-        if memory.parked:
-            memory.parked = False
+        if memory.share.waited:
+            memory.share.waited = False
             return GRACE * (1.0 + self._uniform())
         return min(self._others_released_at + QUIET, memory.seen_at + PATIENCE) - now

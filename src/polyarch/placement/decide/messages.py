@@ -64,8 +64,7 @@ def sentence(decision: Decision, settings: Settings) -> str:
                 f"{_failed(decision)}; the pod is released without a constraint, correct the image or its pull secret"
             )
         case Reason.HELD_BY_POLICY:
-            limit = settings.hold_limit
-            until = f" for at most {format_duration(limit)}" if limit is not None else " until it is resolved"
+            until = _until(settings, "it is resolved")
             text = f"{_failed(decision)}; the policy holds the pod{until}, correct the image or its pull secret"
         case Reason.IMAGES_NOT_RESOLVED_YET if decision.failure:
             text = f"{_failed(decision)}; the pod waits and the images are asked for again"
@@ -81,6 +80,29 @@ def refused(decision: Decision, refusal: str) -> str:
         f"The API server refuses the node affinity ({refusal}): the pod is released without {wanted}; "
         "find the webhook or policy that refuses it."
     )
+
+
+def held_refused(settings: Settings, refusal: str) -> str:
+    """For PL-305, where the policy asks for a constraint in any case."""
+    until = _until(settings, "it is accepted")
+    return (
+        f"The API server refuses the write that releases the pod ({refusal}); the policy holds the pod{until}; "
+        "find the webhook or policy that refuses it."
+    )
+
+
+def held_undecided(settings: Settings) -> str:
+    """For PL-306, where the policy asks for a constraint in any case."""
+    until = _until(settings, "it can be decided")
+    return (
+        f"A bug of polyarch keeps the pod from being decided; the policy holds the pod{until}; "
+        "see the controller's log."
+    )
+
+
+def _until(settings: Settings, end: str) -> str:
+    limit = settings.hold_limit
+    return f" for at most {format_duration(limit)}" if limit is not None else f" until {end}"
 
 
 def unavailable(decision: Decision, *, deprovisioning: bool) -> str:

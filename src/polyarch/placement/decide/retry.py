@@ -5,12 +5,12 @@ numbers from [0, 1) that the caller draws, so every delay can be tested. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progress
-from polyarch.placement.decide.rules import Case, decide
+from polyarch.placement.decide.rules import Assessment, Case, assess, conclude
 
 SHORT_WINDOW: Final = 30.0
 """For failures that hardly pass by waiting: absent, auth, configuration."""
@@ -37,28 +37,42 @@ def deadline(unresolved: Iterable[Finding], settings: Settings) -> float:
     return min((window(finding.error_class, settings.retry_window) for finding in unresolved), default=NEVER)
 
 
-def decide_at(case: Case, answers: Mapping[str, Inspection], elapsed: float, *, may_give_up: bool = True) -> Decision:
-    """The decision for a stored pod ``elapsed`` seconds after the first attempt for it, by what is known now.
+class Waited(NamedTuple):
+    """How long a pod has waited, and what came of it."""
 
-    ``may_give_up``: false while one of its images has not been answered, and has not failed, since the pod was first
-    looked at; whatever the others said, it waits (PL-330).
-    """
-    decision = decide(case, answers, Progress.WAITING)
-    reached = progress(decision, case.settings, elapsed, may_give_up=may_give_up)
-    return decision if reached is Progress.WAITING else decide(case, answers, reached)
+    seconds: float = 0.0
+    """Since this process's first attempt for it."""
+    pending: bool = False
+    """One of its images has neither answered nor failed since the pod was first looked at: whatever the others said,
+    nothing ends before it does."""
+    held: bool = False
+    """The pod is held already, and stays so while an image is asked for anew."""
 
 
-def progress(decision: Decision, settings: Settings, elapsed: float, *, may_give_up: bool = True) -> Progress:
-    """How far a pod is for which waiting was decided; ``WAITING`` if no image of it is unresolved."""
-    unresolved = decision.unresolved if decision.outcome is not Outcome.PLACED else ()
+def decide_after(case: Case, answers: Mapping[str, Inspection], waited: Waited) -> Decision:
+    """The decision for a stored pod that has waited so long, by what is known now."""
+    assessment = assess(case, answers)
+    reached = progress(assessment, case.settings, waited)
+    return conclude(case, assess(case, answers, final=True) if reached.is_final else assessment, reached)
+
+
+def progress(assessment: Assessment, settings: Settings, waited: Waited) -> Progress:
+    """How far the waiting has come; ``WAITING`` if there is nothing to wait for."""
+    unresolved = assessment.unresolved if not assessment.is_impossible else ()
     if not unresolved:
         return Progress.WAITING
-    if may_give_up and elapsed >= deadline(unresolved, settings):
-        limit = settings.hold_limit
-        held_out = settings.unresolved_action == "hold" and limit is not None and elapsed >= limit
-        return Progress.HOLD_ENDED if held_out else Progress.ENDED
+    elapsed = waited.seconds
+    if elapsed >= deadline(unresolved, settings):
+        held_out = settings.unresolved_action == "hold" and elapsed >= _hold_limit(settings)
+        stays_held = settings.unresolved_action == "hold" and waited.held and not held_out
+        if stays_held or not waited.pending:
+            return Progress.HOLD_ENDED if held_out else Progress.ENDED
     failing = elapsed >= FAILING_AFTER and any(not finding.is_pending for finding in unresolved)
     return Progress.FAILING if failing else Progress.WAITING
+
+
+def _hold_limit(settings: Settings) -> float:
+    return settings.hold_limit if settings.hold_limit is not None else NEVER
 
 
 def next_change(decision: Decision, settings: Settings, elapsed: float) -> float | None:

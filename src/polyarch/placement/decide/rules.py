@@ -6,6 +6,7 @@ no pod and no answer makes them raise. Pure: no I/O, no clock, no randomness.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -102,21 +103,53 @@ def examine(facts: Facts) -> Case:
     )
 
 
+class Assessment(NamedTuple):
+    """What is known of the pod's images, before it is asked how long they were waited for."""
+
+    images: tuple[Finding, ...]
+    known: Supported
+
+    @property
+    def is_impossible(self) -> bool:
+        """What is known already has no platform in common (PL-217)."""
+        return self.known.is_nothing
+
+    @property
+    def unresolved(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.images if finding.verdict is Verdict.UNRESOLVED)
+
+
+_NOTHING_ASKED: Final = Assessment((), Supported(is_everything=True))
+
+
+def assess(case: Case, answers: Mapping[str, Inspection], *, final: bool = False) -> Assessment:
+    """What the images say. ``answers`` maps the references as they stand in the pod; one that is absent is not known
+    yet. ``final``: waiting is over, so a stale reading serves ``Always`` too (PL-407)."""
+    if not case.images:
+        return _NOTHING_ASKED
+    read = findings(case.images, answers, final=final, stale_for=case.settings.images_stale_for)
+    return Assessment(read, supported(read, case.view, case.settings.os_constraint))
+
+
 def decide(case: Case, answers: Mapping[str, Inspection], progress: Progress = Progress.FIRST) -> Decision:
     """The outcome, given what is known of the images.
 
-    ``answers`` maps the references as they stand in the pod; one that is absent is not known yet. With unresolved
-    images the outcome waits, until ``progress`` says that waiting is over; what is known then constrains (PL-230).
+    With unresolved images it waits, until ``progress`` says that waiting is over; what is known then constrains
+    (PL-230).
     """
+    return conclude(case, assess(case, answers, final=progress.is_final), progress)
+
+
+def conclude(case: Case, assessment: Assessment, progress: Progress) -> Decision:
+    """The outcome, given what the images say and how long they were waited for."""
     if case.rule is not None:
         return _ineligible(case, case.rule)
     if not case.needs_constraint:
         return _placed(case, Reason.PREFERENCES_ONLY)
-    read = findings(case.images, answers, final=progress.is_final, stale_for=case.settings.images_stale_for)
-    known = supported(read, case.view, case.settings.os_constraint)
-    if known.is_nothing:
+    read, known = assessment
+    if assessment.is_impossible:
         return _placed(case, Reason.NO_SUPPORTED_ARCHITECTURE, images=read)
-    unresolved = [finding for finding in read if finding.verdict is Verdict.UNRESOLVED]
+    unresolved = assessment.unresolved
     if not unresolved:
         reason = Reason.ALL_IMAGES_NEUTRAL if known.is_everything else Reason.ARCHITECTURES_SET
         return _placed(case, reason, images=read, known=known, values=known.architectures)

@@ -139,20 +139,29 @@ class ClusterFacts:
             known = self._by_namespace[namespace] = self._compile(namespace)
         return known
 
+    def settled(self, namespace: str) -> PodFacts:
+        """The facts that count once nothing more is waited for: the policy's ``spec`` for a Namespace that does not
+        appear (PL-117); and while placement is being switched off nothing is held or waits for long (PL-520)."""
+        facts = self.of(namespace)
+        if facts.settings.provisional:
+            facts = facts._replace(settings=self._with_nodes(self.table.spec))
+        return facts._replace(settings=facts.settings.deprovisioning()) if self.is_deprovisioning else facts
+
     def _compile(self, namespace: str) -> PodFacts:
         table = self.table
+        settings = table.spec
         if table.overrides and not self._namespaces.left_out:
             settings = table.of_namespace(self.labels_of(namespace))
-        else:
-            settings = table.spec
-        nodes: frozenset[str] = frozenset()
-        if settings.node_aware != "off" and self._nodes.left_out:
-            settings = msgspec.structs.replace(settings, node_aware="off")
-        elif settings.node_aware != "off":
-            nodes = self.architectures
-            if not self._nodes.is_known:
-                settings = msgspec.structs.replace(settings, provisional=True)
+        settings = self._with_nodes(settings)
+        nodes = self.architectures if settings.node_aware != "off" else frozenset[str]()
+        if settings.node_aware != "off" and not self._nodes.is_known:
+            settings = msgspec.structs.replace(settings, provisional=True)
         return PodFacts(settings, self.scoring.of_namespace(namespace), nodes)
+
+    def _with_nodes(self, settings: Settings) -> Settings:
+        """As they are, or without asking for nodes that cannot be had."""
+        unread = settings.node_aware != "off" and self._nodes.left_out
+        return msgspec.structs.replace(settings, node_aware="off") if unread else settings
 
     def labels_of(self, namespace: str) -> dict[str, str] | None:
         """The labels of a Namespace; None if it is not in the cache."""

@@ -122,8 +122,9 @@ class Lookup:
 
     def is_pending(self, want: Want) -> bool:
         """Whether this waiter's image has neither answered nor failed since the pod was first looked at, or is asked
-        for anew because the answer is too old (PL-330). A registry that asked to wait goes on failing until then."""
-        if not self.failure or self.answered_at is None:
+        for anew: the answer is too old (PL-330), or a failure that this process has not seen since it leads (PL-301). A
+        registry that asked to wait goes on failing until then."""
+        if not self.failure or self.answered_at is None or self.unconfirmed:
             return True
         return self.answered_at + _asked_to_wait(self.answer) < want.since
 
@@ -234,7 +235,7 @@ class Waiting:
             return None
         now = self._clock.monotonic()
         before, after = lookup.failure, failure_of(answer)
-        news = after != before or lookup.unconfirmed
+        news = after != before
         waited_for_any = [pod for pod, want in lookup.waiters.items() if lookup.is_pending(want)]
         lookup.asking, lookup.answer, lookup.answered_at, lookup.unconfirmed = False, answer, now, False
         if not lookup.waiters:

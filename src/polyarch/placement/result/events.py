@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.placement.api.settings import EventLevel
+from polyarch.placement.api.settings import EventLevel, Settings
 from polyarch.placement.decide import messages
 from polyarch.placement.decide.decision import Decision, Outcome, Reason, Verdict
 from polyarch.placement.decide.rules import Case
@@ -82,6 +82,16 @@ def events_for(case: Case, decision: Decision) -> tuple[Event, ...]:
 def held(decision: Decision) -> Event:
     """On entering and then hourly (PL-334)."""
     return _event(EventReason.POD_HELD, "Warning", decision.message, "Hold")
+
+
+def held_refused(settings: Settings, refusal: str) -> Event:
+    """The same for a pod whose release the API server refuses (PL-305); ``refusal``: its answer in two words."""
+    return _event(EventReason.POD_HELD, "Warning", messages.held_refused(settings, refusal), "Hold")
+
+
+def held_undecided(settings: Settings) -> Event:
+    """The same for a pod that a bug of ours keeps from being decided (PL-306)."""
+    return _event(EventReason.POD_HELD, "Warning", messages.held_undecided(settings), "Hold")
 
 
 def gate_removal_failed(refusal: str) -> Event:

@@ -203,6 +203,13 @@ class TestNamespaceNotKnownYet:
         assert (settings.mode, settings.pod_opt_out) == ("enforce", "forbidden")
         assert not read.spec.provisional
 
+    def test_pl_117_pl_107_what_some_override_would_hold_is_not_let_through(self) -> None:
+        """PL-117, PL-107: with the controller away a pod that might have to be held is gated."""
+        strict = {"onUnresolved": {"action": "hold"}}
+        read = table({"overrides": [override("a", {"b": "c"}, **strict), override("d", {"e": "f"})]})
+        assert read.of_namespace(None).unresolved_action == "hold"
+        assert read.spec.unresolved_action == "release"
+
     def test_pl_117_where_nothing_can_be_enforced_nothing_is_gated(self) -> None:
         """PL-117."""
         read = table({"mode": "audit", "overrides": [override("a", {"b": "c"}, events="full")]})

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from controller_world import World
-from placement_world import cppc, pod, policy, value
+from placement_world import pod, policy, value
 
+from polyarch.kube.errors import ServerTimeout
 from polyarch.placement import names
 
 # -- one PATCH ---------------------------------------------------------------------------------------------------------
@@ -262,14 +264,29 @@ async def test_while_placement_is_switched_off_holding_becomes_releasing(worlds)
     key = await world.create("app:1")
     await world.run(130)
     assert world.api.is_gated(key)
-    deleting = cppc()
-    deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
-    world.configure("clusterpodplacementconfigs", deleting)
+    world.switch_off()
     await world.run()
     assert not world.api.is_gated(key)
 
 
 # -- bad input and bugs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ["not-found", "network", "unauthorized"])
+async def test_pl_212_an_image_that_is_never_pulled_is_asked_for_once(world, error):
+    """PL-212: also while another image of the pod is retried; it counts as neutral, and nobody waits for it."""
+    world.registry.set("local:1", error=error)
+    world.registry.set("app:1", error="server-error")
+    document = pod("local:1", "app:1", gated=True)
+    document["spec"]["containers"][0]["imagePullPolicy"] = "Never"
+    key = world.api.create(document)
+    await world.run(60)
+    assert world.registry.count("local:1") == 1
+    assert world.registry.count("app:1") > 3
+    world.registry.set("app:1", "linux/arm64")
+    await world.run(20)
+    assert world.api.architectures(key) == ["arm64"]
+    assert world.registry.count("local:1") == 1
 
 
 async def test_an_invalid_reference_is_final_at_once_and_quoted(world):
@@ -324,6 +341,41 @@ async def test_a_bug_does_not_release_what_is_to_be_held(worlds):
     await world.run(300)
     assert world.api.is_gated(key)
     assert world.controller.held == 1
+    assert world.told.reasons == ["PolyarchPodHeld"]
+    await world.run(3600)
+    assert world.told.reasons == ["PolyarchPodHeld"] * 2
+
+
+async def test_pl_306_bugs_that_are_far_apart_do_not_add_up(world):
+    """PL-306: a pass that went well in between says that the pod can be decided, and what it is to be released with."""
+    world.registry.know("app:1", "linux/arm64")
+    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="away")
+    peek = world.registry.peek
+    world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    key = await world.create("app:1")
+    world.registry.peek = peek  # type: ignore[method-assign]
+    await world.run(300)
+    world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    world.api.refuse = None
+    await world.run(20)
+    assert value(world.metrics, "polyarch_internal_errors_total") > 2
+    assert world.api.is_gated(key)
+    world.registry.peek = peek  # type: ignore[method-assign]
+    await world.run(20)
+    assert world.api.architectures(key) == ["arm64"]
+
+
+@pytest.mark.parametrize("action", ["hold", "fallback"])
+async def test_pl_520_while_placement_is_switched_off_a_bug_keeps_no_pod_whatever_the_policy(worlds, action):
+    """PL-306, PL-520."""
+    world = worlds(policy={"onUnresolved": {"action": action, "fallbackArchitectures": ["amd64"]}})
+    world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    key = await world.create("app:1")
+    await world.run(300)
+    assert world.api.is_gated(key)
+    world.switch_off()
+    await world.run(20)
+    assert not world.api.is_gated(key)
 
 
 async def test_while_placement_is_switched_off_a_bug_keeps_no_pod_and_not_for_long(worlds):
@@ -332,9 +384,7 @@ async def test_while_placement_is_switched_off_a_bug_keeps_no_pod_and_not_for_lo
     world.registry.peek = Faulty(world)  # type: ignore[method-assign]
     key = await world.create("app:1")
     await world.run(50)
-    deleting = cppc()
-    deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
-    world.configure("clusterpodplacementconfigs", deleting)
+    world.switch_off()
     await world.run(5)
     assert world.api.is_gated(key)
     await world.run(25)

@@ -131,6 +131,18 @@ async def test_a_conflict_that_no_event_follows_is_tried_again(world):
     assert value(world.metrics, "polyarch_internal_errors_total") == 0
 
 
+def refuse_affinity(api):
+    """Some policy of the cluster refuses node affinity, and nothing else."""
+    patch = api.patch
+
+    async def judged(resource, name, change, **where):
+        if any(operation.path.startswith("/spec/affinity") for operation in change.operations):
+            raise refused_by_validation()
+        return await patch(resource, name, change, **where)
+
+    api.patch = judged
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +181,56 @@ async def test_a_refusal_is_told_again_every_five_minutes(worlds):
     await world.run(700)
     assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 3
     assert world.controller.held == 1
+
+
+@pytest.mark.parametrize("action", ["hold", "fallback"])
+async def test_pl_305_a_pod_whose_release_is_refused_for_long_counts_as_held_and_that_is_told(worlds, action):
+    """PL-305, PL-334: on entering and then hourly, with what refuses it."""
+    world = worlds(policy={"onUnresolved": {"action": action, "fallbackArchitectures": ["amd64"]}})
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    key = await world.create("app:1")
+    await world.run(119)
+    assert world.controller.held == 0
+    assert "PolyarchPodHeld" not in world.told.reasons
+    await world.run(120)
+    assert world.controller.held == 1
+    assert world.told.reasons.count("PolyarchPodHeld") == 1
+    [held] = [event.note for _, event in world.told.events if event.reason == "PolyarchPodHeld"]
+    assert "HTTP 422" in held
+    await world.run(3600)
+    assert world.told.reasons.count("PolyarchPodHeld") == 2
+    world.api.refuse = None
+    await world.run(61)
+    assert world.api.architectures(key) == ["amd64"], "never without its constraint"
+    assert world.controller.held == 0
+
+
+async def test_pl_305_pl_040_a_refused_pod_is_held_no_longer_than_the_limit(worlds):
+    """PL-305, PL-040: after it as with ``release``."""
+    world = worlds(policy={"onUnresolved": {"action": "hold", "holdLimit": "10m"}})
+    world.registry.know("app:1", "linux/amd64")
+    refuse_affinity(world.api)
+    key = await world.create("app:1")
+    await world.run(9 * 60)
+    assert world.api.is_gated(key)
+    await world.run(2 * 60)
+    assert not world.api.is_gated(key)
+
+
+@pytest.mark.parametrize("action", ["hold", "fallback"])
+async def test_pl_520_while_placement_is_switched_off_a_refusal_keeps_no_pod(worlds, action):
+    """PL-520, PL-305: whatever the policy says, the pod goes without its affinity after a minute at the latest."""
+    world = worlds(policy={"onUnresolved": {"action": action, "fallbackArchitectures": ["amd64"]}})
+    world.registry.know("app:1", "linux/amd64")
+    refuse_affinity(world.api)
+    key = await world.create("app:1")
+    await world.run(300)
+    assert world.api.is_gated(key)
+    world.switch_off()
+    await world.run(61)
+    assert not world.api.is_gated(key)
+    assert world.api.architectures(key) is None
 
 
 async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):

@@ -41,7 +41,7 @@ def test_pl_330_the_window_by_class(error_class: str, configured: float, window:
 
 def outcome(known: dict[str, Inspection], elapsed: float, *images: str, using: Settings | None = None) -> Outcome:
     case = look(pod(*images), stored=True, using=using)
-    return retry.decide_at(case, known, elapsed).outcome
+    return retry.decide_after(case, known, retry.Waited(elapsed)).outcome
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,26 @@ def test_pl_330_an_image_that_never_answers_does_not_keep_a_pod_for_ever() -> No
 def test_pl_330_a_success_ends_the_waiting() -> None:
     """PL-330."""
     case = look(pod(), stored=True)
-    assert retry.decide_at(case, answers(index(APP, "amd64")), 500.0).reason is Reason.ARCHITECTURES_SET
+    decision = retry.decide_after(case, answers(index(APP, "amd64")), retry.Waited(500.0))
+    assert decision.reason is Reason.ARCHITECTURES_SET
+
+
+@pytest.mark.parametrize(
+    ("code", "action", "held", "expected"),
+    [
+        ("malformed", "release", False, Outcome.FAILING),
+        ("not-found", "release", False, Outcome.FAILING),
+        ("malformed", "hold", False, Outcome.FAILING),
+        ("malformed", "hold", True, Outcome.HELD),
+    ],
+    ids=["released", "released after its window", "not yet held", "held before"],
+)
+def test_pl_330_nothing_ends_while_an_image_is_pending(code: str, action: Any, held: bool, expected: Outcome) -> None:
+    """PL-330: a pod that was held before stays so while its image is asked for anew."""
+    case = look(pod(APP, SIDE), stored=True, using=settings(action=action))
+    known = answers(failure(APP, code))
+    assert retry.decide_after(case, known, retry.Waited(500.0, pending=True, held=held)).outcome is expected
+    assert retry.decide_after(case, known, retry.Waited(500.0)).outcome is not Outcome.FAILING
 
 
 def test_pl_230_holding_until_its_limit() -> None:
@@ -122,7 +141,7 @@ def test_pl_302_when_time_alone_changes_the_outcome(
 ) -> None:
     """PL-302."""
     case = look(pod(), stored=True, using=using)
-    decision = retry.decide_at(case, known, elapsed)
+    decision = retry.decide_after(case, known, retry.Waited(elapsed))
     assert retry.next_change(decision, using, elapsed) == (pytest.approx(changes) if changes is not None else None)
 
 

@@ -1,0 +1,120 @@
+"""What came of the PATCHes of one pod, and when the next may be sent (PL-304, PL-305).
+
+A version of the pod is written from once; its event brings the pod back. Refusals are counted without the time in which
+the API server did not answer: that is none in which it refused. Times are ``Clock.monotonic()``; None: not yet.
+"""
+
+from typing import Final
+
+REFUSED_FIRST: Final = 1.0
+REFUSED_LAST: Final = 60.0
+MOVED_ON_WAIT: Final = 10.0
+MOVED_ON_WAITS: Final = 7
+"""How long the event of a pod that moved on may take to reach us, and how often we wait for it: a process that stood
+still has not waited, and a stray is seen again only by the next look, a minute later (``pods.EVERY``)."""
+CONFLICT_WAIT: Final = 5.0
+"""The same after HTTP 409, which says less: then the PATCH is simply sent again."""
+
+
+class PatchHistory:
+    """Of one pod, in this process."""
+
+    __slots__ = (
+        "_conflict",
+        "_moved_on_at",
+        "_refusals",
+        "_refused_since",
+        "_silent_since",
+        "_unanswered",
+        "_waits",
+        "_written_from",
+        "refusal",
+    )
+
+    def __init__(self) -> None:
+        self.refusal = ""
+        """The last one, in two words."""
+        self._written_from = ""
+        """The resourceVersion of our last PATCH."""
+        self._moved_on_at: float | None = None
+        """When the API server said that the pod is not what our cache shows; None: it did not, for this version."""
+        self._waits = 0
+        self._conflict = False
+        """It said so with HTTP 409."""
+        self._refusals = 0
+        self._refused_since: float | None = None
+        self._unanswered = 0
+        """Writes in a row that the API server did not answer."""
+        self._silent_since: float | None = None
+        """Since when, if it refused the pod before."""
+
+    # -- what came of a PATCH ------------------------------------------------------------------------------------------
+
+    def done(self, version: str) -> None:
+        """It was written from this version."""
+        self._written_from, self._moved_on_at = version, None
+        self._unanswered = self._waits = 0
+
+    def moved_on(self, version: str, now: float, *, conflict: bool) -> None:
+        """The pod is not what this version was. ``conflict``: said with HTTP 409, and not because a test failed."""
+        self.done(version)
+        self._moved_on_at, self._conflict = now, conflict
+
+    def refused(self, refusal: str, now: float) -> float:
+        """The PATCH was refused; the seconds until the next try (PL-305)."""
+        self._refusals += 1
+        self.refusal = refusal
+        if self._refused_since is None:
+            self._refused_since = now
+        elif self._silent_since is not None:
+            self._refused_since += now - self._silent_since
+        self._silent_since = None
+        return min(REFUSED_FIRST * 2.0 ** min(self._refusals - 1, 10), REFUSED_LAST)
+
+    def not_answered(self, now: float) -> int:
+        """The API server did not answer; how often in a row by now."""
+        self._unanswered += 1
+        if self._refused_since is not None and self._silent_since is None:
+            self._silent_since = now
+        return self._unanswered
+
+    # -- what follows from it ------------------------------------------------------------------------------------------
+
+    def is_written_from(self, version: str) -> bool:
+        """Whether this version is not to be written from again."""
+        return self._written_from == version
+
+    @property
+    def wrote_last(self) -> bool:
+        """Whether the last write of the pod that we know of is ours."""
+        return bool(self._written_from) and self._moved_on_at is None
+
+    @property
+    def awaits_event(self) -> bool:
+        """Whether the pod is said to have moved on and nothing was heard of it yet."""
+        return self._moved_on_at is not None
+
+    def refused_for(self, now: float) -> float:
+        """Seconds for which the API server has refused the pod, those left out in which it did not answer."""
+        if self._refused_since is None:
+            return 0.0
+        return (self._silent_since if self._silent_since is not None else now) - self._refused_since
+
+    def wait_for_event(self, now: float) -> float | None:
+        """Seconds until the pod is to be looked at again though no event of it came; None: the event brings it back.
+
+        Raises ``RuntimeError`` if the API server refused the patch as not fitting and yet nothing changes for long:
+        then it is the patch that is wrong.
+        """
+        if self._moved_on_at is None:
+            return None
+        if (left := self._moved_on_at + (CONFLICT_WAIT if self._conflict else MOVED_ON_WAIT) - now) > 0:
+            return left
+        self._waits += 1
+        if not self._conflict and self._waits < MOVED_ON_WAITS:
+            self._moved_on_at = now
+            return MOVED_ON_WAIT
+        self._written_from, self._moved_on_at = "", None
+        if self._conflict:
+            return 0.0
+        raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
