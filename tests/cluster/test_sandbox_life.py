@@ -1,5 +1,6 @@
 """A sandbox from its first `up` to its end, through the command line as a user or a script would (SB-003, SB-010)."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,15 +10,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from polyarch.kube.access import config
-from polyarch.kube.client.client import Client
+from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CONFIGMAPS
+from polyarch.kube.resources import CONFIGMAPS, NODES
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.processes import identify, is_running
-from polyarch.sandbox.state import Settings
+from polyarch.sandbox.state import Settings, Taint
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 SECONDS = 240
@@ -108,6 +110,59 @@ async def test_sb_003_state_survives_down_and_up_and_a_dead_component_is_shown_a
     assert not (polyarch.home / "polyarch" / "sandbox" / "life").exists()
 
 
+async def taints(client: Client, name: str) -> set[str]:
+    node = await client.get(NODES, name)
+    return {taint["key"] for taint in node["spec"].get("taints", ()) if not taint["key"].startswith("node.kube")}
+
+
+async def test_sb_004_nodes_are_kept_as_asked_whatever_happens_to_them(tmp_path: Path) -> None:
+    """A deleted node comes back; a changed --taint takes the old one with it and leaves those of others alone."""
+    registries_conf, more = tmp_path / "registries.conf", '[[registry]]\nlocation = "mine.example"\n'
+    registries_conf.write_text("")
+    settings = Settings(
+        name="kept",
+        nodes={"amd64": 2},
+        taints=(Taint("*", "first", "", "NoSchedule"),),
+        polyarch=False,
+        seed_images=False,
+        registries_conf=str(registries_conf),
+    )
+    async with opened(settings, home=tmp_path) as sandbox, sandbox.client() as client:
+        assert await taints(client, "amd64-1") == {"first"}
+        before = (await client.get(NODES, "amd64-2"))["metadata"]["uid"]
+        await client.delete(NODES, "amd64-2")
+        async with asyncio.timeout(30):
+            while {"amd64-1", "amd64-2"} != {name for name, _, ready in await sandbox.nodes() if ready}:
+                await asyncio.sleep(0.1)
+        assert (await client.get(NODES, "amd64-2"))["metadata"]["uid"] != before
+        assert await taints(client, "amd64-2") == {"first"}
+
+        foreign = {"key": "foreign", "effect": "NoSchedule"}
+        mine = (await client.get(NODES, "amd64-1"))["spec"]["taints"]
+        await client.patch(NODES, "amd64-1", MergePatch({"spec": {"taints": [*mine, foreign]}}))
+        # As if `up` had been interrupted right after it had noted what it was asked for.
+        changed = msgspec.structs.replace(settings, taints=(Taint("*", "second", "", "NoSchedule"),))
+        sandbox.folder.save(msgspec.structs.replace(sandbox.state, settings=changed))
+        first = sandbox.records()
+        await Sandbox.start(changed, home=tmp_path)
+        assert await taints_of(client, "amd64-1", {"second", "foreign"})
+        assert await taints_of(client, "amd64-2", {"second"})
+        assert [name for name, record in sandbox.records().items() if record != first[name]] == ["nodes"]
+
+        second = sandbox.records()
+        registries_conf.write_text(more)
+        await Sandbox.start(changed, home=tmp_path)
+        restarted = [name for name, record in sandbox.records().items() if record != second[name]]
+        assert restarted == ["nodes"], "the file's content has changed, not its name"
+
+
+async def taints_of(client: Client, name: str, wanted: set[str]) -> bool:
+    async with asyncio.timeout(30):
+        while await taints(client, name) != wanted:
+            await asyncio.sleep(0.1)
+    return True
+
+
 async def test_sb_003_two_sandboxes_stand_side_by_side(tmp_path: Path, sandbox: Sandbox) -> None:
     settings = Settings(name="beside", nodes={}, polyarch=False, seed_images=False)
     async with opened(settings, home=tmp_path) as other:
@@ -127,7 +182,7 @@ def test_sb_008_a_sandbox_ends_with_the_process_that_owns_it_even_if_that_is_kil
         "import asyncio, os, time\n"
         "from pathlib import Path\n"
         "from polyarch.sandbox.cluster import Sandbox\n"
-        "from polyarch.sandbox.state import Settings\n"
+        "from polyarch.sandbox.state import Settings, Taint\n"
         "settings = Settings(name='owned', nodes={}, polyarch=False, seed_images=False)\n"
         f"started = asyncio.run(Sandbox.start(settings, owner=os.getpid(), home=Path({str(tmp_path)!r})))\n"
         "print(*(record.pid for record in started.records().values()), flush=True)\n"

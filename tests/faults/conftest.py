@@ -121,7 +121,7 @@ class Faults:
         record = self.sandbox.records()["kube-apiserver"]
         await processes.stop([record], records=layout.folder.records, grace=0.0)
         await asyncio.sleep(away)
-        started = controlplane.ensure(layout, components.kube_apiserver(layout))
+        started = await controlplane.ensure(layout, components.kube_apiserver(layout))
         await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
         return asyncio.get_running_loop().time()
 

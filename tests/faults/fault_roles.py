@@ -243,7 +243,7 @@ class Fleet:
         """A further replica, once it listens; it need not be ready."""
         self._count += 1
         name = f"{role}-{self._count}"
-        token = await self._client.token(NAMESPACE, ROLES[role], expiration_seconds=TOKEN_SECONDS)
+        token = await self._client.token(NAMESPACE, ROLES[role].account, expiration_seconds=TOKEN_SECONDS)
         kubeconfig = self._folder / f"{name}.kubeconfig"
         authority = str(self._sandbox.ca)
         kubeconfigs.write(kubeconfig, kubeconfigs.with_token(role, self._api_server, authority, token.token))

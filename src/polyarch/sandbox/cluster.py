@@ -51,7 +51,7 @@ from polyarch.sandbox.tasks import together
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
     (OWNER_WATCH,),
-    (roles.WEBHOOK, roles.CONTROLLER, "nodes"),
+    (*roles.ROLES, nodes.NAME),
     ("kube-controller-manager", "kube-scheduler", "registry-front"),
     ("kube-apiserver", "registry"),
     ("etcd",),
@@ -171,8 +171,6 @@ class Sandbox:
             if not repair and known is not None and running and all(map(is_running, running)):
                 return cls(folder, known, programs=programs)
             state = await _prepare(folder, settings, owner)
-            if known is not None:
-                await _stop_outdated(folder, known.settings, state.settings)
             sandbox = cls(folder, state, programs=programs)
             before = set(sandbox.records())
             try:
@@ -189,7 +187,7 @@ class Sandbox:
             arguments = (sys.executable, "-m", "polyarch.sandbox.owner", str(self.folder.root))
             log = str(self.folder.log(OWNER_WATCH))
             watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
-            controlplane.ensure(layout, watch)
+            await controlplane.ensure(layout, watch)
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
         service.write_files(layout, self.state.settings.registries_conf)
         await together([controlplane.start(layout, progress), self._registry(layout)])
@@ -269,17 +267,6 @@ async def _prepare(folder: Folder, settings: Settings | None, owner: int | None)
             state = State(settings=wanted, ports=ports, owner=owned_by)
         folder.save(state)
     return state
-
-
-async def _stop_outdated(folder: Folder, before: Settings, now: Settings) -> None:
-    """End what was started for other settings than those asked for now; it is then started again."""
-    outdated: set[str] = set()
-    if (before.nodes, before.numa, before.taints) != (now.nodes, now.numa, now.taints):
-        outdated.add(nodes.NAME)
-    if (before.registries_conf, before.ca) != (now.registries_conf, now.ca):
-        outdated |= {nodes.NAME, *roles.ROLES}
-    records = processes.load(folder.records)
-    await processes.stop([records[name] for name in outdated if name in records], records=folder.records)
 
 
 def _all_free(ports: Ports) -> bool:

@@ -1,15 +1,17 @@
 """Programs that outlive us: started in their own session, recorded, and ended only if they are still the same program.
 
-A record holds pid, start time (field 22 of ``/proc/<pid>/stat``, clock ticks since boot) and command line. A pid that
-was given to another program since, or a machine that was restarted, never makes us end a stranger (SB-003).
+A record holds pid, start time (field 22 of ``/proc/<pid>/stat``, clock ticks since boot) and boot. A pid that was given
+to another program since, or a machine that was restarted, never makes us end a stranger (SB-003). The command line says
+nothing: a script that starts the real program replaces it, and stays what we started.
 """
 
 import asyncio
+import hashlib
 import os
 import signal
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,8 +19,6 @@ from polyarch.sandbox.errors import ProcessFailed
 
 POLL_SECONDS = 0.05
 TERMINATE_SECONDS = 8.0
-EXEC_POLLS = 200
-EXEC_POLL_SECONDS = 0.001
 LOG_TAIL_LINES = 15
 
 
@@ -32,6 +32,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     """Where standard output goes; empty: into the log, with standard error."""
     url: str = ""
+    inputs: str = ""
+    """What it depends on besides (:func:`inputs_of`): with other inputs it is started again."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -44,19 +46,55 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     log: str
     output: str = ""
     url: str = ""
+    inputs: str = ""
+    boot: str = ""
 
 
-def parse_stat(text: str) -> tuple[str, int]:
-    """State letter and start time of a ``/proc/<pid>/stat`` line; the name in it may hold spaces and parentheses."""
+class Stat(NamedTuple):
+    """What ``/proc/<pid>/stat`` says: state letter, process group, start time in clock ticks since boot."""
+
+    state: str
+    group: int
+    start_time: int
+
+    @property
+    def has_ended(self) -> bool:
+        """A zombie does nothing any more."""
+        return self.state in {"Z", "X"}
+
+
+def inputs_of(*values: str, files: Iterable[str | Path] = ()) -> str:
+    """A digest of values and of the content of files; no name and a file that is not there count as empty."""
+    digest = hashlib.sha256()
+    parts = [*(value.encode() for value in values), *(_content(path) for path in files)]
+    for data in parts:
+        digest.update(len(data).to_bytes(8) + data)
+    return digest.hexdigest()
+
+
+def _content(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes() if path else b""
+    except FileNotFoundError:
+        return b""
+
+
+def parse_stat(text: str) -> Stat:
+    """A line of ``/proc/<pid>/stat``; the name in it may hold spaces and parentheses."""
     fields = text[text.rindex(")") + 2 :].split()
-    return fields[0], int(fields[19])
+    return Stat(fields[0], int(fields[2]), int(fields[19]))
 
 
-def _stat(pid: int) -> tuple[str, int] | None:
+def _stat(pid: int) -> Stat | None:
     try:
         return parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def boot() -> str:
+    """Which start of the machine this is."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _reap(pid: int) -> None:
@@ -68,32 +106,14 @@ def _reap(pid: int) -> None:
 
 
 def is_running(record: Record) -> bool:
-    """Whether this very program still runs: same pid, same start time, same command line, not a zombie."""
+    """Whether this very program still runs: same boot, same pid, same start time, not a zombie."""
     stat = _stat(record.pid)
-    if stat is None or stat[1] != record.start_time:
+    if stat is None or stat.start_time != record.start_time or record.boot != boot():
         return False
-    if stat[0] in {"Z", "X"}:
+    if stat.has_ended:
         _reap(record.pid)
         return False
-    return _has_command_line(record.pid, record.arguments)
-
-
-def _has_command_line(pid: int, arguments: Sequence[str]) -> bool:
-    try:
-        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return command_line == b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
-
-
-def _await_exec(pid: int, arguments: Sequence[str]) -> tuple[str, int] | None:
-    """Its stat once the program's command line can be seen: the kernel lets us go on a moment before it is set."""
-    for _ in range(EXEC_POLLS):
-        stat = _stat(pid)
-        if stat is None or stat[0] in {"Z", "X"} or _has_command_line(pid, arguments):
-            return stat
-        time.sleep(EXEC_POLL_SECONDS)
-    return _stat(pid)
+    return True
 
 
 def start(command: Command, *, records: Path) -> Record:
@@ -118,15 +138,17 @@ def start(command: Command, *, records: Path) -> Record:
         )
     except OSError as error:
         raise ProcessFailed(f"{command.name}: {command.arguments[0]} does not start: {error.strerror}") from error
-    stat = _await_exec(pid, command.arguments)
+    stat = _stat(pid)
     record = Record(
         name=command.name,
         pid=pid,
-        start_time=stat[1] if stat else 0,
+        start_time=stat.start_time if stat else 0,
         arguments=command.arguments,
         log=command.log,
         output=command.output,
         url=command.url,
+        inputs=command.inputs,
+        boot=boot(),
     )
     save(record, records)
     return record
@@ -139,7 +161,7 @@ def identify(name: str, pid: int) -> Record | None:
         return None
     command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
     arguments = tuple(os.fsdecode(argument) for argument in command_line.split(b"\0")[:-1])
-    return Record(name=name, pid=pid, start_time=stat[1], arguments=arguments, log="")
+    return Record(name=name, pid=pid, start_time=stat.start_time, arguments=arguments, log="", boot=boot())
 
 
 def save(record: Record, records: Path) -> None:
@@ -177,28 +199,43 @@ def log_tail(path: str, lines: int = LOG_TAIL_LINES) -> str:
 async def stop(running: Iterable[Record], *, records: Path, grace: float = TERMINATE_SECONDS) -> None:
     """End these programs together: SIGTERM, after ``grace`` seconds SIGKILL; their records are deleted.
 
-    The identity is checked again before each signal; the caller's own process is passed over.
+    Whoever leads a process group, as all that :func:`start` starts, ends with the whole group. The identity is checked
+    before anything is signalled; the caller's own process is passed over.
     """
     ended = [record for record in running if record.pid != os.getpid()]
-    for record in ended:
-        _signal(record, signal.SIGTERM)
+    left = [(record, _leads_group(record.pid)) for record in ended if is_running(record)]
+    for record, leads in left:
+        _signal(record, leads, signal.SIGTERM)
     deadline = asyncio.get_running_loop().time() + grace
     killed = False
-    while waiting := [record for record in ended if is_running(record)]:
+    while left := [(record, leads) for record, leads in left if is_running(record) or (leads and _group(record.pid))]:
         if not killed and asyncio.get_running_loop().time() > deadline:
             killed = True
-            for record in waiting:
-                _signal(record, signal.SIGKILL)
+            for record, leads in left:
+                _signal(record, leads, signal.SIGKILL)
         await asyncio.sleep(POLL_SECONDS)
     for record in ended:
         (records / f"{record.name}.json").unlink(missing_ok=True)
 
 
-def _signal(record: Record, number: signal.Signals) -> None:
-    if not is_running(record):
-        return
+def _leads_group(pid: int) -> bool:
+    stat = _stat(pid)
+    return stat is not None and stat.group == pid
+
+
+def _group(leader: int) -> list[int]:
+    """The processes of a group that have not ended. While there are any, nobody else can get the leader's pid."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    members = ((pid, _stat(pid)) for pid in pids)
+    return [pid for pid, stat in members if stat is not None and stat.group == leader and not stat.has_ended]
+
+
+def _signal(record: Record, group: bool, number: signal.Signals) -> None:
     try:
-        os.kill(record.pid, number)
+        if group:
+            os.killpg(record.pid, number)
+        elif is_running(record):
+            os.kill(record.pid, number)
     except ProcessLookupError:
         return
 

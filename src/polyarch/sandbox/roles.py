@@ -1,20 +1,21 @@
 """polyarch itself in the sandbox (SB-006): its custom resources, rights and processes, as in a real deployment.
 
-Each role runs as a process on this machine with a token of its own ServiceAccount and nothing more; the webhook is
-registered by URL. What the operator will do in a real cluster (apply the objects, register the webhook) is done here by
-the administrator.
+Each role runs as a process on this machine with a token of its own ServiceAccount and nothing more; webhooks are
+registered by URL. What the operator will do in a real cluster (apply the objects, register the webhooks) is done here
+by the administrator. ``TABLE`` is all that the sandbox knows of roles: a new one is a row.
 """
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, by_kind
+from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, Resource, by_kind
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api import crds
@@ -27,7 +28,7 @@ from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Probe, until_healthy
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.nodes.service import PROXY_VARIABLES
-from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running, log_tail
+from polyarch.sandbox.processes import Command, Record, inherited_environment, inputs_of, is_running, log_tail
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE, Folder, Settings
 from polyarch.sandbox.tasks import together
 
@@ -39,11 +40,80 @@ TOKEN_SECONDS = 365 * 24 * 3600
 GLOBAL_PULL_SECRET = "global-pull-secret"
 """Secret in polyarch's namespace whose credentials hold for every pod, if somebody creates it."""
 
-WEBHOOK = "placement-webhook"
-CONTROLLER = "placement-controller"
-ROLES = {WEBHOOK: names.WEBHOOK, CONTROLLER: names.CONTROLLER}
-"""Role → ServiceAccount."""
-USERS = {f"system:serviceaccount:{NAMESPACE}:{account}": role for role, account in ROLES.items()}
+Document = dict[str, Any]
+
+
+class Feature(NamedTuple):
+    """What an installation of a feature puts into the cluster besides processes, as functions that make it."""
+
+    definitions: Callable[[], Sequence[Document]]
+    """CustomResourceDefinitions."""
+    objects: Callable[[], Sequence[Document]]
+    """ServiceAccounts and rights."""
+    switch: Resource
+    configuration: Callable[[], Document]
+    """The custom resource, of kind ``switch``, that switches the feature on."""
+
+
+class Webhook(NamedTuple):
+    """How the API server is told to call a role."""
+
+    resource: Resource
+    configuration: Callable[[str, bytes], Document]
+    """For a URL and the authority that signed its certificate."""
+    is_asked: Callable[[Client], Awaitable[bool]]
+    """Whether the API server calls it by now."""
+
+
+class SandboxRole(NamedTuple):
+    """One row: the role of ``polyarch run``, its ServiceAccount, what has to be installed, who calls it."""
+
+    name: str
+    account: str
+    feature: Feature
+    webhook: Webhook | None = None
+
+
+def cluster_configuration() -> Document:
+    """The ClusterPodPlacementConfig that switches placement on, all defaults."""
+    return {
+        "apiVersion": CPPCS.api_version,
+        "kind": CPPCS.kind,
+        "metadata": {"name": names.SINGLETON},
+        "spec": {"logVerbosity": "Normal"},
+    }
+
+
+def _placement_objects() -> list[Document]:
+    parts = objects.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
+    return [*objects.service_accounts(NAMESPACE), *objects.rbac(parts)]
+
+
+def _pod_webhook(url: str, authority: bytes) -> Document:
+    return objects.webhook_configuration(NAMESPACE, url=url, ca_bundle=authority)
+
+
+async def _pods_are_placed(client: Client) -> bool:
+    """Whether a pod would be, by a dry run."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "polyarch-sandbox-probe"},
+        "spec": {"containers": [{"name": "pause", "image": "registry.k8s.io/pause:3.10"}]},
+    }
+    seen = await client.create(PODS, pod, namespace="default", type=PartialObjectMetadata, dry_run=True)
+    return names.SCHEDULING_GATE_LABEL in (seen.metadata.labels or {})
+
+
+WEBHOOK: Final = "placement-webhook"
+CONTROLLER: Final = "placement-controller"
+PLACEMENT: Final = Feature(crds.crds, _placement_objects, CPPCS, cluster_configuration)
+TABLE: Final = (
+    SandboxRole(WEBHOOK, names.WEBHOOK, PLACEMENT, Webhook(MUTATING_WEBHOOKS, _pod_webhook, _pods_are_placed)),
+    SandboxRole(CONTROLLER, names.CONTROLLER, PLACEMENT),
+)
+ROLES: Final = {role.name: role for role in TABLE}
+USERS: Final = {f"system:serviceaccount:{NAMESPACE}:{role.account}": role.name for role in TABLE}
 """Who they are in the audit log."""
 
 
@@ -75,11 +145,11 @@ def probes(folder: Folder) -> dict[str, Probe]:
     return found
 
 
-def command(layout: Layout, role: str, settings: Settings) -> Command:
+def command(layout: Layout, role: SandboxRole, settings: Settings) -> Command:
     """``polyarch run <role>`` as its Deployment would start it, but on loopback and with ports of its own choice."""
     flags = [
         f"--namespace={NAMESPACE}",
-        f"--kubeconfig={layout.folder.kubeconfig_of(role)}",
+        f"--kubeconfig={layout.folder.kubeconfig_of(role.name)}",
         f"--bind={LOOPBACK}",
         "--metrics-port=0",
         "--health-port=0",
@@ -90,47 +160,43 @@ def command(layout: Layout, role: str, settings: Settings) -> Command:
         f"--global-pull-secret-name={GLOBAL_PULL_SECRET}",
         "--log-format=json",
     ]
-    if role == WEBHOOK:
+    if role.webhook is not None:
         flags += ["--port=0", f"--cert-dir={layout.pki.webhook_folder}"]
     if settings.ca:
         flags.append(f"--ca={settings.ca}")
     program = "import sys; from polyarch.cli import main; sys.exit(main())"
     return Command(
-        name=role,
-        arguments=(sys.executable, "-c", program, "run", role, *flags),
+        name=role.name,
+        arguments=(sys.executable, "-c", program, "run", role.name, *flags),
         environment=layout.environment | inherited_environment(layout.outside, names=PROXY_VARIABLES),
-        log=str(layout.folder.log(role)),
-        output=str(layout.folder.log(role).with_suffix(".out")),
+        log=str(layout.folder.log(role.name)),
+        output=str(layout.folder.log(role.name).with_suffix(".out")),
+        inputs=inputs_of(*flags, files=[layout.folder.registries_conf, settings.ca]),
     )
 
 
 async def start(layout: Layout, client: Client, settings: Settings) -> None:
-    """Returns when both roles are ready and the webhook is registered: the next pod is placed."""
+    """Returns when all roles are ready and their webhooks are called: the next pod is placed."""
     await install(client)
-    await client.apply(CPPCS, cluster_configuration())
-    await together(_start_role(layout, client, role, settings) for role in ROLES)
+    for feature in _features():
+        await client.apply(feature.switch, feature.configuration())
+    await together(_start_role(layout, client, role, settings) for role in TABLE)
     await register(layout.folder, client)
 
 
 async def install(client: Client) -> None:
     """Custom resources, namespace, ServiceAccounts and RBAC: the objects of a deployment, and nothing else."""
-    definitions = crds.crds()
+    definitions = [definition for feature in _features() for definition in feature.definitions()]
     await together(client.apply(CRDS, definition) for definition in definitions)
     await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
-    parts = objects.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
     await _apply(client, objects.namespace(NAMESPACE))
-    for document in [*objects.service_accounts(NAMESPACE), *objects.rbac(parts)]:
-        await _apply(client, document)
+    for feature in _features():
+        for document in feature.objects():
+            await _apply(client, document)
 
 
-def cluster_configuration() -> dict[str, Any]:
-    """The ClusterPodPlacementConfig that switches placement on, all defaults."""
-    return {
-        "apiVersion": CPPCS.api_version,
-        "kind": CPPCS.kind,
-        "metadata": {"name": names.SINGLETON},
-        "spec": {"logVerbosity": "Normal"},
-    }
+def _features() -> list[Feature]:
+    return list(dict.fromkeys(role.feature for role in TABLE))
 
 
 async def _apply(client: Client, document: dict[str, Any]) -> None:
@@ -150,12 +216,12 @@ async def _established(client: Client, name: str) -> None:
     raise ProcessFailed(f"the API server does not serve {name} after {ESTABLISHED_SECONDS:.0f} s; see its log")
 
 
-async def _start_role(layout: Layout, client: Client, role: str, settings: Settings) -> Record:
+async def _start_role(layout: Layout, client: Client, role: SandboxRole, settings: Settings) -> Record:
     folder = layout.folder
-    token = await client.token(NAMESPACE, ROLES[role], expiration_seconds=TOKEN_SECONDS)
-    kubeconfig = kubeconfigs.with_token(role, layout.api_server, layout.pki.ca, token.token)
-    kubeconfigs.write(folder.kubeconfig_of(role), kubeconfig)
-    record = controlplane.ensure(layout, command(layout, role, settings))
+    token = await client.token(NAMESPACE, role.account, expiration_seconds=TOKEN_SECONDS)
+    kubeconfig = kubeconfigs.with_token(role.name, layout.api_server, layout.pki.ca, token.token)
+    kubeconfigs.write(folder.kubeconfig_of(role.name), kubeconfig)
+    record = await controlplane.ensure(layout, command(layout, role, settings))
     said = await _said(record)
     url = said.admission or said.health
     if record.url != url:
@@ -177,43 +243,41 @@ async def _said(record: Record) -> Endpoints:
 
 
 async def register(folder: Folder, client: Client) -> None:
-    """Register the pod webhook by the URL of its process (PL-100)."""
-    said = endpoints(str(folder.log(WEBHOOK).with_suffix(".out")))
-    if said is None:
-        raise ProcessFailed(f"{WEBHOOK} does not run; bring it up with `polyarch up --name {folder.name}`")
+    """Register the webhooks by the URLs of their processes (PL-100)."""
     authority = (folder.pki / "ca.crt").read_bytes()
-    configuration = objects.webhook_configuration(NAMESPACE, url=said.admission, ca_bundle=authority)
-    await client.apply(MUTATING_WEBHOOKS, configuration)
-    await _until_asked(client, asked=True)
+    for role, webhook in _webhooks():
+        said = endpoints(str(folder.log(role.name).with_suffix(".out")))
+        if said is None:
+            raise ProcessFailed(f"{role.name} does not run; bring it up with `polyarch up --name {folder.name}`")
+        await client.apply(webhook.resource, webhook.configuration(said.admission, authority))
+        await _until_asked(client, role, webhook, asked=True)
 
 
 async def unregister(client: Client) -> None:
-    """Take the webhook's registration away: the next pod is created as if there were no polyarch."""
-    try:
-        await client.delete(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
-    except NotFound:
-        return
-    await _until_asked(client, asked=False)
+    """Take the webhooks' registration away: the next pod is created as if there were no polyarch."""
+    for role, webhook in _webhooks():
+        try:
+            await client.delete(webhook.resource, webhook.configuration("", b"")["metadata"]["name"])
+        except NotFound:
+            continue
+        await _until_asked(client, role, webhook, asked=False)
 
 
-async def _until_asked(client: Client, *, asked: bool) -> None:
-    """The API server learns of a webhook by a watch: ask it with dry runs until it does as it was told."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "polyarch-sandbox-probe"},
-        "spec": {"containers": [{"name": "pause", "image": "registry.k8s.io/pause:3.10"}]},
-    }
+def _webhooks() -> list[tuple[SandboxRole, Webhook]]:
+    return [(role, role.webhook) for role in TABLE if role.webhook is not None]
+
+
+async def _until_asked(client: Client, role: SandboxRole, webhook: Webhook, *, asked: bool) -> None:
+    """The API server learns of a webhook by a watch."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ESTABLISHED_SECONDS
     while loop.time() < deadline:
-        seen = await client.create(PODS, pod, namespace="default", type=PartialObjectMetadata, dry_run=True)
-        if (names.SCHEDULING_GATE_LABEL in (seen.metadata.labels or {})) == asked:
+        if await webhook.is_asked(client) == asked:
             return
         await asyncio.sleep(POLL_SECONDS)
     raise ProcessFailed(
-        f"the API server does {'not ' if asked else ''}ask the pod webhook after {ESTABLISHED_SECONDS:.0f} s; "
-        f"see the logs of kube-apiserver and {WEBHOOK}"
+        f"the API server does {'not call' if asked else 'still call'} {role.name} after {ESTABLISHED_SECONDS:.0f} s; "
+        f"see the logs of kube-apiserver and {role.name}"
     )
 
 

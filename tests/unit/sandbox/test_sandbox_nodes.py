@@ -276,7 +276,8 @@ def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     node = fleet.node(plans[2])
     assert node["metadata"]["labels"]["kubernetes.io/arch"] == "s390x"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "s390x-1"
-    assert node["metadata"]["annotations"] == {fleet.NUMA_ANNOTATION: "2x8"}
+    taints = "kubernetes.io/arch=s390x:NoSchedule,new:NoExecute"
+    assert node["metadata"]["annotations"] == {fleet.NUMA_ANNOTATION: "2x8", fleet.TAINTS_ANNOTATION: taints}
     assert [taint["key"] for taint in node["spec"]["taints"]] == ["kubernetes.io/arch", "new"]
     assert [taint["key"] for taint in fleet.node(plans[0])["spec"]["taints"]] == ["new"]
     status = fleet.status(plans[2], NOW)
@@ -290,3 +291,68 @@ def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
 def test_sb_004_a_thousand_nodes_have_a_thousand_addresses() -> None:
     plans = fleet.plan(Settings(nodes={"amd64": 1000}))
     assert len({plan.address for plan in plans}) == 1000
+
+
+ARCH = Taint("*", "kubernetes.io/arch", "arm64", "NoSchedule")
+GONE = Taint("*", "gone", "", "NoExecute")
+FOREIGN = {"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+
+
+def planned(*taints: Taint) -> fleet.NodePlan:
+    (plan,) = fleet.plan(Settings(nodes={"arm64": 1}, taints=taints))
+    return plan
+
+
+def there(plan: fleet.NodePlan, *taints: dict[str, Any]) -> fleet.Node:
+    """A node made for ``plan``, with these taints besides."""
+    document = fleet.node(plan)
+    spec = {**document["spec"], "taints": [*document["spec"].get("taints", ()), *taints]}
+    return msgspec.convert({**document, "spec": spec}, fleet.Node)
+
+
+@pytest.mark.parametrize(
+    ("before", "others", "now", "after"),
+    [
+        pytest.param([ARCH], [FOREIGN], [], [FOREIGN], id="its own goes, another's stays as it is"),
+        pytest.param([], [FOREIGN], [ARCH], [FOREIGN, fleet._taint(ARCH)], id="a new one comes"),
+        pytest.param([ARCH, GONE], [], [ARCH], [fleet._taint(ARCH)], id="one of two goes"),
+        pytest.param(
+            [ARCH],
+            [],
+            [Taint("*", ARCH.key, "other", ARCH.effect)],
+            [{**fleet._taint(ARCH), "value": "other"}],
+            id="another value",
+        ),
+        pytest.param(
+            [], [{**fleet._taint(ARCH), "value": "x"}], [ARCH], [fleet._taint(ARCH)], id="asked for, and set by another"
+        ),
+        pytest.param([ARCH], [FOREIGN], [ARCH], None, id="as it was"),
+    ],
+)
+def test_sb_004_taints_are_those_asked_for_and_those_of_others(
+    before: list[Taint], others: list[dict[str, Any]], now: list[Taint], after: list[dict[str, Any]] | None
+) -> None:
+    """Before, a changed --taint left the old one, and one that was set wiped what others had set."""
+    change = fleet.change(planned(*now), there(planned(*before), *others))
+    assert (change["spec"]["taints"] if change else None) == after
+
+
+def test_sb_004_a_taint_taken_away_by_hand_does_not_come_back_by_itself() -> None:
+    plan = planned(ARCH)
+    node = there(plan)
+    assert fleet.change(plan, msgspec.structs.replace(node, spec=fleet.NodeSpec())) is None
+
+
+def test_sb_004_a_label_taken_away_comes_back_and_nothing_else_is_touched() -> None:
+    plan = planned(ARCH)
+    document = fleet.node(plan)
+    del document["metadata"]["labels"]["kubernetes.io/arch"]
+    document["metadata"] |= {"resourceVersion": "7"}
+    change = fleet.change(plan, msgspec.convert(document, fleet.Node))
+    assert change == {
+        "metadata": {"resourceVersion": "7", "labels": {"kubernetes.io/arch": "arm64"}, "annotations": {}}
+    }
+
+
+def test_sb_004_of_two_taints_that_a_node_cannot_have_both_the_later_counts() -> None:
+    assert planned(ARCH, Taint("arm64", ARCH.key, "x", ARCH.effect)).taints[0].value == "x"

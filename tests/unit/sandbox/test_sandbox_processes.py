@@ -71,7 +71,7 @@ async def test_sb_003_a_program_that_ignores_sigterm_is_killed_and_its_record_go
     "difference",
     [
         pytest.param({"start_time": 1}, id="the pid was given to a later program"),
-        pytest.param({"arguments": (sys.executable, "-c", "pass")}, id="another program has this pid"),
+        pytest.param({"boot": "another"}, id="the machine was started again since"),
     ],
 )
 async def test_sb_003_a_stranger_with_the_recorded_pid_is_left_alone(
@@ -84,6 +84,40 @@ async def test_sb_003_a_stranger_with_the_recorded_pid_is_left_alone(
     assert not is_running(stale)
     await processes.stop([stale], records=tmp_path / "records", grace=0.1)
     assert is_running(record), "it was not ours to end"
+
+
+@pytest.mark.parametrize("start", ["exec", ""], ids=["a script that becomes the program", "a script that waits for it"])
+async def test_sb_002_a_script_around_a_program_is_the_program_to_us(
+    tmp_path: Path, started: list[Record], start: str
+) -> None:
+    """SB-002, SB-003: --assets may hold wrappers; before, they counted as ended at once and were never signalled."""
+    script = tmp_path / "etcd"
+    script.write_text(f'#!/bin/sh\n{start} {sys.executable} -c "$1"\nexit 0\n')
+    script.chmod(0o755)
+    command = Command(
+        name="etcd",
+        arguments=(str(script), STUBBORN),
+        environment={"PATH": os.environ["PATH"]},
+        log=str(tmp_path / "log"),
+    )
+    record = processes.start(command, records=tmp_path / "records")
+    started.append(record)
+    await until_ready(record)
+    assert is_running(record)
+    inside = processes._group(record.pid)
+    await processes.stop([record], records=tmp_path / "records", grace=0.2)
+    assert not is_running(record)
+    ended = [stat is None or stat.has_ended for stat in map(processes._stat, inside)]
+    assert all(ended), "what the script started has ended, too"
+
+
+def test_sb_003_inputs_differ_with_what_a_program_depends_on(tmp_path: Path) -> None:
+    file = tmp_path / "registries.conf"
+    before = processes.inputs_of("a", "b", files=[file])
+    assert processes.inputs_of("ab", "", files=[file]) != before
+    file.write_text("x")
+    assert processes.inputs_of("a", "b", files=[file]) != before
+    assert processes.inputs_of("a", "b", files=[file]) == processes.inputs_of("a", "b", files=[file])
 
 
 async def test_sb_003_whoever_stops_the_sandbox_does_not_stop_itself(tmp_path: Path) -> None:
@@ -114,7 +148,7 @@ def test_sb_003_a_damaged_record_is_named_and_nothing_is_ended(tmp_path: Path) -
 
 def test_sb_003_names_with_spaces_and_parentheses_do_not_shift_the_start_time() -> None:
     fields = " ".join(str(number) for number in range(4, 53))
-    assert processes.parse_stat(f"7 (a) (b c) S {fields}") == ("S", 22)
+    assert processes.parse_stat(f"7 (a) (b c) S {fields}") == ("S", 5, 22)
 
 
 def test_sb_008_components_do_not_inherit_proxies() -> None:

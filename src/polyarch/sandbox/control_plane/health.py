@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 
 import aiohttp
 import msgspec
@@ -83,13 +82,3 @@ async def until_healthy(record: Record, probe: Probe, *, seconds: float) -> None
         f"{record.name} is not healthy after {seconds:.0f} s ({detail}); "
         f"the end of {record.log}:\n{log_tail(record.log)}"
     )
-
-
-async def until(condition: Callable[[], bool], *, seconds: float, problem: str) -> None:
-    """Return when ``condition`` holds, raise ProcessFailed with ``problem`` when time is over."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not condition():
-        if loop.time() > deadline:
-            raise ProcessFailed(problem)
-        await asyncio.sleep(POLL_SECONDS)

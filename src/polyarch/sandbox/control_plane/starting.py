@@ -61,7 +61,7 @@ async def start(layout: Layout, progress: Progress) -> None:
 
     async def bring_up(make: Callable[[Layout], Command]) -> Record:
         command = make(layout)
-        record = ensure(layout, command)
+        record = await ensure(layout, command)
         await until_healthy(record, ask[command.name], seconds=START_SECONDS)
         return record
 
@@ -75,9 +75,12 @@ async def start(layout: Layout, progress: Progress) -> None:
     await until_healthy(manager, default_account(layout), seconds=START_SECONDS)
 
 
-def ensure(layout: Layout, command: Command) -> Record:
-    """The record of this program: the running one, or one started now."""
-    known = processes.load(layout.folder.records).get(command.name)
+async def ensure(layout: Layout, command: Command) -> Record:
+    """The record of this program: the running one, or one started now. One that was started from other inputs ends."""
+    records = layout.folder.records
+    known = processes.load(records).get(command.name)
     if known is not None and is_running(known):
-        return known
-    return processes.start(command, records=layout.folder.records)
+        if known.inputs == command.inputs:
+            return known
+        await processes.stop([known], records=records)
+    return processes.start(command, records=records)

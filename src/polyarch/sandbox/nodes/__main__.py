@@ -8,15 +8,17 @@ from pathlib import Path
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import SystemClock
-from polyarch.kube.resources import PODS
+from polyarch.kube.resources import NODES, PODS
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
 from polyarch.sandbox.nodes import fleet, registration
+from polyarch.sandbox.nodes.fleet import Node
 from polyarch.sandbox.nodes.inspector import opened
 from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.nodes.registration import Registration
 from polyarch.sandbox.state import Folder
 
 WORKERS = 16
@@ -35,7 +37,6 @@ async def serve(folder: Folder) -> None:
     plans = fleet.plan(state.settings)
     configuration = config.load(str(folder.kubeconfig_of("nodes")))
     async with Client(configuration, role="nodes", clock=clock) as client, opened(folder, state.settings) as images:
-        await registration.register(client, plans, clock)
         informers = Informers(client, clock=clock)
         # The API server has an index for this: pods without a node are never sent to us.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
@@ -43,10 +44,18 @@ async def serve(folder: Folder) -> None:
         kubelets = Kubelets(client, images, pods.store, plans, clock=clock, events=events)
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
+        nodes = informers.informer(NODES, Node, label_selector=fleet.LABEL)
+        registered = Registration(client, nodes.store, plans, clock=clock)
+        keeper: Controller[Key] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)
+        nodes.add_handler(lambda change: keeper.queue.add(change.key))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
-            tasks.create_task(controller.run())
             tasks.create_task(events.run())
+            await nodes.synced()
+            for key in registered.keys:
+                keeper.queue.add(key)
+            tasks.create_task(keeper.run())
+            tasks.create_task(controller.run())
             tasks.create_task(registration.renew(client, plans, clock))
 
 

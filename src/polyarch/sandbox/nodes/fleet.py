@@ -4,17 +4,20 @@ Pure: documents only.
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.state import Numa, Settings, Taint
 
 LABEL = "sandbox.polyarch.dev/node"
 """On every node of ours, and on nothing else: a node of an earlier, larger fleet is found by it and deleted."""
 NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
+TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
+"""The taints that the sandbox put there, ``KEY[=VALUE]:EFFECT,…``; any other taint of the node is somebody else's."""
 NODE_PREFIX = "10.250"
 DEFAULT_CPUS = 16
 GIBIBYTE = 1024**3
@@ -44,13 +47,45 @@ class NodePlan(msgspec.Struct, frozen=True):
         return self.numa.zones * self.numa.cpus if self.numa else DEFAULT_CPUS
 
 
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
+    """Taints stay documents: fields of theirs that we do not know (``timeAdded``) are written back with them."""
+
+    taints: list[dict[str, Any]] | None = None
+
+
+class NodeCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 Node, as far as the sandbox keeps it as planned."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+
+
 def plan(settings: Settings) -> list[NodePlan]:
-    """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` …"""
+    """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` … Of two taints of one key and effect the later
+    one counts, as a node can have only one."""
     plans: list[NodePlan] = []
     for architecture, count in settings.nodes.items():
-        taints = tuple(taint for taint in settings.taints if taint.architecture in {architecture, "*"})
+        wanted = {
+            (taint.key, taint.effect): taint for taint in settings.taints if taint.architecture in {architecture, "*"}
+        }
         plans += [
-            NodePlan(f"{architecture}-{index}", architecture, len(plans) + index - 1, settings.numa, taints)
+            NodePlan(
+                f"{architecture}-{index}", architecture, len(plans) + index - 1, settings.numa, (*wanted.values(),)
+            )
             for index in range(1, count + 1)
         ]
     return plans
@@ -58,7 +93,53 @@ def plan(settings: Settings) -> list[NodePlan]:
 
 def node(plan: NodePlan) -> dict[str, Any]:
     """What is created."""
-    labels = {
+    annotations = {name: value for name, value in _annotations(plan).items() if value is not None}
+    metadata: dict[str, Any] = {"name": plan.name, "labels": _labels(plan)}
+    if annotations:
+        metadata["annotations"] = annotations
+    spec: dict[str, Any] = {"providerID": f"polyarch-sandbox://{plan.name}"}
+    if plan.taints:
+        spec["taints"] = [_taint(taint) for taint in plan.taints]
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def change(plan: NodePlan, there: Node) -> dict[str, Any] | None:
+    """The merge patch that makes a node as planned; None if it is.
+
+    Taints are looked at when those that are wanted differ from those that the sandbox put there: then its own of before
+    go, and whatever others set stays. Whoever takes one of them away by hand is not contradicted.
+    """
+    labels, annotations = there.metadata.labels or {}, there.metadata.annotations or {}
+    new_labels = {name: value for name, value in _labels(plan).items() if labels.get(name) != value}
+    new_annotations = {name: value for name, value in _annotations(plan).items() if annotations.get(name) != value}
+    if not new_labels and not new_annotations:
+        return None
+    metadata: dict[str, Any] = {"resourceVersion": there.metadata.resource_version}
+    document: dict[str, Any] = {"metadata": {**metadata, "labels": new_labels, "annotations": new_annotations}}
+    if TAINTS_ANNOTATION in new_annotations:
+        before = annotations.get(TAINTS_ANNOTATION, "")
+        document["spec"] = {"taints": _taints(plan.taints, there.spec.taints or (), before)}
+    return document
+
+
+def _taints(wanted: Sequence[Taint], there: Sequence[dict[str, Any]], before: str) -> list[dict[str, Any]]:
+    ours = {_identity(text) for text in before.split(",") if text} | {(taint.key, taint.effect) for taint in wanted}
+    foreign = [taint for taint in there if (taint.get("key"), taint.get("effect")) not in ours]
+    return [*foreign, *(_taint(taint) for taint in wanted)]
+
+
+def _identity(text: str) -> tuple[str, str]:
+    """Key and effect of ``KEY[=VALUE]:EFFECT``; a node has one taint of each."""
+    name, _, effect = text.rpartition(":")
+    return name.partition("=")[0], effect
+
+
+def _taint(taint: Taint) -> dict[str, Any]:
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect}
+
+
+def _labels(plan: NodePlan) -> dict[str, str]:
+    return {
         "kubernetes.io/arch": plan.architecture,
         "kubernetes.io/os": "linux",
         "kubernetes.io/hostname": plan.name,
@@ -69,13 +150,17 @@ def node(plan: NodePlan) -> dict[str, Any]:
         "topology.kubernetes.io/zone": ZONES[plan.number % len(ZONES)],
         LABEL: "",
     }
-    metadata: dict[str, Any] = {"name": plan.name, "labels": labels}
-    if plan.numa:
-        metadata["annotations"] = {NUMA_ANNOTATION: f"{plan.numa.zones}x{plan.numa.cpus}"}
-    spec: dict[str, Any] = {"providerID": f"polyarch-sandbox://{plan.name}"}
-    if plan.taints:
-        spec["taints"] = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in plan.taints]
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+
+
+def _annotations(plan: NodePlan) -> dict[str, str | None]:
+    """None: not on this node."""
+    texts = (
+        f"{each.key}={each.value}:{each.effect}" if each.value else f"{each.key}:{each.effect}" for each in plan.taints
+    )
+    return {
+        NUMA_ANNOTATION: f"{plan.numa.zones}x{plan.numa.cpus}" if plan.numa else None,
+        TAINTS_ANNOTATION: ",".join(texts) or None,
+    }
 
 
 def status(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Keeping Node objects and their Leases as planned: created, reported ready, renewed, removed when not wanted."""
+"""Keeping Node objects and their Leases as planned: created, reported ready, renewed, removed when not wanted.
+
+A controller: whatever happens to a node of ours, a pass makes it again what it should be. So a node that somebody
+deleted comes back, and one that was given up while this process stood still is ready again.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
@@ -8,9 +12,11 @@ from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import LEASES, NODES
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.runtime.controller import Done
+from polyarch.kube.runtime.store import Store
+from polyarch.model.meta import Key
 from polyarch.sandbox.nodes import fleet
-from polyarch.sandbox.nodes.fleet import NodePlan
+from polyarch.sandbox.nodes.fleet import Node, NodePlan
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
@@ -20,14 +26,46 @@ RENEW_SECONDS = 10.0
 AT_ONCE = 16
 
 
-async def register(client: Client, plans: Sequence[NodePlan], clock: Clock) -> None:
-    """Make the cluster's nodes those of ``plans``: nodes of an earlier fleet go, all others are ready on return."""
-    there = await client.list(NODES, type=PartialObjectMetadata, label_selector=fleet.LABEL)
-    wanted = {plan.name for plan in plans}
-    for stale in there.items:
-        if stale.metadata.name not in wanted:
-            await _delete(client, stale.metadata.name)
-    await _batches(plans, lambda plan: _register_one(client, plan, clock))
+class Registration:
+    """Reconciles one node at a time. ``nodes`` are those that carry the sandbox's label."""
+
+    def __init__(self, client: Client, nodes: Store[Node], plans: Sequence[NodePlan], *, clock: Clock) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._plans = {Key("", plan.name): plan for plan in plans}
+        self._clock = clock
+
+    @property
+    def keys(self) -> list[Key]:
+        """Every node that is planned: what to look at first."""
+        return list(self._plans)
+
+    async def reconcile(self, key: Key) -> Done:
+        """One pass over the node ``key``."""
+        plan, node = self._plans.get(key), self._nodes.get(key)
+        if plan is not None:
+            await self._keep(plan, node)
+        elif node is not None:
+            log.info("node of an earlier fleet removed", node=key.name)
+            await _delete(self._client, key.name)
+        return Done()
+
+    async def _keep(self, plan: NodePlan, node: Node | None) -> None:
+        if node is None:
+            node = await self._create(plan)
+        change = fleet.change(plan, node)
+        if change is not None:
+            await self._client.patch(NODES, plan.name, MergePatch(change))
+        if not node.is_ready:
+            await _renew_one(self._client, plan, self._clock)
+            report = StrategicPatch({"status": fleet.status(plan, self._clock.now())})
+            await self._client.patch(NODES, plan.name, report, subresource="status")
+
+    async def _create(self, plan: NodePlan) -> Node:
+        try:
+            return await self._client.create(NODES, fleet.node(plan), type=Node)
+        except AlreadyExists:  # the cache is late, or somebody took our label off
+            return await self._client.get(NODES, plan.name, type=Node)
 
 
 async def renew(client: Client, plans: Sequence[NodePlan], clock: Clock) -> None:
@@ -43,17 +81,6 @@ async def renew(client: Client, plans: Sequence[NodePlan], clock: Clock) -> None
 async def _batches(plans: Sequence[NodePlan], action: Callable[[NodePlan], Coroutine[object, object, None]]) -> None:
     for start in range(0, len(plans), AT_ONCE):
         await together(action(plan) for plan in plans[start : start + AT_ONCE])
-
-
-async def _register_one(client: Client, plan: NodePlan, clock: Clock) -> None:
-    document = fleet.node(plan)
-    try:
-        await client.create(NODES, document)
-    except AlreadyExists:
-        await client.patch(NODES, plan.name, MergePatch({"metadata": document["metadata"], "spec": document["spec"]}))
-    await _renew_one(client, plan, clock)
-    report = StrategicPatch({"status": fleet.status(plan, clock.now())})
-    await client.patch(NODES, plan.name, report, subresource="status")
 
 
 async def _renew_one(client: Client, plan: NodePlan, clock: Clock) -> None:
@@ -78,7 +105,7 @@ async def _delete(client: Client, name: str) -> None:
 def rights() -> list[Mapping[str, object]]:
     """The ClusterRole of the nodes' process and its binding: what kubelets need, for all nodes at once."""
     rules = [
-        _rule("", ["nodes"], ["get", "list", "create", "patch", "delete"]),
+        _rule("", ["nodes"], ["get", "list", "watch", "create", "patch", "delete"]),
         _rule("", ["nodes/status", "pods/status"], ["patch"]),
         _rule("", ["pods"], ["list", "watch", "delete"]),
         _rule("", ["secrets"], ["get"]),

@@ -4,13 +4,15 @@ import asyncio
 import sys
 from typing import Any
 
+import msgspec
+
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import NODES, by_kind
 from polyarch.sandbox.control_plane import starting as controlplane
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.nodes import fleet, registration
-from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running, log_tail
+from polyarch.sandbox.processes import Command, Record, inherited_environment, inputs_of, is_running, log_tail
 from polyarch.sandbox.state import Settings
 
 NAME = "nodes"
@@ -20,12 +22,14 @@ PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https
 """For the registries of the user's own; everything of the sandbox itself is reached directly."""
 
 
-def command(layout: Layout) -> Command:
+def command(layout: Layout, settings: Settings) -> Command:
+    fleet_of = msgspec.json.encode((settings.nodes, settings.numa, settings.taints, settings.ca)).decode()
     return Command(
         name=NAME,
         arguments=(sys.executable, "-m", "polyarch.sandbox.nodes", str(layout.folder.root)),
         environment=layout.environment | inherited_environment(layout.outside, names=PROXY_VARIABLES),
         log=str(layout.folder.log(NAME)),
+        inputs=inputs_of(fleet_of, files=[layout.folder.registries_conf, settings.ca]),
     )
 
 
@@ -33,7 +37,7 @@ async def start(layout: Layout, client: Client, settings: Settings) -> None:
     """Returns when every node of the settings is ready."""
     for document in registration.rights():
         await client.apply(by_kind(str(document["apiVersion"]), str(document["kind"])), document)
-    record = controlplane.ensure(layout, command(layout))
+    record = await controlplane.ensure(layout, command(layout, settings))
     await _until_ready(record, client, {plan.name for plan in fleet.plan(settings)})
 
 

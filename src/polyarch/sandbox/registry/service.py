@@ -67,6 +67,6 @@ async def start(layout: Layout) -> Registry:
     """Both processes, healthy."""
     ask = probes(layout)
     for command in commands(layout):
-        record = controlplane.ensure(layout, command)
+        record = await controlplane.ensure(layout, command)
         await until_healthy(record, ask[command.name], seconds=START_SECONDS)
     return Registry(address(layout), layout.folder)

@@ -66,20 +66,22 @@ def test_sb_008_the_cluster_selection_leads_to_a_socket_that_nobody_makes(layout
     )
 
 
-@pytest.mark.parametrize("role", roles.ROLES)
-def test_sb_005_registries_and_authorities_of_the_user_are_handed_on_to_polyarch(layout: Layout, role: str) -> None:
+@pytest.mark.parametrize("role", roles.TABLE, ids=lambda role: role.name)
+def test_sb_005_registries_and_authorities_of_the_user_are_handed_on_to_polyarch(
+    layout: Layout, role: roles.SandboxRole
+) -> None:
     arguments = roles.command(layout, role, Settings(ca="/home/me/ca.pem")).arguments
     assert "--ca=/home/me/ca.pem" in arguments
     assert f"--registries-conf={layout.folder.registries_conf}" in arguments
     assert "--ca=" not in " ".join(roles.command(layout, role, Settings()).arguments)
 
 
-@pytest.mark.parametrize("role", roles.ROLES)
-def test_sb_006_a_role_has_its_own_kubeconfig_and_listens_on_loopback(layout: Layout, role: str) -> None:
+@pytest.mark.parametrize("role", roles.TABLE, ids=lambda role: role.name)
+def test_sb_006_a_role_has_its_own_kubeconfig_and_listens_on_loopback(layout: Layout, role: roles.SandboxRole) -> None:
     command = roles.command(layout, role, Settings())
-    assert f"--kubeconfig={layout.folder.kubeconfig_of(role)}" in command.arguments
+    assert f"--kubeconfig={layout.folder.kubeconfig_of(role.name)}" in command.arguments
     assert "--bind=127.0.0.1" in command.arguments
-    assert command.arguments[3:5] == ("run", role)
+    assert command.arguments[3:5] == ("run", role.name)
     assert command.output != command.log
 
 
