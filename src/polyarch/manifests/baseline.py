@@ -1,13 +1,16 @@
 """A baseline: findings that were there when somebody began to check, and that shall not fail a run (MF-033).
 
-It is JSON with one entry per line, sorted, so that a change of one finding is a change of one line. Only the
-fingerprint counts; rule, object and file are for those who read it.
+It is JSON with one entry per line, sorted, so that a change of one finding is a change of one line. The fingerprint
+counts, and the file while it is there: objects of the same name stand in files for development and for production. A
+file that has gone may have been renamed, so its entries count anywhere. Rule and object are for those who read it.
 
 Pure.
 """
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -21,6 +24,14 @@ NEVER_WRITTEN = frozenset({"MA903", "MA904"})
 
 class InvalidBaseline(ValueError):  # noqa: N818 - the name says what is the matter
     """A baseline that cannot be used: file and reason."""
+
+
+Place = Callable[[str], str | None]
+"""What a path means, so that two spellings of it are one; None for a file that is not there any more."""
+
+
+def as_written(path: str) -> str | None:
+    return path
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
@@ -37,15 +48,17 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     findings: tuple[Entry, ...]
 
 
-class Baseline(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Baseline:
     """The entries of a file, with its text for their places."""
 
     path: str
     entries: tuple[Entry, ...]
     text: str = ""
+    place: Place = field(default=as_written, compare=False)
 
     @classmethod
-    def read(cls, path: str, data: bytes) -> "Baseline":
+    def read(cls, path: str, data: bytes, *, place: Place = as_written) -> "Baseline":
         """Raises :class:`InvalidBaseline`."""
         try:
             stored = msgspec.json.decode(data, type=_Stored)
@@ -56,17 +69,17 @@ class Baseline(msgspec.Struct, frozen=True):
                 f"{path}: schemaVersion is {stored.schema_version!r}, expected {SCHEMA_VERSION!r}; "
                 "write it again with --write-baseline"
             )
-        return cls(path, stored.findings, data.decode())
+        return cls(path, stored.findings, data.decode(), place)
 
     @classmethod
     def of(cls, path: str, findings: Iterable[Finding]) -> "Baseline":
-        """A baseline with these findings, each fingerprint once."""
+        """A baseline with these findings, each fingerprint once in a file."""
         entries = {
-            finding.fingerprint: Entry(finding.file, finding.rule, str(finding.object), finding.fingerprint)
+            Entry(finding.file, finding.rule, str(finding.object), finding.fingerprint)
             for finding in findings
             if finding.fingerprint and finding.rule not in NEVER_WRITTEN
         }
-        return cls(path, tuple(sorted(entries.values())))
+        return cls(path, tuple(sorted(entries)))
 
     def encode(self) -> bytes:
         """The text of the file."""
@@ -77,24 +90,36 @@ class Baseline(msgspec.Struct, frozen=True):
 
     def mark(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings, those of the baseline suppressed; what is suppressed already stays as it is."""
-        known = {entry.fingerprint for entry in self.entries}
         return [
             msgspec.structs.replace(finding, suppressed=REASON)
-            if finding.suppressed is None and finding.fingerprint in known
+            if finding.suppressed is None and self._known & self._names(finding)
             else finding
             for finding in findings
         ]
 
     def unmatched(self, findings: Iterable[Finding], *, judged: Callable[[Entry], bool]) -> list[Finding]:
         """An MA903 for each entry that no finding has; ``judged`` says whether this run could have found it."""
-        there = {finding.fingerprint for finding in findings}
+        there = {name for finding in findings for name in self._names(finding)}
         lines = self.text.splitlines()
         return [
-            self._unused(entry, lines) for entry in self.entries if entry.fingerprint not in there and judged(entry)
+            self._unused(entry, lines) for entry in self.entries if self._name(entry) not in there and judged(entry)
         ]
 
+    @cached_property
+    def _known(self) -> frozenset[tuple[str, str | None]]:
+        return frozenset(map(self._name, self.entries))
+
+    def _name(self, entry: Entry) -> tuple[str, str | None]:
+        return entry.fingerprint, self.place(entry.file)
+
+    def _names(self, finding: Finding) -> frozenset[tuple[str, str | None]]:
+        """By which entry a finding may be known: one of its own file, or of a file that has gone."""
+        return frozenset(((finding.fingerprint, self.place(finding.file)), (finding.fingerprint, None)))
+
     def _unused(self, entry: Entry, lines: list[str]) -> Finding:
-        number = next((at for at, line in enumerate(lines, start=1) if entry.fingerprint in line), 1)
+        file = json.dumps(entry.file, ensure_ascii=False)
+        own = (at for at, line in enumerate(lines, start=1) if entry.fingerprint in line and file in line)
+        number = next(own, 1)
         column = (lines[number - 1].find(entry.fingerprint) if lines else 0) + 1
         width = len(entry.fingerprint)
         return Finding(

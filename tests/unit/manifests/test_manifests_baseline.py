@@ -1,6 +1,7 @@
 """A baseline passes over what was there, and only that (MF-033)."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -21,6 +22,29 @@ def test_a_baseline_survives_lines_that_move() -> None:
     baseline = Baseline.of("b.json", report().findings)
     moved = report("# a comment\n\n" + WEB.replace("  template:", "  replicas: 2\n  template:")).findings
     assert all(finding.suppressed for finding in baseline.mark(moved))
+
+
+def test_a_baseline_of_one_file_hides_nothing_in_another() -> None:
+    """MF-033: the object of production has the name of that of development."""
+    development, production = (report(path=f"{name}/web.yaml").findings for name in ("dev", "prod"))
+    baseline = Baseline.of("b.json", development)
+    assert [finding.suppressed for finding in baseline.mark(production)] == [None, None]
+    assert len(baseline.unmatched(production, judged=lambda entry: True)) == len(development)
+    both = Baseline.of("b.json", (*development, *production))
+    assert all(finding.suppressed for finding in both.mark(production))
+
+
+def test_a_file_may_be_renamed() -> None:
+    """MF-033: the entries of a file that is not there any more count anywhere; one file may be spelled in two ways."""
+
+    def place(path: str) -> str | None:
+        return None if path == "old.yaml" else path.removeprefix("./")
+
+    found = report(path="new.yaml").findings
+    for known in ("old.yaml", "./new.yaml"):
+        baseline = replace(Baseline.of("b.json", report(path=known).findings), place=place)
+        assert all(finding.suppressed for finding in baseline.mark(found))
+        assert baseline.unmatched(found, judged=lambda entry: True) == []
 
 
 def test_a_new_finding_counts() -> None:

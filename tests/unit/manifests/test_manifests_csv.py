@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from bundling import (
     ARCH,
     CHILD,
@@ -23,11 +24,11 @@ from bundling import (
     of,
     repaired,
 )
-from linting import deployment, problems, scanned
+from linting import answers, deployment, problems, scanned
 
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.engine import lint
-from polyarch.manifests.lint.options import FixOptions
+from polyarch.manifests.lint.options import FixOptions, LintOptions
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.answer import Inspection, InspectionWarning, SourceUsed, Status
 from polyarch.oci.reference import parse
@@ -116,6 +117,15 @@ def test_MA201_does_not_remove_the_last_label_if_the_default_would_lie() -> None
     assert "would promise amd64" in problem.repair.note
     (problem,) = of(judged(document, {MANAGER: ONE}, fixes=REMOVE), "MA201")
     assert repaired(document, problem)["metadata"]["labels"] == {}
+
+
+def test_labels_of_which_one_stands_twice_are_not_repaired_MF_053() -> None:
+    """MF-053: which one counts is nobody's to guess."""
+    text = yaml.safe_dump(csv(labels=labels("amd64", "arm64")))
+    twice = text.replace("  labels:\n", f"  labels:\n    {ARCH}amd64: unsupported\n")
+    (problem,) = of(lint(scanned(twice), answers({MANAGER: ONE}), LintOptions(fixes=REMOVE)), "MA201")
+    assert problem.repair is not None
+    assert problem.repair.note == f"the key {ARCH}amd64 stands twice in its labels; remove one first"
 
 
 # MA202 ----------------------------------------------------------------------------------------------------------------

@@ -44,6 +44,13 @@ def test_ma101_is_an_error_where_the_universe_is_explicit() -> None:
     assert finding.platforms.excess == ("linux/s390x",)
 
 
+def test_a_pod_whose_node_is_chosen_goes_nowhere_else() -> None:
+    """MA101: with ``spec.nodeName`` no scheduler looks for a node."""
+    assert names(problems(deployment("nodeName: worker-1"), TWO)) == []
+    assert names(problems(deployment('nodeName: ""'), TWO)) == ["MA101"]
+    assert names(problems(deployment("nodeName: w\nnodeSelector: {kubernetes.io/arch: s390x}"), TWO))[0] == "MA104"
+
+
 def test_nothing_to_say_about_an_image_for_every_platform_or_for_none() -> None:
     """MF-001: neutral images do not constrain."""
     assert problems(deployment(""), FOUR) == ()

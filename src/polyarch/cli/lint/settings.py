@@ -6,10 +6,11 @@ Options win over the file. Everything that names a rule, a platform or a file is
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.files import Ignored, folders_upward, read_file
+from polyarch.cli.input.files import STDIN, Ignored, folders_upward, read_file
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.manifests import lockfile
@@ -126,11 +127,16 @@ def read_lock(path: str, *, may_be_missing: bool = False) -> dict[str, Locked]:
 def read_baseline(path: str) -> Baseline:
     """``UsageError`` if it cannot be used."""
     try:
-        return Baseline.read(path, read_file(path))
+        return Baseline.read(path, read_file(path), place=lru_cache(maxsize=None)(existing_file))
     except OSError as error:
         raise UsageError(f"--baseline {path}: {error.strerror}; write it with --write-baseline {path}") from None
     except InvalidBaseline as error:
         raise UsageError(str(error)) from None
+
+
+def existing_file(path: str) -> str | None:
+    """The file that a path means, whatever its spelling; None where there is none."""
+    return path if path == STDIN else os.path.realpath(path) if Path(path).exists() else None
 
 
 def split(texts: Sequence[str] | None) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polyarch.cli.input.files import write_file
 from polyarch.cli.lint.examination import Linted
-from polyarch.cli.lint.settings import Settings, read_baseline
+from polyarch.cli.lint.settings import Settings, existing_file, read_baseline
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, Entry
 from polyarch.manifests.catalogue import RULES
@@ -55,10 +55,10 @@ def _against_baseline(linted: Linted, settings: Settings, keeping: Keeping) -> S
         findings = new.mark(findings)
         print(f"polyarch: {keeping.write_baseline} has {len(new.entries)} findings now", file=sys.stderr)
     elif keeping.baseline is not None:
-        files = {each.file for each in linted.files}
+        files = {None, *(existing_file(each.file) for each in linted.files)}
 
         def could_be_found(entry: Entry) -> bool:
-            there = entry.file in files or not Path(entry.file).exists()
+            there = existing_file(entry.file) in files
             return there and entry.rule in RULES and selected(settings.options, entry.rule)
 
         unmatched = keeping.baseline.unmatched(findings, judged=could_be_found)

@@ -46,7 +46,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
             yield _mixed(facts, without)
         elif facts.has_architectures:
             yield _too_much(facts)
-        elif not facts.pod_spec.is_patch:  # what is patched may have the constraint
+        elif not facts.pod_spec.is_patch and not facts.pod_spec.node_name:  # what is patched may have the constraint
             yield _unconstrained(facts)
 
 

@@ -82,7 +82,12 @@ class BundleFacts:
         return answer.platforms
 
     def repair(self, operations: tuple[TreeOperation, ...], note: str = "") -> Repair:
-        return Repair(operations, note=note, document=self.facts.object.document.index)
+        subject = self.facts.object
+        labels = f"{subject.pointer}/metadata/labels"
+        repeated = subject.duplicate_labels if any(each.pointer.startswith(labels) for each in operations) else []
+        if repeated:
+            operations, note = (), f"the key {repeated[0][0]} stands twice in its labels; remove one first"
+        return Repair(operations, note=note, document=subject.document.index)
 
 
 def check(facts: ObjectFacts) -> Iterator[Draft]:

@@ -45,7 +45,9 @@ def _end(name: str) -> str:
     if not lower.endswith(_ENDS):
         return ""
     end = next(end for end in _ENDS if lower.endswith(end))
-    return end if len(end) < len(name) else ""
+    before = lower[: -len(end)]
+    part_of_version = end[0] == "." and end[1:].isdigit() and before[-1:].isdigit()  # 2.14.386
+    return end if before and not part_of_version else ""
 
 
 def _named(reference: Reference, repository: str, tag: str | None) -> str:

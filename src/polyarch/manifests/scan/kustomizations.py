@@ -28,6 +28,7 @@ class ImageEntry(msgspec.Struct, frozen=True, gc=False):
     new_name: str = ""
     new_tag: str = ""
     digest: str = ""
+    tag_suffix: str = ""
 
     def apply(self, image: str) -> str:
         if not image.startswith(self.name):
@@ -39,6 +40,8 @@ class ImageEntry(msgspec.Struct, frozen=True, gc=False):
         if self.new_tag or self.digest:  # one given replaces both
             tag = f":{self.new_tag}" if self.new_tag else ""
             digest = f"@{self.digest}" if self.digest else ""
+        elif self.tag_suffix:
+            tag, digest = f"{tag or ':'}{self.tag_suffix}", ""
         return (self.new_name or self.name) + tag + digest
 
 
@@ -100,7 +103,7 @@ def read_kustomization(documents: Iterable[Document]) -> Kustomization:
         for node in elements(get(document.root, "images")):
             name = text_of(get(node, "name"))
             if name:
-                parts = (text_of(get(node, key)) or "" for key in ("newName", "newTag", "digest"))
+                parts = (text_of(get(node, key)) or "" for key in ("newName", "newTag", "digest", "tagSuffix"))
                 images.append(ImageEntry(name, *parts))
         for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
             named = (text_of(node) or text_of(get(node, "path")) for node in elements(get(document.root, key)))

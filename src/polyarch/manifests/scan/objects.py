@@ -14,7 +14,7 @@ from yaml.nodes import Node, SequenceNode
 
 from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.finding import ObjectReference
-from polyarch.manifests.scan.nodes import Document, find, get, text_of
+from polyarch.manifests.scan.nodes import Document, duplicate_keys, find, get, text_of
 
 _SOURCE = re.compile(r"^# Source: (\S.*?)[ \t]*$", re.MULTILINE)
 _ORIGIN_ANNOTATION = "config.kubernetes.io/origin"
@@ -49,6 +49,12 @@ class KubeObject:
     @property
     def metadata(self) -> Node | None:
         return get(self.node, "metadata")
+
+    @property
+    def duplicate_labels(self) -> list[tuple[str, Node]]:
+        """Labels that stand more than once: the key, and the node of its repetition."""
+        labels = get(self.metadata, "labels")
+        return duplicate_keys(labels) if labels is not None else []
 
 
 def objects_of(document: Document, *, patched_by: str | None = None) -> Iterator[KubeObject]:

@@ -203,6 +203,11 @@ class PodSpec:
         return text_of(self.os_name_node) or ""
 
     @property
+    def node_name(self) -> str:
+        """The node that somebody chose; then no scheduler chooses one."""
+        return text_of(get(self.node, "nodeName")) or ""
+
+    @property
     def tolerations(self) -> tuple[Node, ...]:
         return tuple(elements(self._member("tolerations")[0]))
 

@@ -42,6 +42,7 @@ _SIGNS = (
     b"olm.",
 )
 _MARKS = ("{{", "{%", "<%")
+_COMMENT_OR_MARK = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*|(?P<mark>\{\{|\{%|<%)", re.MULTILINE)
 # A resource definition describes pods and runs none, unless an example or a default in it names an image.
 _DEFINITION = b"CustomResourceDefinition"
 _HEAD = 4096  # the kind stands there, as every tool writes a definition
@@ -80,11 +81,12 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
     try:
         documents = compose(source) if marked else compose(source, _wanted)
     except SyntaxProblem as problem:
-        if marked and source.size <= MAX_BYTES:
-            return _template(source)
-        return Scan(source, problems=(_syntax(source, problem),))
+        at = _first_mark(source.text) if marked and source.size <= MAX_BYTES else None
+        return Scan(source, problems=(_syntax(source, problem),)) if at is None else _template(source, at)
     if marked and any(_has_mapping_as_key(document.root) for document in documents):
-        return _template(source)
+        at = _first_mark(source.text)
+        if at is not None:
+            return _template(source, at)
     entries = kustomizations.entries_for(source.path)
     patched_by = kustomizations.patched_by(source.path)
     objects: list[KubeObject] = []
@@ -93,7 +95,8 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
         found = list(objects_of(document, patched_by=patched_by))
         objects += found
         pod_specs += _pod_specs(document, found, entries)
-    problems = [problem for pod_spec in pod_specs for problem in _duplicates(pod_spec)]
+    problems = [problem for pod_spec in pod_specs for problem in _duplicates_of_pod(pod_spec)]
+    problems += [problem for subject in objects for problem in _duplicates_of_labels(subject)]
     return Scan(source, tuple(documents), tuple(objects), tuple(pod_specs), tuple(dict.fromkeys(problems)))
 
 
@@ -120,19 +123,24 @@ def _wanted(chunk: str) -> bool:
 def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[ImageEntry, ...]) -> list[PodSpec]:
     """Each pod specification once, by its node in the text."""
     taken: set[int] = set()
+    covering: set[int] = set()
     found: dict[int, PodSpec] = {}
 
     def take(subject: KubeObject, place: Place) -> None:
         taken.add(id(place.node))
         taken.add(id(place.covers))
+        if place.covers is not None:
+            covering.add(id(place.node))
         if id(place.node) not in found:
             found[id(place.node)] = _pod_spec(subject, place, entries)
 
     for subject in objects:
         for place in known_places(subject):
             take(subject, place)
-    # The word stands in the text for each pod specification, unless aliases share it: without more words no more pods.
-    if document.shared or document.chunk.count("containers") > len(found):
+    # The word stands in the text for each pod specification of this shape, unless aliases share it: without more words
+    # no more pods. Templates of workflows and runs of pipelines do without it.
+    words = sum(get(each.node, "containers") is not None or id(each.node) in covering for each in found.values())
+    if document.shared or document.chunk.count("containers") > words:
         for subject in objects:
             for place in shaped_places(subject, taken):
                 take(subject, place)
@@ -199,8 +207,12 @@ def _has_mapping_as_key(root: Node) -> bool:
     return False
 
 
-def _template(source: SourceText) -> Scan:
-    at = min(offset for offset in (source.text.find(mark) for mark in _MARKS) if offset >= 0)
+def _first_mark(text: str) -> int | None:
+    """Where the first mark of a template stands that no comment holds: what is commented out makes no template."""
+    return next((match.start() for match in _COMMENT_OR_MARK.finditer(text) if match["mark"]), None)
+
+
+def _template(source: SourceText, at: int) -> Scan:
     finding = Finding(
         rule="MA901",
         severity=Severity.INFO,
@@ -224,21 +236,31 @@ def _syntax(source: SourceText, problem: SyntaxProblem) -> Finding:
     )
 
 
-def _duplicates(pod_spec: PodSpec) -> Iterator[Finding]:
-    subject, document = pod_spec.object, pod_spec.document
+def _duplicates_of_pod(pod_spec: PodSpec) -> Iterator[Finding]:
     for key, node in pod_spec.duplicates:
-        span = document.span(node)
-        yield Finding(
-            rule="MA902",
-            sub="duplicate-key",
-            severity=Severity.ERROR,
-            message=f"{subject.reference} has the key {key} twice, again at line "
-            f"{span.line}, column {span.column}; readers disagree about which one counts",
-            hint="remove one of the two",
-            file=document.source.path,
-            span=span,
-            object=subject.reference,
-            path=pod_spec.pointer,
-            document=document.index,
-            origin=subject.origin,
-        )
+        yield _duplicate(pod_spec.object, key, node, pod_spec.pointer)
+
+
+def _duplicates_of_labels(subject: KubeObject) -> Iterator[Finding]:
+    """A bundle promises by its labels (MA201), and readers disagree about one that stands twice."""
+    for key, node in subject.duplicate_labels if subject.kind == "ClusterServiceVersion" else ():
+        yield _duplicate(subject, key, node, f"{subject.pointer}/metadata/labels")
+
+
+def _duplicate(subject: KubeObject, key: str, node: Node, where: str) -> Finding:
+    document = subject.document
+    span = document.span(node)
+    return Finding(
+        rule="MA902",
+        sub="duplicate-key",
+        severity=Severity.ERROR,
+        message=f"{subject.reference} has the key {key} twice, again at line "
+        f"{span.line}, column {span.column}; readers disagree about which one counts",
+        hint="remove one of the two",
+        file=document.source.path,
+        span=span,
+        object=subject.reference,
+        path=where,
+        document=document.index,
+        origin=subject.origin,
+    )

@@ -343,6 +343,17 @@ def test_a_baseline_is_written_and_used(run: Command) -> None:
     assert "MA903" not in run("other.yaml", "--baseline", "known.json").out, "web.yaml was not looked at"
 
 
+def test_a_baseline_of_development_hides_nothing_in_production(run: Command) -> None:
+    """MF-033: files of the same objects; however the path is typed, and also when the file is renamed."""
+    run.write("dev/web.yaml")
+    run.write("prod/web.yaml")
+    assert run("dev", "--write-baseline", "known.json").code == 0
+    assert run("prod", "--baseline", "known.json").code == 1
+    assert run(f"{run.folder}/dev", "--baseline", "known.json").code == 0
+    (run.folder / "dev/web.yaml").rename(run.folder / "dev/renamed.yaml")
+    assert run("dev", "--baseline", "known.json").code == 0
+
+
 def test_a_lock_file_is_written_on_demand_and_notices_what_is_lost(run: Command) -> None:
     """MF-034."""
     run.write("web.yaml", FIXED)

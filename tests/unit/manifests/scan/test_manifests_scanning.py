@@ -129,6 +129,13 @@ def test_each_template_of_a_workflow_is_a_pod_mf_011() -> None:
     assert found[0].images[1].role == "init"
 
 
+def test_a_custom_resource_beside_a_workflow_is_found_mf_012() -> None:
+    """MF-012: the templates of workflows do without the word that others are counted by."""
+    web = {"kind": "Web", "pod": {"containers": [{"name": "w", "image": "w:1"}]}}
+    text = yaml.safe_dump({"kind": "List", "items": [yaml.safe_load(WORKFLOW), web]})
+    assert [each.pointer for each in scanned(text).pod_specs][-1] == "/items/1/pod"
+
+
 def test_a_cron_workflow_has_its_templates_deeper_mf_011() -> None:
     """MF-011: CronWorkflow."""
     template = nested("spec.workflowSpec.templates[]", {"container": {"image": "x:1"}})
@@ -309,6 +316,28 @@ def test_templates_are_told_and_never_guessed_mf_013(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        pytest.param("# {{ .x }}\nimage: x\n a: [\n", id="a line"),
+        pytest.param("image: x # {% y %}\n\ta: b\n", id="behind a value"),
+        pytest.param("image: x\r\n# <% y %>\r\na: [\r\n", id="CR LF"),
+    ],
+)
+def test_a_mark_in_a_comment_makes_no_template_of_what_does_not_parse_mf_013(text: str) -> None:
+    """MF-013, MA902: a mistake is told as one, and fails the run."""
+    found = scanned(text)
+    assert [(each.rule, each.sub) for each in found.problems] == [("MA902", "syntax")]
+    assert not found.template
+
+
+def test_a_mark_in_a_comment_makes_no_template_of_a_mapping_as_key_mf_013() -> None:
+    """MF-013: other marks than those of comments would."""
+    text = f"# {{{{ .x }}}}\n{{a: b}}: c\nspec: {{{POD}}}\n"
+    assert (len(scanned(text).pod_specs), scanned(text).template) == (1, False)
+    assert scanned(text.replace(": c\n", ": '{{ .y }}'\n")).template
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         pytest.param("a: '{{ .x }}'", id="single quotes"),
         pytest.param('a: "{% x %}"', id="double quotes"),
         pytest.param("a: |\n  {{ .x }}", id="block scalar"),
@@ -367,6 +396,16 @@ def test_a_repeated_key_around_a_pod_specification_is_an_error(text: str, line: 
     assert all(pod_spec.duplicates for pod_spec in found.pod_specs)
 
 
+def test_a_repeated_label_of_a_bundle_is_an_error() -> None:
+    """MA902 ``duplicate-key``: the bundle promises by its labels."""
+    labels = "    operatorframework.io/arch.arm64: supported\n"
+    text = f"kind: ClusterServiceVersion\nmetadata:\n  name: op\n  labels:\n{labels}{labels}"
+    (problem,) = scanned(text).problems
+    assert (problem.rule, problem.sub, problem.span.line, problem.path) == (
+        "MA902", "duplicate-key", 6, "/metadata/labels"
+    )  # fmt: skip
+
+
 def test_a_repeated_key_elsewhere_is_nobodys_business() -> None:
     assert scanned(f"kind: Pod\nmetadata: {{labels: {{a: 1, a: 2}}}}\nspec: {{{POD}}}\n").problems == ()
 
@@ -382,6 +421,11 @@ def test_a_repeated_key_elsewhere_is_nobodys_business() -> None:
         (ImageEntry("web", new_tag="2", digest="sha256:def"), "web:1", "web:2@sha256:def"),
         (ImageEntry("web", new_name="x", new_tag="2"), "web:1@sha256:abc", "x:2"),
         (ImageEntry("web", new_name="x"), "web:1@sha256:abc", "x:1@sha256:abc"),
+        (ImageEntry("web", tag_suffix="-alpine"), "web:1", "web:1-alpine"),
+        (ImageEntry("web", tag_suffix="-alpine", new_name="x"), "web:1@sha256:abc", "x:1-alpine"),
+        (ImageEntry("web", tag_suffix="-alpine"), "web", "web:-alpine"),
+        (ImageEntry("web", tag_suffix="-alpine", new_tag="2"), "web:1", "web:2"),
+        (ImageEntry("web", tag_suffix="-alpine", digest="sha256:def"), "web:1", "web@sha256:def"),
         (ImageEntry("web", new_name="x"), "webs:1", "webs:1"),
         (ImageEntry("web", new_name="x"), "quay.io/web:1", "quay.io/web:1"),
         (ImageEntry("we.", new_name="x"), "web:1", "web:1"),
@@ -390,7 +434,7 @@ def test_a_repeated_key_elsewhere_is_nobodys_business() -> None:
 def test_images_of_a_kustomization_are_applied_as_kustomize_does_mf_014(
     entry: ImageEntry, image: str, resolved: str
 ) -> None:
-    """MF-014: newName, newTag, digest; one of the latter two replaces both."""
+    """MF-014: newName, newTag, digest, tagSuffix; a new tag or digest replaces both and keeps the suffix out."""
     assert entry.apply(image) == resolved
 
 
@@ -400,6 +444,7 @@ images:
 - name: web
   newName: quay.io/acme/web
 - {name: quay.io/acme/web, newTag: 5}
+- {name: side, tagSuffix: -alpine}
 - newTag: nothing
 """
 
@@ -407,7 +452,7 @@ images:
 def test_the_nearest_kustomization_upward_counts_mf_014() -> None:
     """MF-014: for what is asked of registries; the text keeps its name."""
     kustomization = read_kustomization(compose(SourceText.of("base/kustomization.yaml", KUSTOMIZATION.encode())))
-    assert len(kustomization.images) == 2
+    assert [each.tag_suffix for each in kustomization.images] == ["", "", "-alpine"]
     found = Kustomizations({"base": kustomization, "base/far": Kustomization()})
     paths = ["base/web.yaml", "base/deep/er/web.yaml", "base/far/web.yaml", "web.yaml"]
     seen = [scanned(f"kind: Pod\nspec: {{{POD}}}\n", path, kustomizations=found).pod_specs[0] for path in paths]
