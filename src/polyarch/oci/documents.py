@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 import re
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -109,6 +109,24 @@ def digest_of(body: bytes, algorithm: str = "sha256") -> str:
     return f"{algorithm}:{hashlib.new(algorithm, body).hexdigest()}"
 
 
+def signed_payload(body: bytes) -> bytes | None:
+    """What the signatures of a signed schema 1 document are of; None if it is none (RG-033).
+
+    Its digest is that of these bytes alone, so nothing else in the document can be believed. They are the document's
+    beginning and an end that the signature gives (libtrust's "pretty" JWS, ``formatLength`` and ``formatTail``).
+    """
+    if b'"signatures"' not in body:
+        return None
+    try:
+        document = msgspec.json.decode(body, type=_Signed)
+        if document.schema_version != 1 or not document.signatures:
+            return None
+        protected = msgspec.json.decode(_base64(document.signatures[0].protected), type=_Protected)
+        return body[: protected.length] + _base64(protected.tail) if protected.length <= len(body) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return None
+
+
 def check_body(body: bytes, digest: str) -> None:
     """``digest-mismatch`` unless the bytes have the digest (RG-033)."""
     algorithm = digest.partition(":")[0]
@@ -155,6 +173,25 @@ def decode(body: bytes, type: type[T], what: str) -> T:
         raise ContentError("malformed", f"{what} is malformed at $: {error}") from None
     except RecursionError:
         raise ContentError("malformed", f"{what} is malformed at $: nested too deeply") from None
+
+
+class _Signature(msgspec.Struct):
+    protected: str
+
+
+class _Signed(msgspec.Struct):
+    schema_version: Any = msgspec.field(name="schemaVersion", default=None)
+    signatures: list[_Signature] = []
+
+
+class _Protected(msgspec.Struct):
+    length: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="formatLength")
+    tail: str = msgspec.field(name="formatTail")
+
+
+def _base64(text: str) -> bytes:
+    """Without its padding, as in JOSE (RFC 7515)."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 class _Shape(msgspec.Struct):

@@ -1,21 +1,43 @@
 """What an inspector asks a registry for and what it answers: budget, descending, bundles, freshness, sources."""
 
 import asyncio
+import base64
 import json
+import ssl
 
 import pytest
+import trustme
+from scripted_registry import digest_of
 
 from polyarch.clock import SystemClock
 from polyarch.oci.answer import Status
 from polyarch.oci.auth.credentials import KeyringCredentials
 from polyarch.oci.auth.keyring import Document
+from polyarch.oci.cache.disk import DiskCache
+from polyarch.oci.cache.memory import Cache
 from polyarch.oci.inspect import InspectorSettings
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.oci.traffic.pacing import FAILURES_TO_OPEN
+from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.http import AiohttpTransport
+from polyarch.oci.transport.proxies import Proxies
 from polyarch.oci.transport.seam import Timeouts
+from polyarch.oci.transport.tls import Trust, TrustSettings
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+SCHEMA1_SIGNED = "application/vnd.docker.distribution.manifest.v1+prettyjws"
+
+
+def signed(payload, more=b"", protected=None):
+    """A document as Docker signed them: the payload's end stands in the signature, which stands before the end."""
+    protected = protected or json.dumps({"formatLength": len(payload) - 2, "formatTail": "Cn0"}).encode()
+    signature = {
+        "header": {"alg": "ES256"},
+        "signature": "x",
+        "protected": base64.urlsafe_b64encode(protected).decode(),
+    }
+    return payload[:-2] + more + b',\n   "signatures": ' + json.dumps([signature]).encode() + payload[-2:]
 
 
 def platforms(answer):
@@ -138,6 +160,36 @@ class TestDigestAndType:
         assert (answer.status, answer.error.code) == (Status.ERROR, "digest-mismatch")
         assert right in answer.error.message
         assert answer.error.message.startswith(ref(f"team/app@{right}").canonical)
+
+    @pytest.mark.parametrize("by", ["tag", "digest"])
+    async def test_the_digest_of_signed_schema_1_is_its_payloads(self, registry, inspector, ref, by):
+        """RG-033, RG-047: as registries compute it, and only what is signed is read."""
+        payload = json.dumps({"schemaVersion": 1, "architecture": "s390x", "fsLayers": []}, indent=3).encode()
+        body = signed(payload, b',"architecture":"amd64"')
+        digest = registry.push("team/app", "1", body, SCHEMA1_SIGNED, digest=digest_of(payload))
+        reference = ref("team/app:1" if by == "tag" else f"team/app@{digest}")
+        found = await inspector.inspect(reference)
+        assert (found.status, found.digest) == (Status.RESOLVED, digest), found.error
+        assert (found.kind, platforms(found), codes(found)) == ("schema1", ["linux/s390x"], ["schema1"])
+
+    @pytest.mark.parametrize(
+        "protected",
+        [
+            b"{}",
+            b'{"formatLength": 100000, "formatTail": "Cn0"}',
+            b'{"formatLength": -1, "formatTail": "Cn0"}',
+            b'{"formatLength": 5, "formatTail": "*"}',
+            b"not JSON",
+        ],
+    )
+    async def test_a_signature_that_says_nothing_of_use_is_part_of_the_bytes(self, registry, inspector, ref, protected):
+        payload = json.dumps({"schemaVersion": 1, "architecture": "s390x", "fsLayers": []}, indent=3).encode()
+        body = signed(payload, protected=protected)
+        registry.push("team/app", "1", body, SCHEMA1_SIGNED, digest=digest_of(payload))
+        found = await inspector.inspect(ref("team/app:1"))
+        assert found.digest == digest_of(body)
+        by_digest = await inspector.inspect(ref(f"team/app@{digest_of(payload)}"))
+        assert by_digest.error.code == "digest-mismatch"
 
     async def test_a_lying_header_is_a_warning_and_the_bytes_count(self, registry, inspector, ref, clock):
         body = json.dumps(
@@ -615,6 +667,36 @@ class TestManners:
     async def test_layout_directories_are_an_answer_too(self, inspector):
         found = await inspector.inspect(parse("oci:some/where:1"))
         assert (found.error.code, found.error.error_class) == ("layout", "configuration")
+
+
+class TestTrust:
+    """RG-101, RG-110: what was learned from a host that need not have been the registry."""
+
+    @pytest.mark.parametrize("first", ["insecure", "verified"])
+    async def test_a_tag_that_anybody_may_have_answered_for_is_asked_again(
+        self, start_registry, make_inspector, ref, tmp_path, clock, first
+    ):
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(context)
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        registry = await start_registry(ssl_context=context)
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        trust = Trust(TrustSettings.of(ca=[str(tmp_path / "ca.pem")], system_directories=()))
+        for run in (first, "verified"):
+            transport = AiohttpTransport(policy=AddressPolicy(), trust=trust, proxies=Proxies({}))
+            hosts = frozenset({registry.host}) if run == "insecure" else frozenset()
+            inspector = make_inspector(
+                transport=transport,
+                configuration=Configuration(insecure_hosts=hosts),
+                cache=Cache(clock, backing=DiskCache(tmp_path / "cache", clock, warn=print)),
+            )
+            found = await inspector.inspect(ref("team/app:1", registry))
+            assert found.status is Status.RESOLVED, found.error
+            await inspector.close()
+            await transport.close()
+        assert found.requests == (1 if first == "insecure" else 0)
 
 
 class TestSources:

@@ -20,6 +20,7 @@ from polyarch.oci.documents import (
     ContentError,
     check_body,
     digest_of,
+    signed_payload,
 )
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
 from polyarch.oci.traffic.exchange import Exchange, Receive, Reply, Request, Visit
@@ -34,7 +35,8 @@ _NO_HEAD_STATUSES = frozenset({400, 403, 405, 406, 501})
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A manifest. ``digest`` is computed over the bytes; ``advertised`` is what the header said, ``""`` if nothing."""
+    """A manifest. ``digest`` is computed over the bytes, of signed schema 1 over what is signed, which alone is
+    ``body``; ``advertised`` is what the header said, ``""`` if nothing."""
 
     body: bytes = field(repr=False)
     digest: str
@@ -112,17 +114,20 @@ class RegistryClient:
             raise _failure(access, request, reply)
         advertised = reply.headers.get("docker-content-digest")
         well_formed = check_digest(advertised) is None
+        body = reply.body
+        if (payload := signed_payload(body)) is not None:
+            body = payload  # the rest is in no digest
         if ":" in selector:
             digest = selector
-            _check(access, reply.body, digest)
+            _check(access, body, digest)
         else:
             algorithm = advertised.partition(":")[0] if well_formed else "sha256"
-            digest = digest_of(reply.body, algorithm if algorithm in DIGEST_DIGITS else "sha256")
+            digest = digest_of(body, algorithm if algorithm in DIGEST_DIGITS else "sha256")
         if well_formed and advertised != digest:
             what = f"{access.source.host} states {advertised} for bytes that are {digest}; the bytes count"
             visit.warn("digest-header-mismatch", what)
         return Fetched(
-            body=reply.body,
+            body=body,
             digest=digest,
             content_type=reply.headers.get("content-type"),
             advertised=advertised if well_formed else "",

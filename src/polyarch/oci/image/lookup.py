@@ -47,10 +47,15 @@ class Known(NamedTuple):
 
 
 def place_of(source: Source) -> Place:
-    """What tags and proofs are kept by. The path and ``ns=`` of a mirror tell the registries behind it apart."""
+    """What tags and proofs are kept by. The path and ``ns=`` of a mirror tell the registries behind it apart.
+
+    What was told by somebody who need not have been the registry stays apart from what a verified one says: else a tag
+    that was read with ``--insecure`` would be believed for minutes by whoever did not allow that (RG-101).
+    """
     prefix = "" if source.path_prefix == "/v2" else source.path_prefix
     query = f"?{source.query}" if source.query else ""
-    return Place(f"{source.host}{prefix}{query}", source.repository)
+    unverified = "" if source.verified else "!unverified"
+    return Place(f"{source.host}{prefix}{query}{unverified}", source.repository)
 
 
 def source_used(source: Source) -> SourceUsed:

@@ -70,6 +70,11 @@ class Source(msgspec.Struct, frozen=True, gc=False):
         return Reference("docker", registry, self.repository, self.tag, self.digest)
 
     @property
+    def verified(self) -> bool:
+        """Whether whoever answers has to show that he is this host."""
+        return not (self.insecure or self.tls.skip_verify or self.base_url.startswith("http:"))
+
+    @property
     def fields(self) -> dict[str, str]:
         """``headers`` as a request has them: the values of one name in one line, in order (RFC 9110, 5.3)."""
         fields: dict[str, str] = {}

@@ -13,6 +13,7 @@ the next answer tells the truth.
 import email.utils
 import math
 import re
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -116,12 +117,13 @@ class Account:
 class Host:
     """What is remembered of one host (``host[:port]``)."""
 
-    __slots__ = ("accounts", "failures", "line", "name", "no_head_until", "open_until", "pause", "told")
+    __slots__ = ("accounts", "answers", "failures", "line", "name", "no_head_until", "open_until", "pause", "told")
 
     def __init__(self, name: str, line: Line) -> None:
         self.name = name
         self.line = line
         self.pause = Pause()
+        self.answers = 0
         self.failures = 0
         self.open_until = 0.0
         self.accounts: Recent[str, Account] = Recent(ACCOUNTS_KEPT)
@@ -150,7 +152,7 @@ class Pacing:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics or NoMetrics()
-        self._hosts: dict[str, Host] = {}
+        self._hosts: OrderedDict[str, Host] = OrderedDict()
         self._all = Line(settings.requests)
         self._copies = Line(max(1, min(settings.requests, settings.requests_per_host) // 2))
 
@@ -158,9 +160,15 @@ class Pacing:
         return iter(list(self._hosts.values()))
 
     def host(self, name: str) -> Host:
-        """The state of a host, new ones included; of more than a thousand the longest idle one is forgotten."""
+        """The state of a host, new ones included.
+
+        Of more than a thousand one is forgotten that nobody asks now: that answered least, is not paused, was idle
+        longest, in this order. Whoever makes up hosts makes up many that answer little (PL-851).
+        """
         host = self._hosts.get(name)
-        if host is None:
+        if host is not None:
+            self._hosts.move_to_end(name)
+        else:
             if len(self._hosts) >= HOSTS_KEPT:
                 self._forget_one()
             line = Line(self._settings.requests_per_host, waiting=self._settings.waiting_per_tenant)
@@ -226,6 +234,7 @@ class Pacing:
 
         ``metered``: an answer that tells it if there is a limit, so that one without figures clears them (RG-063).
         """
+        host.answers += 1
         host.failures = 0
         rate = parse_rate_limit(headers, self._clock.monotonic())
         if rate is not None:
@@ -274,8 +283,9 @@ class Pacing:
 
     def _forget_one(self) -> None:
         now = self._clock.monotonic()
-        idle = [host for host in self._hosts.values() if host.line.idle]
-        quiet = (host for host in idle if max(host.pause.until, host.open_until) <= now)
-        forgotten = next(quiet, idle[0] if idle else None)
+        idle = (host for host in self._hosts.values() if host.line.idle)
+        forgotten = min(
+            idle, key=lambda host: (host.answers, max(host.pause.until, host.open_until) > now), default=None
+        )
         if forgotten is not None:
             del self._hosts[forgotten.name]

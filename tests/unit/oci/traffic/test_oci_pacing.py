@@ -201,6 +201,30 @@ def test_of_many_hosts_quiet_ones_are_forgotten(pacing):
     assert pacing.busy("paused.example")
 
 
+@pytest.mark.parametrize("kind", ["silent", "answering", "pausing"])
+def test_many_hosts_do_not_erase_what_is_known_of_a_big_one(pacing, kind):
+    """PL-851, RG-063: what a tenant makes up is forgotten before what many ask."""
+    big = pacing.host("registry-1.docker.io")
+    for _ in range(3):
+        pacing.answered(big, Headers([("ratelimit-limit", "100;w=60"), ("ratelimit-remaining", "5")]))
+    pacing.has_no_head(big)
+    for number in range(HOSTS_KEPT * 2):
+        host = pacing.host(f"host-{number}.example")
+        if kind != "silent":
+            pacing.answered(host, Headers())
+        if kind == "pausing":
+            pacing.limited(host, 86400.0)
+    assert pacing.host("registry-1.docker.io") is big
+
+
+def test_the_longest_idle_host_is_forgotten(pacing):
+    hosts = {name: pacing.host(name) for name in map(str, range(HOSTS_KEPT))}
+    pacing.host("0")
+    pacing.host("one more")
+    assert pacing.host("0") is hosts["0"]
+    assert "1" not in {host.name for host in pacing}
+
+
 def test_asking_whether_a_host_is_busy_does_not_remember_it(pacing):
     assert not pacing.busy("never-asked.example")
     assert list(pacing) == []
