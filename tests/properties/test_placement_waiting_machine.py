@@ -9,8 +9,9 @@ from manual_clock import ManualClock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
+from polyarch.placement.lookups.image_lookup import ImageKey, Want
 from polyarch.placement.lookups.secrets import PodCredentials, PullSource
-from polyarch.placement.lookups.waiting import ImageKey, Waiting, Want
+from polyarch.placement.lookups.waiting import Waiting
 from polyarch.platforms import Platform
 
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")
@@ -99,6 +100,10 @@ class WaitingMachine(RuleBasedStateMachine):
     @rule()
     def hasten(self) -> None:
         self.waiting.hasten(lambda lookup: lookup.held)
+
+    @rule()
+    def revoke(self) -> None:
+        self.waiting.revoke()
 
     @rule()
     def confirm(self) -> None:

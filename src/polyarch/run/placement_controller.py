@@ -16,7 +16,8 @@ from polyarch.placement import names
 from polyarch.placement.controller.pod_controller import PodController
 from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
 from polyarch.placement.lookups.attempts import Attempts
-from polyarch.placement.lookups.waiting import ImageKey, Waiting
+from polyarch.placement.lookups.image_lookup import ImageKey
+from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts, open_parts

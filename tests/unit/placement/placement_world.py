@@ -236,7 +236,8 @@ class FakeInspector:
                 return msgspec.structs.replace(error, last_good=kept, last_good_age=started - kept.checked_at)
             return error
         checked = None if reference.digest else started
-        self.kept[canonical] = found = resolved(reference, *answer, checked_at=checked)
+        found = resolved(reference, *answer, checked_at=checked)
+        self.kept[canonical] = found = msgspec.structs.replace(found, public=canonical not in self.needs_credentials)
         return found
 
     def peek(

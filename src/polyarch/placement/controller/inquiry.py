@@ -12,8 +12,9 @@ from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.decide.images import ImageUse
 from polyarch.placement.decide.rules import Case, assess
 from polyarch.placement.lookups.answers import Inspects, at_hand
+from polyarch.placement.lookups.image_lookup import ImageKey, Want, failure_of
 from polyarch.placement.lookups.secrets import PodCredentials, PullSecrets, PullSource
-from polyarch.placement.lookups.waiting import ImageKey, Waiting, Want, failure_of
+from polyarch.placement.lookups.waiting import Waiting
 
 
 class Known(NamedTuple):

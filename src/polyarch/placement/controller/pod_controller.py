@@ -103,7 +103,9 @@ class PodController:
                 self._enqueue(key)
 
     def credentials_changed(self) -> None:
-        """The global pull secret is another one: who was refused is asked for again (PL-333)."""
+        """The global pull secret is another one: who was refused is asked for again (PL-333), and what the former one
+        may have opened to pods is not told to any (PL-423, PL-852)."""
+        self._waiting.revoke()
         self._waiting.hasten(lambda lookup: lookup.failure == "auth")
 
     def registries_changed(self) -> None:

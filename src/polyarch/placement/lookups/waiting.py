@@ -18,126 +18,28 @@ should be looked at again, and the times come from a clock. ``attempts.py`` does
 
 import random as _random
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from polyarch.kube.clock import Clock
 from polyarch.model.meta import Key
-from polyarch.oci.answer import Inspection, Status
-from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference
 from polyarch.placement.decide import retry
-from polyarch.placement.lookups.secrets import PodCredentials
-
-UNKNOWN: Final = "unknown"
-"""Stands for the class of an image that answered without saying what it runs on; as final as unusable content."""
+from polyarch.placement.lookups.image_lookup import (
+    Ask,
+    ImageKey,
+    Lookup,
+    Want,
+    asked_to_wait,
+    failure_of,
+    without_proof,
+)
 
 SOON: Final = 0.25
 """When an answer came too early for a waiter that wants the tag checked later (PL-404)."""
 
 _SHARED_BY_HOST: Final = ("transient", "limit")
 """Failures that end for all images of a host when one of them is answered."""
-
-
-class ImageKey(NamedTuple):
-    """What an attempt is made for: an image, and what may be shown to get it (PL-331)."""
-
-    reference: str
-    credential: str
-    bundle: BundleMode = "auto"
-    """``always``: whether an index is an operator bundle, asked when nothing else can save the pod (RG-046)."""
-
-
-class Want(NamedTuple):
-    """One image that a pod waits for."""
-
-    key: ImageKey
-    reference: Reference
-    credentials: PodCredentials
-    not_before: float | None = None
-    """``imagePullPolicy: Always``: the tag has to be checked at or after this time (PL-404)."""
-    tag_ttl: float = 600.0
-    """How old the check of a tag may be otherwise (RG-110)."""
-    held: bool = False
-    """The pod has given up and is held by policy; it asks every five minutes only (PL-334)."""
-    since: float = 0.0
-    """When the pod was first looked at: what failed before does not count against it (PL-330)."""
-
-
-class Ask(NamedTuple):
-    """What an attempt has to do."""
-
-    reference: Reference
-    wants: tuple[Want, ...]
-    fresh: bool
-    not_before: float | None
-    failed_with: str
-    """Class of the failure before this attempt; empty for the first."""
-
-
-class Lookup:
-    """One image and credential: who waits, what came of the attempts so far, and when the next one is due."""
-
-    __slots__ = (
-        "answer",
-        "answered_at",
-        "asking",
-        "due",
-        "failures",
-        "hastened",
-        "key",
-        "namespaces",
-        "reference",
-        "reported_at",
-        "started_at",
-        "unconfirmed",
-        "waiters",
-    )
-
-    def __init__(self, key: ImageKey, reference: Reference) -> None:
-        self.key = key
-        self.reference = reference
-        self.waiters: dict[Key, Want] = {}
-        self.namespaces: dict[str, int] = {}
-        """Of those who wait: how many in each."""
-        self.answer: Inspection | None = None
-        self.answered_at: float | None = None
-        self.started_at: float | None = None
-        self.asking = False
-        self.due: float | None = None
-        self.failures = 0
-        self.hastened = False
-        self.unconfirmed = False
-        """The failure was seen before this process led, and counts when it is seen again (PL-301)."""
-        self.reported_at: float | None = None
-
-    @property
-    def failure(self) -> str:
-        """The class of the last answer if it was none (RG-060, or ``unknown``), else empty."""
-        return failure_of(self.answer)
-
-    @property
-    def held(self) -> bool:
-        """Whether nobody but held pods waits."""
-        return bool(self.waiters) and all(want.held for want in self.waiters.values())
-
-    def is_pending(self, want: Want) -> bool:
-        """Whether this waiter's image has neither answered nor failed since the pod was first looked at, or is asked
-        for anew: the answer is too old (PL-330), or a failure that this process has not seen since it leads (PL-301). A
-        registry that asked to wait goes on failing until then."""
-        if not self.failure or self.answered_at is None or self.unconfirmed:
-            return True
-        return self.answered_at + _asked_to_wait(self.answer) < want.since
-
-    def serves(self, want: Want, now: float) -> bool:
-        """Whether the answer is one that this waiter may use."""
-        answer = self.answer
-        if answer is None or failure_of(answer):
-            return False
-        if answer.checked_at is None or self.reference.digest is not None:
-            return True
-        if want.not_before is not None:
-            return answer.checked_at >= want.not_before
-        return now - answer.checked_at <= want.tag_ttl
 
 
 class Waiting:
@@ -234,6 +136,12 @@ class Waiting:
         if lookup is None:
             return None
         now = self._clock.monotonic()
+        if lookup.revoked:
+            lookup.revoked = False
+            if (kept := without_proof(answer)) is None:
+                self.give_back(key, 0.0)
+                return None
+            answer = kept
         before, after = lookup.failure, failure_of(answer)
         news = after != before
         waited_for_any = [pod for pod, want in lookup.waiters.items() if lookup.is_pending(want)]
@@ -278,6 +186,18 @@ class Waiting:
                 self._at(lookup, now + (retry.spread(uniform=self._uniform()) if spread else 0.0))
         return count
 
+    def revoke(self) -> None:
+        """Credentials that all pods share do not count any more, and which answers they gave nobody wrote down: what is
+        not known of an image as public is asked for anew, and what is under way does not count (PL-423, PL-852)."""
+        now = self._clock.monotonic()
+        for lookup in self._lookups.values():
+            lookup.revoked = lookup.asking
+            if lookup.answer is None:
+                continue
+            lookup.answer = without_proof(lookup.answer)
+            if lookup.answer is None and not lookup.asking:
+                self._at(lookup, now + retry.spread(uniform=self._uniform()))
+
     def confirm(self) -> None:
         """Attempts all that failed once more; what comes of it wakes the pods, be it the same failure (PL-301)."""
         for lookup in self._lookups.values():
@@ -312,11 +232,11 @@ class Waiting:
         elif not retry.may_ask_at_once(now - lookup.started_at):
             due = now + retry.delay(lookup.failures, uniform=self._uniform())
         if lookup.answered_at is not None:
-            due = max(due, lookup.answered_at + _asked_to_wait(lookup.answer))
+            due = max(due, lookup.answered_at + asked_to_wait(lookup.answer))
         self._at(lookup, due)
 
     def _plan_retry(self, lookup: Lookup, answer: Inspection, now: float) -> None:
-        asked_for = _asked_to_wait(answer)
+        asked_for = asked_to_wait(answer)
         if lookup.held or self._rests(lookup):
             delay = max(retry.held_delay(uniform=self._uniform()), asked_for)
         else:
@@ -380,15 +300,3 @@ class Waiting:
             del self._by_reference[lookup.key.reference]
         for handler in self._close_handlers:
             handler(lookup.key)
-
-
-def failure_of(answer: Inspection | None) -> str:
-    """The class by which an answer counts as unresolved (PL-211, PL-330), or the empty text for one that is known."""
-    if answer is None or answer.status in (Status.RESOLVED, Status.NEUTRAL):
-        return ""
-    return answer.error.error_class if answer.error is not None else UNKNOWN
-
-
-def _asked_to_wait(answer: Inspection | None) -> float:
-    """Seconds for which the registry said not to come back."""
-    return answer.error.retry_after or 0.0 if answer is not None and answer.error is not None else 0.0

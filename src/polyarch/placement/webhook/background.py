@@ -24,9 +24,9 @@ from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.reference import Reference
 from polyarch.placement.bounded import Bounded
 from polyarch.placement.lookups.answers import Inspects
+from polyarch.placement.lookups.image_lookup import failure_of
 from polyarch.placement.lookups.secrets import JUST_READ, PullSecrets, PullSource
 from polyarch.placement.lookups.turns import Places, Turn, Turns
-from polyarch.placement.lookups.waiting import failure_of
 from polyarch.placement.metrics import PlacementMetrics
 
 log = structlog.get_logger(__name__)

@@ -25,8 +25,8 @@ from polyarch.placement.decide.images import ImageUse
 from polyarch.placement.decide.rules import Case, Facts, decide
 from polyarch.placement.lookups.answers import Inspects, at_hand
 from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.lookups.image_lookup import failure_of
 from polyarch.placement.lookups.secrets import PullSecrets, PullSource
-from polyarch.placement.lookups.waiting import failure_of
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
