@@ -8,7 +8,7 @@ import msgspec
 
 from polyarch.kube.client.client import JsonPatch, MergePatch
 from polyarch.kube.client.jsonpatch import PatchError, apply_patch
-from polyarch.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from polyarch.kube.errors import NO_FIT, AlreadyExists, Conflict, Invalid, NotFound
 from polyarch.kube.resources import Resource
 from polyarch.model.meta import PartialObjectMetadata
 
@@ -90,7 +90,7 @@ class MemoryApi:
             try:
                 known = apply_patch(known, patch.operations)
             except PatchError as error:
-                raise Invalid(422, reason="Invalid", message=str(error)) from None
+                raise Invalid(422, reason="Invalid", message=f"{NO_FIT}: {error}") from None
         else:
             asked = patch.document.get("metadata", {}).get("resourceVersion")
             if asked not in (None, known["metadata"]["resourceVersion"]):

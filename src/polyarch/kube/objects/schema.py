@@ -31,8 +31,10 @@ def obj(
     rules: Sequence[Schema] = (),
     default: Any = None,
 ) -> Schema:
-    """An object with these members."""
-    schema = _described({"type": "object", "properties": dict(properties)}, description)
+    """An object with these members; none are left out of the schema, as the API server would do."""
+    schema = _described({"type": "object"}, description)
+    if properties:
+        schema["properties"] = dict(properties)
     if required:
         schema["required"] = list(required)
     if rules:

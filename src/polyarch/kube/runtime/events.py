@@ -21,12 +21,15 @@ from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound, TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import EVENTS, Resource
+from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import Controller, Done
 from polyarch.kube.runtime.lease import micro_time
 from polyarch.kube.runtime.queue import WorkQueue
 
 log = structlog.get_logger(__name__)
 
+RIGHTS: Final = (rule(EVENTS, "create", "patch"),)
+"""What a recorder needs, in the namespaces of the objects that it tells of."""
 SERIES_WINDOW: Final = 360.0
 """Occurrences further apart than this are separate Events, as in client-go."""
 

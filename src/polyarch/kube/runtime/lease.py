@@ -24,6 +24,7 @@ from polyarch.kube.clock import Clock, SystemClock, deadline
 from polyarch.kube.errors import AlreadyExists, Conflict, KubernetesError, NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import LEASES, Resource
+from polyarch.kube.rights import Rule, rule
 from polyarch.model.meta import ObjectMeta
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,11 @@ log = structlog.get_logger(__name__)
 RELEASE_SECONDS: Final = 5.0
 
 Callback = Callable[[], Awaitable[None]]
+
+
+def rights(name: str) -> tuple[Rule, ...]:
+    """What an election by this Lease needs in its namespace. RBAC cannot narrow the creation by name."""
+    return rule(LEASES, "get", "update", names=[name]), rule(LEASES, "create")
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -21,12 +21,15 @@ from polyarch.kube.clock import Clock, SystemClock, deadline
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+from polyarch.kube.rights import rule
 from polyarch.kube.serving.listener import HttpServer, ServingCertificate, text
 
 log = structlog.get_logger(__name__)
 
 Check = Callable[[], str | None]
 
+RIGHTS: Final = (rule(TOKEN_REVIEWS, "create"), rule(SUBJECT_ACCESS_REVIEWS, "create"))
+"""What it takes to ask who may read metrics (PL-703)."""
 STALL_LIMIT: Final = 10.0
 
 

@@ -12,7 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
+from polyarch.kube.objects.rbac import granted
+from polyarch.kube.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS
+from polyarch.kube.rights import Rule, rule
+from polyarch.kube.runtime import events, lease
+from polyarch.kube.serving import health
 from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 
 DEFAULT_NAMESPACE: Final = "polyarch-system"
 TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
@@ -51,28 +57,30 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
     """Roles and bindings of webhook and controller (PL-550), for exactly the given parts."""
     home = parts.namespace
     documents: list[Document] = []
+    watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
     for role, cluster_rules, own_rules in (
-        (names.WEBHOOK, [*_READS, *_REVIEWS], [_lease("get", "list", "watch")]),
+        (names.WEBHOOK, [*_READS, *health.RIGHTS], [watched_lease]),
         (
             names.CONTROLLER,
-            [*_READS, *_WRITES, *_REVIEWS],
-            [_lease("get", "list", "watch", "update", "patch"), _CREATE_LEASE],
+            [*_READS, rule(PODS, "get", "list", "watch", "patch"), *events.RIGHTS, *health.RIGHTS],
+            lease.rights(names.CONTROLLER_LEASE),
         ),
     ):
-        documents += _granted("ClusterRole", role, cluster_rules, [role], home)
-        documents += _granted("Role", role, own_rules, [role], home, home)
+        documents += _granted(role, cluster_rules, [role], home)
+        documents += _granted(role, own_rules, [role], home, home)
     both = [names.WEBHOOK, names.CONTROLLER]
     if parts.node_aware:
-        documents += _granted("ClusterRole", "pod-placement-nodes", [_rule("", ["nodes"], "list", "watch")], both, home)
+        documents += _granted("pod-placement-nodes", [rule(NODES, "list", "watch")], both, home)
     if parts.openshift:
-        documents += _granted("ClusterRole", "pod-placement-registries", _OPENSHIFT_READS, both, home)
-        documents += _granted("ClusterRole", "pod-placement-constraints", [_USE_CONSTRAINTS], [names.CONTROLLER], home)
-        authority = _rule("", ["configmaps"], "get", "list", "watch", names=[TRUSTED_CA])
-        documents += _granted("Role", "pod-placement-registries", [authority], both, home, home)
+        documents += _granted("pod-placement-registries", _OPENSHIFT_READS, both, home)
+        documents += _granted("pod-placement-constraints", [_USE_CONSTRAINTS], [names.CONTROLLER], home)
+        authority = rule(CONFIGMAPS, "get", "list", "watch", names=[TRUSTED_CA])
+        documents += _granted("pod-placement-registries", [authority], both, home, home)
     if parts.global_pull_secret is not None:
         place, name = parts.global_pull_secret
-        rule = _rule("", ["secrets"], "get", "list", "watch", names=[name])
-        documents += _granted("Role", "pod-placement-pull-secret", [rule], both, home, place)
+        documents += _granted(
+            "pod-placement-pull-secret", [rule(SECRETS, "get", "list", "watch", names=[name])], both, home, place
+        )
     return documents
 
 
@@ -137,60 +145,33 @@ def match_expression(excluded_namespaces: Sequence[str]) -> str:
     return f"!({' || '.join(parts)})"
 
 
-def _rule(group: str, resources: list[str], *verbs: str, names: Sequence[str] = ()) -> Document:
-    rule: Document = {"apiGroups": [group], "resources": resources}
-    if names:
-        rule["resourceNames"] = list(names)
-    return rule | {"verbs": list(verbs)}
-
-
-def _lease(*verbs: str) -> Document:
-    return _rule("coordination.k8s.io", ["leases"], *verbs, names=[names.CONTROLLER_LEASE])
-
-
 _READS: Final = (
-    _rule(names.GROUP, ["clusterpodplacementconfigs", "podplacementconfigs"], "get", "list", "watch"),
-    _rule(names.OWN_GROUP, ["placementpolicies"], "get", "list", "watch"),
-    _rule("", ["namespaces"], "get", "list", "watch"),  # only while a PlacementPolicy has overrides
-    _rule("", ["secrets"], "get"),
+    rule((CPPCS, PPCS), "get", "list", "watch"),
+    rule(POLICIES, "get", "list", "watch"),
+    rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
+    rule(SECRETS, "get"),
 )
-_WRITES: Final = (
-    _rule("", ["pods"], "get", "list", "watch", "patch"),
-    _rule("events.k8s.io", ["events"], "create", "patch"),
-)
-_REVIEWS: Final = (  # who may read metrics (PL-703)
-    _rule("authentication.k8s.io", ["tokenreviews"], "create"),
-    _rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
-)
-_CREATE_LEASE: Final = _rule("coordination.k8s.io", ["leases"], "create")  # RBAC cannot narrow create by name
 _OPENSHIFT_READS: Final = (
-    _rule("config.openshift.io", ["imagedigestmirrorsets", "imagetagmirrorsets", "images"], "list", "watch"),
-    _rule("operator.openshift.io", ["imagecontentsourcepolicies"], "list", "watch"),
+    Rule("config.openshift.io", ("imagedigestmirrorsets", "imagetagmirrorsets", "images"), ("list", "watch")),
+    Rule("operator.openshift.io", ("imagecontentsourcepolicies",), ("list", "watch")),
 )
-_USE_CONSTRAINTS: Final = _rule("security.openshift.io", ["securitycontextconstraints"], "use")
+_USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",))
 
 
 def _granted(
-    kind: str, name: str, rules: Sequence[Document], accounts: Sequence[str], home: str, namespace: str = ""
+    name: str, rules: Sequence[Rule], accounts: Sequence[str], home: str, namespace: str = ""
 ) -> list[Document]:
     """A (Cluster)Role and the binding of the same name."""
-    version, controller = "rbac.authorization.k8s.io/v1", accounts[0] if len(accounts) == 1 else ""
-    metadata = _metadata(name, controller, namespace)
-    return [
-        {"apiVersion": version, "kind": kind, "metadata": metadata, "rules": list(rules)},
-        {
-            "apiVersion": version,
-            "kind": f"{kind}Binding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home} for account in accounts],
-        },
-    ]
+    labels = _labels(accounts[0] if len(accounts) == 1 else "")
+    return granted(name, rules, [(home, account) for account in accounts], namespace=namespace, labels=labels)
 
 
 def _metadata(name: str, controller: str, namespace: str = "") -> Document:
-    labels = {names.OPERAND_LABEL: names.OPERAND} | ({names.CONTROLLER_LABEL: controller} if controller else {})
-    return {"name": name} | ({"namespace": namespace} if namespace else {}) | {"labels": labels}
+    return {"name": name} | ({"namespace": namespace} if namespace else {}) | {"labels": _labels(controller)}
+
+
+def _labels(controller: str) -> dict[str, str]:
+    return {names.OPERAND_LABEL: names.OPERAND} | ({names.CONTROLLER_LABEL: controller} if controller else {})
 
 
 def _base64(data: bytes) -> str:

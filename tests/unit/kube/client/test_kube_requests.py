@@ -4,16 +4,18 @@ from urllib.parse import parse_qs
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from polyarch.kube.client import requests
 from polyarch.kube.client.answers import METADATA_ONLY
-from polyarch.kube.client.jsonpatch import add
+from polyarch.kube.client.jsonpatch import add, remove, replace, test
 from polyarch.kube.client.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch
 from polyarch.kube.client.requests import Selection
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
     DEPLOYMENTS,
+    EVENTS,
     KNOWN,
     LEASES,
     NODES,
@@ -200,3 +202,50 @@ def test_kr_003_metadata_only_is_asked_for_in_kubernetes_own_words():
 def test_a_custom_resource_is_named_as_rbac_names_it():
     assert str(Resource("example.com", "v1", "things", "Thing")) == "things.example.com"
     assert str(PODS) == "pods"
+
+
+def test_kr_005_who_owns_another_part_of_an_object_names_its_own_manager():
+    """KR-005"""
+    change = MergePatch({})
+    assert query(requests.patch(PODS, "web", change, namespace="demo", field_manager="polyarch-taints")) == {
+        "fieldManager": "polyarch-taints"
+    }
+    applied = requests.apply(CONFIGMAPS, {"metadata": {"name": "c"}}, namespace="demo", field_manager="polyarch-x")
+    assert query(applied) == {"fieldManager": "polyarch-x", "force": "true"}
+
+
+def test_kr_055_a_collection_is_deleted_by_selector_and_never_as_a_whole():
+    """KR-055"""
+    chosen = Selection("demo", label_selector="a=b")
+    request = requests.delete_collection(EVENTS, chosen, propagation="Background", grace_period_seconds=0)
+    assert (request.method, request.verb) == ("DELETE", "deletecollection")
+    assert request.path == "/apis/events.k8s.io/v1/namespaces/demo/events"
+    assert query(request) == {"labelSelector": "a=b"}
+    assert msgspec.json.decode(request.body) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Background",
+        "gracePeriodSeconds": 0,
+    }
+    with pytest.raises(ValueError, match="needs a label or field selector"):
+        requests.delete_collection(EVENTS, Selection("demo"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "version", "operations"),
+    [
+        pytest.param(["a"], ["b"], "", (test("/x", ["a"]), replace("/x", ["b"])), id="changed"),
+        pytest.param(["a"], UNSET, "", (test("/x", ["a"]), remove("/x")), id="removed"),
+        pytest.param(UNSET, 1, "7", (test("/metadata/resourceVersion", "7"), add("/x", 1)), id="added"),
+        pytest.param(UNSET, UNSET, "7", (test("/metadata/resourceVersion", "7"),), id="still absent"),
+    ],
+)
+def test_kr_055_one_field_is_changed_from_what_was_read(old, new, version, operations):
+    """KR-055: who wrote in between makes the patch fail instead of losing what they wrote."""
+    assert JsonPatch.tested("/x", old, new, resource_version=version).operations == operations
+
+
+def test_kr_055_that_a_field_is_absent_needs_the_version_of_the_object():
+    """KR-055"""
+    with pytest.raises(ValueError, match="needs the resourceVersion"):
+        JsonPatch.tested("/x", UNSET, 1)

@@ -1,0 +1,380 @@
+"""The objects that an operator owns, kept as they should be by server-side apply (KR-051).
+
+Desired documents come from a pure function of the operator's. An :class:`ApplySet` compares them with its caches, sends
+what differs in the order in which objects depend on each other, and deletes what carries its label and is desired no
+longer, after a live read of each. A pass that finds nothing to change sends nothing: see ``managed_fields.py``. The
+same list that makes objects therefore unmakes them, so none is forgotten.
+
+Fields of other managers are left alone, unless we desire them otherwise: with ``force`` they are taken, and told in the
+outcome; without, the object fails with the manager's name. What is taken back again and again is not fought over: five
+times in a minute, and the object is left as it is for the next.
+"""
+
+import functools
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.requests import FIELD_MANAGER, Propagation
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import Conflict, KubernetesError, NotFound
+from polyarch.kube.objects.managed_fields import (
+    FieldConflict,
+    Fields,
+    applied_fields,
+    conflicts_of,
+    differences,
+    overridden,
+)
+from polyarch.kube.objects.refs import Ref, in_order, rank
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.store import Change, IndexFunction, Store
+from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+
+log = structlog.get_logger(__name__)
+
+Document = dict[str, Any]
+Handler = Callable[[Change[Unstructured]], None]
+
+CONTESTED: Final = (5, 60.0)
+"""So often within so many seconds a field is taken from us before its object is left alone (PL-501)."""
+
+
+class Step(NamedTuple):
+    """One object to apply: the fields for which, and what that takes from whom."""
+
+    ref: Ref
+    document: Document
+    differences: tuple[str, ...]
+    taken: tuple[FieldConflict, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one pass did."""
+
+    applied: tuple[Step, ...] = ()
+    deleted: tuple[Ref, ...] = ()
+    leaving: tuple[Ref, ...] = ()
+    """Objects whose deletion is under way; desired ones among them are made anew when they are gone."""
+    contested: tuple[tuple[Ref, FieldConflict], ...] = ()
+    """Fields that another manager has taken back so often that their objects are left as they are for now."""
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.applied or self.deleted)
+
+
+class ApplyFailed(KubernetesError):  # noqa: N818 - what happened
+    """Some objects could not be applied or deleted; the others were. ``outcome`` says which."""
+
+    def __init__(self, failures: Mapping[Ref, KubernetesError], outcome: Outcome) -> None:
+        self.failures = dict(failures)
+        self.outcome = outcome
+        waits = [wait for error in failures.values() if (wait := getattr(error, "retry_after", None)) is not None]
+        self.retry_after: float | None = max(waits, default=None)
+        super().__init__("; ".join(f"{ref}: {_words(error)}" for ref, error in failures.items()))
+
+
+class Client(Protocol):
+    """What is needed of the client."""
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata] = ...
+    ) -> PartialObjectMetadata: ...
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        type: type[PartialObjectMetadata] = ...,
+        namespace: str = "",
+        label_selector: str = "",
+    ) -> Any: ...
+
+    async def apply(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        force: bool = True,
+        field_manager: str = ...,
+        type: type[Unstructured] = ...,
+    ) -> Unstructured: ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+    ) -> None: ...
+
+
+class Cache(Protocol):
+    """What is needed of an informer."""
+
+    store: Store[Unstructured]
+    writes: OwnWrites[Unstructured]
+
+    @property
+    def has_synced(self) -> bool: ...
+
+    def add_handler(self, handler: Handler, /) -> None: ...
+
+
+class Caches(Protocol):
+    """Where informers come from: ``Informers`` or a process."""
+
+    def informer(
+        self,
+        resource: Resource,
+        type: type[Unstructured],
+        /,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        indexes: Mapping[str, IndexFunction[Unstructured]] | None = None,
+    ) -> Cache: ...
+
+
+class _Sent(NamedTuple):
+    """What was applied, and the fields that it gave us."""
+
+    digest: bytes
+    fields: Fields | None
+
+
+class ApplySet:
+    """``kinds`` are the places where its objects may be: a resource, and a namespace or ``""`` for all of them.
+
+    ``label`` is on every object of the set; its value says to which part an object belongs, so that one set can serve
+    many owners. The caches watch by that label.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        *,
+        kinds: Iterable[tuple[Resource, str]],
+        label: str,
+        field_manager: str = FIELD_MANAGER,
+        force: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._label = label
+        self._manager = field_manager
+        self._force = force
+        self._clock = clock or SystemClock()
+        self._caches = {
+            (resource, namespace): caches.informer(
+                resource,
+                Unstructured,
+                namespace=namespace,
+                label_selector=label,
+                indexes={f"label {label}": _by_label(label)},
+            )
+            for resource, namespace in kinds
+        }
+        self._resources = {(each.api_version, each.kind): each for each, _ in self._caches}
+        self._sent: dict[Ref, _Sent] = {}
+        self._taken: dict[tuple[Ref, FieldConflict], deque[float]] = {}
+
+    def add_handler(self, handler: Handler) -> None:
+        """Tells of every change of an object that carries the label; see ``Owns``."""
+        for cache in self._caches.values():
+            cache.add_handler(handler)
+
+    def get(self, resource: Resource, key: Key) -> Unstructured | None:
+        """An object of the set as the cache has it."""
+        return self._cache(Ref(resource, key)).store.get(key)
+
+    async def apply(self, desired: Iterable[Mapping[str, Any]], *, part_of: str) -> Outcome:
+        """Makes the part what is desired, one object after the other.
+
+        Goes on where an object fails, but then deletes nothing. Raises :class:`ApplyFailed` in the end, ``ValueError``
+        for an object in a place that the set does not have, RuntimeError before the caches are complete.
+        """
+        documents = dict(self._labelled(each, part_of) for each in desired)
+        if not all(cache.has_synced for cache in self._caches.values()):
+            raise RuntimeError("an apply set was asked to act before its caches were complete")
+        failures: dict[Ref, KubernetesError] = {}
+        applied: list[Step] = []
+        leaving: list[Ref] = []
+        for ref in in_order(documents):
+            live = self._cache(ref).store.get(ref.key)
+            if live is not None and live.metadata.deletion_timestamp is not None:
+                leaving.append(ref)
+                continue
+            step = self._step(ref, documents[ref], live)
+            if step is None or self._is_contested(ref):
+                continue
+            try:
+                await self._apply(step)
+            except KubernetesError as error:
+                failures[ref] = error
+            else:
+                applied.append(step)
+        deleted: list[Ref] = []
+        if not failures:
+            for ref in reversed(in_order(self._strays(documents, part_of))):
+                try:
+                    seen = await self._seen(ref, part_of)
+                    if seen is None:
+                        continue
+                    is_new = seen.metadata.deletion_timestamp is None and await self._delete(ref, seen)
+                    (deleted if is_new else leaving).append(ref)
+                except KubernetesError as error:
+                    failures[ref] = error
+        outcome = Outcome(tuple(applied), tuple(deleted), tuple(leaving), self._contested())
+        if failures:
+            raise ApplyFailed(failures, outcome)
+        return outcome
+
+    async def delete(self, part_of: str) -> tuple[Ref, ...]:
+        """One step of the part's end, to be repeated until it returns nothing: what a live list still finds.
+
+        What needs others goes first: an object is deleted when those that come after it in the order are gone.
+        """
+        found: dict[Ref, PartialObjectMetadata] = {}
+        for resource, namespace in self._caches:
+            listed = await self._client.list(
+                resource, type=PartialObjectMetadata, namespace=namespace, label_selector=f"{self._label}={part_of}"
+            )
+            found |= {Ref(resource, each.metadata.key): each for each in listed.items}
+        order = in_order(found)
+        last = [ref for ref in order if rank(ref) == rank(order[-1])]
+        for ref in last:
+            if found[ref].metadata.deletion_timestamp is None:
+                await self._delete(ref, found[ref])
+        self._sent = {ref: sent for ref, sent in self._sent.items() if ref in found}
+        return tuple(order)
+
+    def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[Ref, Document]:
+        api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
+        resource = self._resources.get((api_version, kind))
+        if resource is None:
+            raise ValueError(f"{api_version} {kind} {metadata['name']} is of no kind of this apply set")
+        ref = Ref(resource, Key(metadata.get("namespace", ""), metadata["name"]))
+        self._cache(ref)
+        return ref, {
+            **document,
+            "metadata": {**metadata, "labels": {**metadata.get("labels", {}), self._label: part_of}},
+        }
+
+    def _cache(self, ref: Ref) -> Cache:
+        cache = self._caches.get((ref.resource, ref.key.namespace)) or self._caches.get((ref.resource, ""))
+        if cache is None:
+            raise ValueError(f"{ref} is in no namespace of this apply set")
+        return cache
+
+    def _step(self, ref: Ref, document: Document, live: Unstructured | None) -> Step | None:
+        """What is to be applied, if anything."""
+        sent = self._sent.get(ref)
+        is_known = sent is not None and sent.digest == _digest(document)
+        if is_known and self._cache(ref).writes.is_stale(ref.key):
+            return None
+        if live is None:
+            return Step(ref, document, (".metadata",))
+        differs = differences(document, live.document, manager=self._manager)
+        if not differs:
+            return None
+        if is_known and sent is not None and sent.fields == applied_fields(live.document, manager=self._manager):
+            return None  # the server writes some value in a form of its own; nobody has touched it since
+        return Step(ref, document, differs, overridden(document, live.document, manager=self._manager))
+
+    async def _apply(self, step: Step) -> None:
+        ref = step.ref
+        written = await self._client.apply(
+            ref.resource,
+            step.document,
+            namespace=ref.key.namespace,
+            force=self._force,
+            field_manager=self._manager,
+            type=Unstructured,
+        )
+        self._sent[ref] = _Sent(_digest(step.document), applied_fields(written.document, manager=self._manager))
+        self._cache(ref).writes.note_write(ref.key, written.metadata.resource_version)
+        log.info("object applied", object=str(ref), fields=step.differences[:10])
+        for conflict in step.taken:
+            log.warning(
+                "field taken from another manager", object=str(ref), field=conflict.field, manager=conflict.manager
+            )
+            self._taken.setdefault((ref, conflict), deque(maxlen=CONTESTED[0])).append(self._clock.monotonic())
+
+    def _strays(self, documents: Mapping[Ref, Document], part_of: str) -> list[Ref]:
+        """What the caches have of the part and nobody desires."""
+        return [
+            ref
+            for (resource, _), cache in self._caches.items()
+            for key in cache.store.by_index(f"label {self._label}", part_of)
+            if (ref := Ref(resource, key)) not in documents
+        ]
+
+    async def _seen(self, ref: Ref, part_of: str) -> PartialObjectMetadata | None:
+        """The object as it is, if it is still of the part."""
+        self._sent.pop(ref, None)
+        try:
+            seen = await self._client.get(
+                ref.resource, ref.key.name, namespace=ref.key.namespace, type=PartialObjectMetadata
+            )
+        except NotFound:
+            return None
+        return seen if (seen.metadata.labels or {}).get(self._label) == part_of else None
+
+    async def _delete(self, ref: Ref, seen: PartialObjectMetadata) -> bool:
+        """Whether it was done: nothing is deleted that is not as it was seen."""
+        try:
+            await self._client.delete(
+                ref.resource,
+                ref.key.name,
+                namespace=ref.key.namespace,
+                uid=seen.metadata.uid,
+                resource_version=seen.metadata.resource_version,
+                propagation="Background",
+            )
+        except (NotFound, Conflict):
+            return False  # gone, or changed since: looked at again in the next pass
+        log.info("object deleted", object=str(ref))
+        return True
+
+    def _is_contested(self, ref: Ref) -> bool:
+        return any(each == ref for (each, _) in self._contested())
+
+    def _contested(self) -> tuple[tuple[Ref, FieldConflict], ...]:
+        times, seconds = CONTESTED
+        since = self._clock.monotonic() - seconds
+        self._taken = {what: taken for what, taken in self._taken.items() if taken[-1] >= since}
+        return tuple(what for what, taken in self._taken.items() if len(taken) == times and taken[0] >= since)
+
+
+@functools.cache
+def _by_label(label: str) -> IndexFunction[Unstructured]:
+    """One function for each label, as a shared informer asks for it."""
+
+    def values(object_: Unstructured) -> tuple[str, ...]:
+        value = (object_.metadata.labels or {}).get(label)
+        return () if value is None else (value,)
+
+    return values
+
+
+def _digest(document: Mapping[str, Any]) -> bytes:
+    return hashlib.blake2b(msgspec.json.encode(document, order="sorted"), digest_size=16).digest()
+
+
+def _words(error: KubernetesError) -> str:
+    """A conflict is told by who has which field."""
+    conflicts: Sequence[FieldConflict] = conflicts_of(error) if isinstance(error, Conflict) else ()
+    return ", ".join(map(str, conflicts)) or str(error)

@@ -1,0 +1,94 @@
+"""Conditions, merged by type, and the status of an object, written only if it is another one (KR-052).
+
+What a controller finds is a list of :class:`Condition`; what it writes is :func:`merged` with what the object has: the
+time of the last transition moves only with the status. Conditions of types that are not the controller's stay as they
+are, since a status apply owns what it names and nothing else. Merging is pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from polyarch.kube.client.requests import FIELD_MANAGER
+from polyarch.kube.objects.managed_fields import differences
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+
+Status = Literal["True", "False", "Unknown"]
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """What a controller found (meta/v1 Condition): ``reason`` is one word for programs, ``message`` is for people."""
+
+    type: str
+    status: Status
+    reason: str
+    message: str = ""
+
+
+class AppliesStatus(Protocol):
+    """What is needed of the client."""
+
+    async def apply(
+        self,
+        resource: Resource,
+        document: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        field_manager: str = ...,
+    ) -> PartialObjectMetadata: ...
+
+
+def merged(
+    found: Iterable[Condition], current: Iterable[Mapping[str, Any]] | None, *, generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """``found`` as ``status.conditions``, in its order. ``generation`` is that of the object it was found from."""
+    known = {str(each.get("type")): each for each in current or ()}
+    return [_merged(each, known.get(each.type) or {}, generation, now) for each in found]
+
+
+def _merged(found: Condition, known: Mapping[str, Any], generation: int, now: datetime) -> dict[str, Any]:
+    since = known.get("lastTransitionTime") if known.get("status") == found.status else None
+    return {
+        "type": found.type,
+        "status": found.status,
+        "reason": found.reason,
+        "message": found.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": since or now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+async def apply_status(
+    client: AppliesStatus,
+    resource: Resource,
+    live: Unstructured,
+    status: Mapping[str, Any],
+    *,
+    field_manager: str = FIELD_MANAGER,
+    writes: OwnWrites[Unstructured] | None = None,
+) -> bool:
+    """Writes what we say in the status of ``live`` if it does not say so; whether it was written.
+
+    Raises ``Conflict`` if the object is another one of that name by now. ``writes`` is the informer's memory (KR-022).
+    """
+    metadata = live.metadata
+    document = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+        "status": dict(status),
+    }
+    if not differences(document, live.document, manager=field_manager, subresource="status"):
+        return False
+    written = await client.apply(
+        resource, document, namespace=metadata.namespace, subresource="status", field_manager=field_manager
+    )
+    if writes is not None:
+        writes.note_write(metadata.key, written.metadata.resource_version)
+    return True

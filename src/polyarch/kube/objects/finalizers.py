@@ -1,0 +1,92 @@
+"""Finalizers by name: put on before anything is made, taken off when everything is gone (KR-052).
+
+They are one list that several controllers write, so each change is a JSON patch that tests what it was made for: the
+object by its uid, and the list as it was seen. The patches are pure values; :func:`add` and :func:`remove` send them,
+and look again, thrice at most, where somebody else wrote in between.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from polyarch.kube.client import jsonpatch
+from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.resources import Resource
+from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+
+PATH: Final = "/metadata/finalizers"
+TRIES: Final = 3
+
+
+class PatchesObjects(Protocol):
+    """What is needed of the client."""
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata] = ...
+    ) -> PartialObjectMetadata: ...
+
+    async def patch(
+        self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = ""
+    ) -> PartialObjectMetadata: ...
+
+
+def adding(metadata: ObjectMeta, name: str) -> JsonPatch | None:
+    """The patch that adds it; None if it is there, or if the object is being deleted, when none can be added."""
+    known = metadata.finalizers or []
+    if name in known or metadata.deletion_timestamp is not None:
+        return None
+    same = jsonpatch.test("/metadata/uid", metadata.uid)
+    if not known:  # that a list is absent cannot be tested in a way that everybody understands
+        unchanged = jsonpatch.test("/metadata/resourceVersion", metadata.resource_version)
+        return JsonPatch((same, unchanged, jsonpatch.add(PATH, [name])))
+    return JsonPatch((same, jsonpatch.test(PATH, known), jsonpatch.add(f"{PATH}/-", name)))
+
+
+def removing(metadata: ObjectMeta, name: str) -> JsonPatch | None:
+    """The patch that removes it; None if it is not there."""
+    known = metadata.finalizers or []
+    if name not in known:
+        return None
+    place = f"{PATH}/{known.index(name)}"
+    same = jsonpatch.test("/metadata/uid", metadata.uid)
+    return JsonPatch((same, jsonpatch.test(place, name), jsonpatch.remove(place)))
+
+
+async def add(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> bool:
+    """Whether the object has it now; False if it is being deleted, or is not the one that was meant any more."""
+    written = await _write(client, resource, metadata, lambda seen: adding(seen, name))
+    return written is not None and name in (written.finalizers or [])
+
+
+async def remove(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> None:
+    """Returns when the object does not have it, or is gone."""
+    await _write(client, resource, metadata, lambda seen: removing(seen, name))
+
+
+async def _write(
+    client: PatchesObjects,
+    resource: Resource,
+    metadata: ObjectMeta,
+    change: Callable[[ObjectMeta], JsonPatch | None],
+) -> ObjectMeta | None:
+    """The metadata afterwards; None if this object is gone. Raises ``KubernetesError``, Invalid after three races."""
+    where: dict[str, Any] = {"namespace": metadata.namespace}
+    seen = metadata
+    for attempt in range(1, TRIES + 1):
+        patch = change(seen)
+        if patch is None:
+            return seen
+        try:
+            return (await client.patch(resource, metadata.name, patch, **where)).metadata
+        except NotFound:
+            return None
+        except Invalid as error:
+            if not error.is_failed_test or attempt == TRIES:
+                raise
+        try:
+            seen = (await client.get(resource, metadata.name, type=PartialObjectMetadata, **where)).metadata
+        except NotFound:
+            return None
+        if seen.uid != metadata.uid:
+            return None
+    raise AssertionError("unreachable")

@@ -1,0 +1,255 @@
+"""Would applying this document change anything? Answered from ``metadata.managedFields`` alone (KR-051).
+
+Server-side apply keeps, for every manager, the set of fields that it last applied, as a tree of JSON keys: ``f:name``
+for a member, ``k:{…}`` for an element of a list by its keys, ``v:…`` for an element of a set; a leaf ``{}`` owns
+everything below it. Somebody else who changes one of these values takes the field out of that set. So a document is as
+it should be if the set names exactly its fields and the values are the document's; then nothing need be sent, not even
+a dry run.
+
+A false "differs" costs one request: where the server writes a value in another form (``1000m`` becomes ``1``), drops
+an empty one, or adds a default that is not known here inside a value that is one field. The apply set remembers what it
+sent and does not repeat it. A false "is the same" would be a bug.
+
+Pure. The format: https://kubernetes.io/docs/reference/using-api/server-side-apply/#managed-fields,
+sigs.k8s.io/structured-merge-diff.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from polyarch.kube.client.jsonpatch import same
+from polyarch.kube.errors import Conflict
+
+Fields = Mapping[str, Any]
+Path = tuple[str, ...]
+
+_NEVER_MANAGED: Final = frozenset(
+    ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+)
+_DEFAULTS: Final = frozenset(
+    (
+        ("apiVersion", "v1"),  # fieldRef
+        ("apiGroup", "rbac.authorization.k8s.io"),  # subjects
+        ("divisor", "0"),  # resourceFieldRef
+        ("expirationSeconds", 3600),  # projected service account tokens
+        ("protocol", "TCP"),  # ports of network policies
+        ("scope", "*"),  # rules of webhooks
+        ("volumeMode", "Filesystem"),
+    )
+)
+"""What an API server adds inside values of Kubernetes' own kinds that have one owner as a whole."""
+_MANAGER: Final = re.compile(r'conflict with "(?P<manager>[^"]*)"')
+_MISSING: Final = object()
+
+
+class FieldConflict(NamedTuple):
+    """A field that another manager has set to another value: ``.spec.replicas`` of ``kubectl``."""
+
+    field: str
+    manager: str
+
+    def __str__(self) -> str:
+        return f"{self.field} belongs to {self.manager}"
+
+
+def differences(
+    desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, subresource: str = ""
+) -> tuple[str, ...]:
+    """The fields (``.spec.replicas``) for which ``desired`` has to be applied again; empty: nothing need be sent.
+
+    A field counts if its value is another one, if it is not ours yet, or if it is ours and no longer desired.
+    """
+    body = _managed(desired, subresource)
+    fields = applied_fields(live, manager=manager, subresource=subresource, api_version=desired.get("apiVersion"))
+    if fields is None:
+        return tuple(f".{name}" for name in body) or (".metadata",)
+    group = str(desired.get("apiVersion", "")).rpartition("/")[0]
+    comparison = _Comparison(_DEFAULTS if "." not in group or group.endswith(".k8s.io") else ())
+    return tuple(_text(path) for path in comparison.differing(fields, body, live))
+
+
+def applied_fields(
+    live: Mapping[str, Any], *, manager: str, subresource: str = "", api_version: str | None = None
+) -> Fields | None:
+    """What ``manager`` last applied, as ``fieldsV1``; None if it never did, or in another version of the kind."""
+    for entry in _entries(live):
+        if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == (
+            manager,
+            "Apply",
+            subresource,
+        ) and api_version in (None, entry.get("apiVersion")):
+            return entry.get("fieldsV1") or {}
+    return None
+
+
+def overridden(
+    desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, subresource: str = ""
+) -> tuple[FieldConflict, ...]:
+    """The fields that applying ``desired`` by force would take from other managers, and from whom."""
+    body = _managed(desired, subresource)
+    return tuple(
+        FieldConflict(_text(path), str(entry.get("manager", "")))
+        for entry in _entries(live)
+        if (entry.get("manager"), entry.get("operation")) != (manager, "Apply")
+        for path in _collisions(entry.get("fieldsV1") or {}, body, live, ())
+    )
+
+
+def conflicts_of(error: Conflict) -> tuple[FieldConflict, ...]:
+    """What an apply without force was refused for; empty for any other kind of conflict."""
+    return tuple(
+        FieldConflict(cause.field, match["manager"] if (match := _MANAGER.search(cause.message)) else cause.message)
+        for cause in error.causes
+        if cause.reason == "FieldManagerConflict"
+    )
+
+
+def _entries(live: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (live.get("metadata") or {}).get("managedFields") or ()
+
+
+def _managed(desired: Mapping[str, Any], subresource: str) -> dict[str, Any]:
+    """The part of a document that is owned by whoever applies it; an apply of the status owns nothing but that."""
+    body = {name: value for name, value in desired.items() if name not in ("apiVersion", "kind", "metadata")}
+    if subresource:
+        return body
+    metadata = desired.get("metadata") or {}
+    if owned := {name: value for name, value in metadata.items() if name not in _NEVER_MANAGED}:
+        body["metadata"] = owned
+    return body
+
+
+class _Comparison:
+    """Where a document is not exactly what a set of fields names, or not what the object says."""
+
+    def __init__(self, defaults: Collection[tuple[str, Any]]) -> None:
+        self._defaults = defaults
+
+    def differing(self, fields: Fields, want: Any, have: Any, path: Path = ()) -> Iterator[Path]:
+        if not _children(fields):
+            if have is _MISSING or not (same(want, have) or same(want, self._without_defaults(have, want))):
+                yield path
+        elif isinstance(want, Mapping):
+            yield from self._members(fields, want, have, path)
+        elif isinstance(want, list):
+            paired, ours, wanted = _paired(fields, want)
+            yield from ((*path, key) for key in ours)
+            yield from ((*path, f"i:{index}") for index in wanted)
+            for key, index in paired:
+                yield from self._item(fields[key], key, want[index], have, path)
+        else:
+            yield path
+
+    def _members(
+        self, fields: Fields, want: Mapping[str, Any], have: Any, path: Path, known: Collection[str] = ()
+    ) -> Iterator[Path]:
+        """``known``: the keys of a list's element, which count as ours whether they are written or defaulted."""
+        members = have if isinstance(have, Mapping) else {}
+        for name, value in want.items():
+            key = f"f:{name}"
+            if key in fields:
+                yield from self.differing(fields[key], value, members.get(name, _MISSING), (*path, key))
+            elif value is not None and name not in known:
+                yield (*path, key)
+        for key in _children(fields):
+            if key[2:] not in want and key[2:] not in known:
+                yield (*path, key)
+
+    def _item(self, fields: Fields, key: str, want: Any, have: Any, path: Path) -> Iterator[Path]:
+        found = _item(have, key)
+        if found is _MISSING:
+            yield (*path, key)
+        elif _children(fields) and isinstance(want, Mapping):
+            keys = msgspec.json.decode(key[2:]) if key.startswith("k:") else ()
+            yield from self._members(fields, want, found, (*path, key), keys)
+        else:
+            yield from self.differing(fields, want, found, (*path, key))
+
+    def _without_defaults(self, have: Any, want: Any) -> Any:
+        """``have`` without the members that ``want`` leaves to the server."""
+        if isinstance(have, Mapping) and isinstance(want, Mapping):
+            return {
+                name: self._without_defaults(value, want.get(name))
+                for name, value in have.items()
+                if name in want or isinstance(value, dict | list) or (name, value) not in self._defaults
+            }
+        if isinstance(have, list) and isinstance(want, list) and len(have) == len(want):
+            return [self._without_defaults(*pair) for pair in zip(have, want, strict=True)]
+        return have
+
+
+def _collisions(fields: Fields, want: Any, have: Any, path: Path) -> Iterator[Path]:
+    """Fields of another manager's that ``want`` sets to something else."""
+    if have is _MISSING:
+        return
+    if not _children(fields):
+        if not same(want, have):
+            yield path
+    elif isinstance(want, Mapping):
+        members = have if isinstance(have, Mapping) else {}
+        for name, value in want.items():
+            if value is not None and (key := f"f:{name}") in fields:
+                yield from _collisions(fields[key], value, members.get(name, _MISSING), (*path, key))
+    elif isinstance(want, list):
+        for key, index in _paired(fields, want)[0]:
+            yield from _collisions(fields[key], want[index], _item(have, key), (*path, key))
+
+
+def _children(fields: Fields) -> list[str]:
+    return [key for key in fields if key != "."]
+
+
+def _paired(fields: Fields, want: Sequence[Any]) -> tuple[list[tuple[str, int]], list[str], list[int]]:
+    """Which element of ``want`` is which of ``fields``; then keys without an element, and elements without a key.
+
+    An element may leave out a key that the server defaults (``protocol`` of a port); one that has it goes first.
+    """
+    paired: list[tuple[str, int]] = []
+    ours, wanted = _children(fields), list(range(len(want)))
+    for exactly in (True, False):
+        for key in list(ours):
+            index = next((index for index in wanted if _is(key, want[index], index, exactly=exactly)), None)
+            if index is not None:
+                paired.append((key, index))
+                ours.remove(key)
+                wanted.remove(index)
+    return paired, ours, wanted
+
+
+def _is(key: str, item: Any, index: int, *, exactly: bool) -> bool:
+    kind, _, text = key.partition(":")
+    if kind == "i":
+        return text == str(index)
+    value = msgspec.json.decode(text)
+    if kind == "v":
+        return same(value, item)
+    if not isinstance(item, Mapping):
+        return False
+    shared = {name: part for name, part in value.items() if name in item}
+    return bool(shared) and (not exactly or shared == value) and all(same(item[name], shared[name]) for name in shared)
+
+
+def _item(have: Any, key: str) -> Any:
+    if not isinstance(have, list):
+        return _MISSING
+    return next((item for index, item in enumerate(have) if _is(key, item, index, exactly=True)), _MISSING)
+
+
+def _text(path: Path) -> str:
+    """As the API server writes it in a conflict: ``.spec.template.spec.containers[name="web"].image``."""
+    return "".join(_segment(*key.split(":", 1)) for key in path)
+
+
+def _segment(kind: str, text: str) -> str:
+    match kind:
+        case "f":
+            return f".{text}" if re.fullmatch(r"[\w-]+", text) else f'["{text}"]'
+        case "k":
+            keys = msgspec.json.decode(text)
+            return f"[{','.join(f'{name}={msgspec.json.encode(value).decode()}' for name, value in keys.items())}]"
+        case "v":
+            return f"[={text}]"
+    return f"[{text}]"

@@ -1,0 +1,91 @@
+"""Who owns what: owner references, and the way back from an owned object to its owner's key (KR-051, KR-052). Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key, ObjectMeta, OwnerReference
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The object that others belong to. Kubernetes deletes them with it."""
+
+    resource: Resource
+    key: Key
+    uid: str
+
+    @classmethod
+    def of(cls, resource: Resource, metadata: ObjectMeta) -> "Owner":
+        return cls(resource, metadata.key, metadata.uid)
+
+    def reference(self) -> dict[str, Any]:
+        """``ownerReferences[]``: the one controller, and a foreground deletion of the owner waits for the object."""
+        return {
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "name": self.key.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+
+def owned_by(owner: Owner, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with a reference to its owner, after those that it has.
+
+    Raises ValueError across namespaces: the garbage collector would take the owner for missing and delete the object.
+    """
+    metadata = document["metadata"]
+    if owner.key.namespace and metadata.get("namespace", "") != owner.key.namespace:
+        raise ValueError(
+            f"{document.get('kind')} {metadata['name']} cannot belong to {owner.resource.kind} {owner.key}: "
+            "an owner is in the same namespace or in none"
+        )
+    references = [*metadata.get("ownerReferences", ()), owner.reference()]
+    return {**document, "metadata": {**metadata, "ownerReferences": references}}
+
+
+def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """The owner that manages the object; there is at most one."""
+    return next((each for each in metadata.owner_references or () if each.controller), None)
+
+
+class Enqueues(Protocol):
+    """What is needed of a queue."""
+
+    def add(self, key: Key) -> None: ...
+
+
+class Owns:
+    """``Owns(WIDGETS)``: a change of an object leads to the key of the widget that manages it.
+
+    ``deployments.add_handler(Owns(WIDGETS).into(controller.queue))``. The version in the reference does not matter.
+    """
+
+    def __init__(self, owner: Resource) -> None:
+        self._owner = owner
+
+    def keys(self, change: Change[Any]) -> tuple[Key, ...]:
+        """The owners of before and after: one whose object was taken away has to know, too."""
+        found = (self._key(each.metadata) for each in (change.old, change.new) if each is not None)
+        return tuple(dict.fromkeys(key for key in found if key is not None))
+
+    def into(self, queue: Enqueues) -> Callable[[Change[Any]], None]:
+        """A handler for informers."""
+
+        def handle(change: Change[Any]) -> None:
+            for key in self.keys(change):
+                queue.add(key)
+
+        return handle
+
+    def _key(self, metadata: ObjectMeta) -> Key | None:
+        reference = controller_of(metadata)
+        if reference is None or reference.kind != self._owner.kind:
+            return None
+        if reference.api_version.rpartition("/")[0] != self._owner.group:
+            return None
+        return Key(metadata.namespace if self._owner.namespaced else "", reference.name)

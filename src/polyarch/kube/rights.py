@@ -1,0 +1,103 @@
+"""What a piece of code may do at the API server, as data beside that code (KR-054, PL-550).
+
+A :class:`Rule` says verbs, resources and names as RBAC does. Who runs several pieces takes the :func:`union` of their
+rules, and who grants rights to others has to have them, so an operator's own rules are computed from what it grants.
+What rules become as objects is ``objects/rbac.py``; tests compare them with what was really asked (:func:`unused`).
+
+Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from polyarch.kube.resources import Resource
+
+
+class Rule(msgspec.Struct, frozen=True, gc=False):
+    """One rule of a Role. ``resources`` are plural names, with a subresource as ``pods/eviction``; no names: all."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """As a PolicyRule of rbac.authorization.k8s.io/v1."""
+        document: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
+        if self.names:
+            document["resourceNames"] = list(self.names)
+        return document | {"verbs": list(self.verbs)}
+
+
+class Access(NamedTuple):
+    """One request as RBAC sees it, or one thing that a rule allows; an empty ``name`` is any, or none given."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {where}{f' {self.name}' if self.name else ''}"
+
+
+def rule(
+    resources: Resource | Sequence[Resource], *verbs: str, subresource: str = "", names: Sequence[str] = ()
+) -> Rule:
+    """A rule about resources of one group. RBAC cannot narrow ``create`` by name, so that raises ValueError."""
+    several = [resources] if isinstance(resources, Resource) else list(resources)
+    groups = {resource.group for resource in several}
+    if len(groups) != 1:
+        raise ValueError(f"a rule is about one API group, not about {', '.join(sorted(groups)) or 'none'}")
+    if names and not subresource and {"create", "deletecollection"} & set(verbs):
+        raise ValueError(
+            f"create and deletecollection cannot be narrowed to {', '.join(names)}: give them a rule apart"
+        )
+    suffix = f"/{subresource}" if subresource else ""
+    return Rule(groups.pop(), tuple(f"{each.plural}{suffix}" for each in several), tuple(verbs), tuple(names))
+
+
+def grants(rules: Iterable[Rule]) -> list[Access]:
+    """Everything that these rules allow, one by one, in the order in which it is first said."""
+    accesses = (
+        Access(verb, each.group, resource, name)
+        for each in rules
+        for resource in each.resources
+        for name in each.names or ("",)
+        for verb in each.verbs
+    )
+    return list(dict.fromkeys(accesses))
+
+
+def union(*rules: Rule) -> tuple[Rule, ...]:
+    """The same rights in few words: what is allowed for all names is not repeated for some."""
+    allowed = grants(rules)
+    for_all = {access for access in allowed if not access.name}
+    verbs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for access in allowed:
+        if not access.name or access._replace(name="") not in for_all:
+            verbs[access.group, access.resource, access.name].append(access.verb)
+    names: dict[tuple[str, str, tuple[str, ...], bool], list[str]] = defaultdict(list)
+    for (group, resource, name), said in verbs.items():
+        names[group, resource, tuple(said), bool(name)].append(name)
+    resources: dict[Rule, list[str]] = defaultdict(list)
+    for (group, resource, each, is_named), named in names.items():
+        resources[Rule(group, (), each, tuple(named) if is_named else ())].append(resource)
+    return tuple(msgspec.structs.replace(rule, resources=tuple(several)) for rule, several in resources.items())
+
+
+def missing(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
+    """What was asked and is not allowed."""
+    allowed = set(grants(rules))
+    return sorted({each for each in asked if each not in allowed and each._replace(name="") not in allowed})
+
+
+def unused(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
+    """What is allowed and was never asked: it should not be allowed."""
+    seen = set(asked)
+    seen |= {each._replace(name="") for each in seen}
+    return sorted(set(grants(rules)) - seen)

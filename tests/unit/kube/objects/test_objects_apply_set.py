@@ -1,0 +1,284 @@
+"""KR-051: an operator's objects are made, kept, and unmade by one list, with no request more than needed."""
+
+import pytest
+from applying_api import ApplyingApi
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Forbidden, TooManyRequests
+from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet
+from polyarch.kube.objects.refs import Ref, in_order
+from polyarch.kube.resources import (
+    CLUSTER_ROLES,
+    CONFIGMAPS,
+    CRDS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
+from polyarch.model.meta import Key
+
+LABEL = "polyarch.dev/part-of"
+WEB, SETTINGS = Key("n", "web"), Key("n", "settings")
+
+
+def deployment(replicas=2, *, name="web", **spec):
+    metadata = {"name": name, "namespace": "n", "labels": {"app": "web"}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas, **spec}}
+
+
+def configmap(name="settings", **data):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}, "data": data}
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def api(clock):
+    return ApplyingApi(clock)
+
+
+def apply_set(api, **options):
+    kinds = [(DEPLOYMENTS, "n"), (CONFIGMAPS, "n")]
+    return ApplySet(api, api, kinds=kinds, label=LABEL, clock=api.clock, **options)
+
+
+@pytest.fixture
+def objects(api):
+    return apply_set(api)
+
+
+async def test_kr_051_objects_are_made_with_what_they_need_first_and_carry_the_label(api, objects):
+    outcome = await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    assert api.sent() == ["apply configmaps settings", "apply deployments.apps web"]
+    assert outcome.changed
+    assert api.objects[DEPLOYMENTS, WEB]["metadata"]["labels"] == {"app": "web", LABEL: "x"}
+
+
+async def test_kr_051_a_pass_that_finds_nothing_to_change_sends_nothing(api, objects):
+    await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    api.sent()
+    outcome = await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    assert api.sent() == []
+    assert not outcome.changed
+    another = apply_set(api)
+    await another.apply([deployment(), configmap(a="1")], part_of="x")
+    assert api.sent() == [], "nor does the next leader"
+
+
+async def test_kr_051_only_what_differs_is_sent(api, objects):
+    await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    api.sent()
+    outcome = await objects.apply([deployment(3), configmap(a="1")], part_of="x")
+    assert api.sent() == ["apply deployments.apps web"]
+    assert outcome.applied[0].differences == (".spec.replicas",)
+
+
+async def test_kr_051_fields_of_others_survive(api, objects):
+    await objects.apply([deployment()], part_of="x")
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(paused=True), manager="kubectl")
+    api.sent()
+    assert not (await objects.apply([deployment()], part_of="x")).changed
+    await objects.apply([deployment(3)], part_of="x")
+    assert api.objects[DEPLOYMENTS, WEB]["spec"] == {"replicas": 3, "paused": True}
+
+
+async def test_kr_051_a_field_that_we_desire_no_longer_is_given_up(api, objects):
+    await objects.apply([deployment(minReadySeconds=5)], part_of="x")
+    await objects.apply([deployment()], part_of="x")
+    assert api.objects[DEPLOYMENTS, WEB]["spec"] == {"replicas": 2}
+
+
+async def test_kr_051_what_somebody_changed_is_put_right_and_told_with_their_name(api, objects):
+    """PL-501"""
+    await objects.apply([deployment()], part_of="x")
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="kubectl")
+    outcome = await objects.apply([deployment()], part_of="x")
+    assert api.objects[DEPLOYMENTS, WEB]["spec"]["replicas"] == 2
+    assert [str(each) for each in outcome.applied[0].taken] == [".spec.replicas belongs to kubectl"]
+    assert outcome.contested == ()
+
+
+async def test_kr_051_without_force_a_conflict_names_the_other_manager(api):
+    objects = apply_set(api, force=False)
+    await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="kubectl")
+    with pytest.raises(ApplyFailed, match=r"^deployments\.apps n/web: \.spec\.replicas belongs to kubectl$"):
+        await objects.apply([deployment(), configmap(a="2")], part_of="x")
+    assert api.objects[DEPLOYMENTS, WEB]["spec"]["replicas"] == 9
+    assert api.objects[CONFIGMAPS, SETTINGS]["data"] == {"a": "2"}, "the others are not held up"
+
+
+async def test_pl_501_what_is_taken_back_again_and_again_is_not_fought_over(api, clock, objects):
+    await objects.apply([deployment()], part_of="x")
+    for _ in range(5):
+        api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="scaler")
+        outcome = await objects.apply([deployment()], part_of="x")
+        clock.advance(1)
+    [(ref, conflict)] = outcome.contested
+    assert (str(ref), str(conflict)) == ("deployments.apps n/web", ".spec.replicas belongs to scaler")
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(replicas=9), manager="scaler")
+    api.sent()
+    assert (await objects.apply([deployment()], part_of="x")).contested
+    assert api.sent() == []
+    clock.advance(61)
+    outcome = await objects.apply([deployment()], part_of="x")
+    assert api.sent() == ["apply deployments.apps web"], "it is tried again later"
+    assert outcome.contested == ()
+
+
+async def test_kr_051_what_is_desired_no_longer_is_deleted_after_a_live_read(api, objects):
+    await objects.apply([deployment(), configmap(a="1"), configmap("more")], part_of="x")
+    api.sent()
+    outcome = await objects.apply([configmap(a="1")], part_of="x")
+    assert api.sent() == [
+        "get deployments.apps web",
+        "delete deployments.apps web",
+        "get configmaps more",
+        "delete configmaps more",
+    ]
+    assert [str(ref) for ref in outcome.deleted] == ["deployments.apps n/web", "configmaps n/more"]
+
+
+async def test_kr_051_what_the_live_read_shows_to_be_anothers_is_left(api, objects):
+    """The cache is behind: meanwhile somebody took the label away, or made a namesake."""
+    await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    api.holds_back = True
+    api.change(DEPLOYMENTS, WEB, lambda d: d["metadata"]["labels"].pop(LABEL))
+    outcome = await objects.apply([configmap(a="1")], part_of="x")
+    assert (DEPLOYMENTS, WEB) in api.objects
+    assert (outcome.deleted, outcome.leaving) == ((), ())
+
+
+async def test_kr_051_parts_do_not_touch_each_others_objects(api, objects):
+    await objects.apply([configmap("one")], part_of="x")
+    await objects.apply([configmap("two")], part_of="y")
+    await objects.apply([], part_of="x")
+    assert [key.name for _, key in api.objects] == ["two"]
+
+
+async def test_kr_051_an_object_that_is_going_is_made_anew_when_it_is_gone(api, objects):
+    await objects.apply([configmap(a="1")], part_of="x")
+    api.change(CONFIGMAPS, SETTINGS, lambda d: d["metadata"].update(deletionTimestamp="t", finalizers=["a/b"]))
+    api.sent()
+    outcome = await objects.apply([configmap(a="1")], part_of="x")
+    assert [str(ref) for ref in outcome.leaving] == ["configmaps n/settings"]
+    assert api.sent() == []
+    api.remove(CONFIGMAPS, SETTINGS)
+    assert (await objects.apply([configmap(a="1")], part_of="x")).changed
+
+
+async def test_kr_022_a_cache_that_is_behind_leads_to_no_second_write(api, objects):
+    api.holds_back = True
+    await objects.apply([deployment()], part_of="x")
+    api.sent()
+    await objects.apply([deployment()], part_of="x")
+    assert api.sent() == [], "the cache does not show the object yet, but it was made"
+    await objects.apply([deployment(3)], part_of="x")
+    assert api.sent() == ["apply deployments.apps web"], "something else is desired, and that is sent"
+    api.catch_up()
+    await objects.apply([deployment(3)], part_of="x")
+    assert api.sent() == []
+
+
+async def test_kr_051_a_value_that_the_server_writes_in_its_own_form_is_not_sent_for_ever(api, objects):
+    """``cpu: 1000m`` is stored as ``1``."""
+    api.normalise = lambda document: document["spec"].update(cpu="1")
+    await objects.apply([deployment(cpu="1000m")], part_of="x")
+    api.sent()
+    await objects.apply([deployment(cpu="1000m")], part_of="x")
+    assert api.sent() == []
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(cpu="5"), manager="kubectl")
+    assert (await objects.apply([deployment(cpu="1000m")], part_of="x")).changed, "but a change is seen"
+
+
+async def test_kr_051_one_refusal_holds_up_nothing_but_deletions(api, objects):
+    await objects.apply([configmap("old")], part_of="x")
+    api.failures["apply settings"] = Forbidden(403, message="no")
+    with pytest.raises(ApplyFailed, match=r"configmaps n/settings: .*403.*no") as failed:
+        await objects.apply([configmap(a="1"), deployment()], part_of="x")
+    assert (DEPLOYMENTS, WEB) in api.objects
+    assert (CONFIGMAPS, Key("n", "old")) in api.objects, "nothing is taken away before its successor is there"
+    assert [str(step.ref) for step in failed.value.outcome.applied] == ["deployments.apps n/web"]
+    assert failed.value.retry_after is None
+
+
+async def test_kr_051_a_server_that_asks_for_patience_gets_it(api, objects):
+    """The queue waits at least for so long, see ``WorkQueue.retry``."""
+    api.failures["apply settings"] = TooManyRequests(429, retry_after=7)
+    with pytest.raises(ApplyFailed) as failed:
+        await objects.apply([configmap(a="1")], part_of="x")
+    assert failed.value.retry_after == 7
+
+
+async def test_kr_051_an_end_is_made_step_by_step_and_believed_from_live_lists(api, objects):
+    """PL-522: users of an object go before the object, whatever the caches show."""
+    api.holds_back = True
+    await objects.apply([deployment(), configmap(a="1"), configmap("more")], part_of="x")
+    api.sent()
+    steps = []
+    while left := await objects.delete("x"):
+        steps.append([ref.key.name for ref in left])
+    assert steps == [["settings", "more", "web"], ["settings", "more"]]
+    assert [line for line in api.sent() if line.startswith("delete")] == [
+        "delete deployments.apps web",
+        "delete configmaps settings",
+        "delete configmaps more",
+    ]
+    assert not api.objects
+
+
+async def test_kr_051_an_end_waits_for_what_holds_an_object(api, objects):
+    await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    api.change(DEPLOYMENTS, WEB, lambda d: d["metadata"].update(finalizers=["a/b"]))
+    for _ in range(3):
+        assert [ref.key.name for ref in await objects.delete("x")] == ["settings", "web"]
+    assert len([line for line in api.sent() if line.startswith("delete")]) == 1
+    api.remove(DEPLOYMENTS, WEB)
+    assert [ref.key.name for ref in await objects.delete("x")] == ["settings"]
+    assert await objects.delete("x") == ()
+
+
+async def test_kr_051_mistakes_of_the_caller_are_told(api, objects):
+    with pytest.raises(ValueError, match="v1 Secret s is of no kind of this apply set"):
+        await objects.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}], part_of="x")
+    with pytest.raises(ValueError, match="configmaps elsewhere/c is in no namespace"):
+        await objects.apply(
+            [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "elsewhere"}}],
+            part_of="x",
+        )
+    api.caches[DEPLOYMENTS].has_synced = False
+    with pytest.raises(RuntimeError, match="before its caches were complete"):
+        await objects.apply([], part_of="x")
+    assert api.sent() == []
+
+
+async def test_kr_052_a_change_of_an_owned_object_is_told(api, objects):
+    told = []
+    objects.add_handler(lambda change: told.append(change.key.name))
+    await objects.apply([deployment(), configmap(a="1")], part_of="x")
+    assert told == ["settings", "web"]
+    assert objects.get(DEPLOYMENTS, WEB).document["spec"]["replicas"] == 2
+    assert objects.get(DEPLOYMENTS, Key("n", "none")) is None
+
+
+def test_kr_051_the_order_in_which_objects_need_each_other():
+    kinds = (MUTATING_WEBHOOKS, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SERVICES, SERVICE_ACCOUNTS, CRDS, NAMESPACES)
+    refs = [Ref(resource, Key("n", "x")) for resource in (*kinds, CLUSTER_ROLES)]
+    assert [ref.resource.kind for ref in in_order(refs)] == [
+        "Namespace",
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "ClusterRole",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "Deployment",
+        "MutatingWebhookConfiguration",
+    ]

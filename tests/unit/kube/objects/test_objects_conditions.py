@@ -1,0 +1,52 @@
+"""KR-052: conditions are merged by type; the time moves with the status alone, and nothing is written twice."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from polyarch.kube.objects.conditions import Condition, merged
+
+NOW = datetime(2025, 6, 1, 12, 30, tzinfo=UTC)
+THEN = "2025-01-01T00:00:00Z"
+KNOWN = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "AsExpected",
+    "message": "",
+    "observedGeneration": 1,
+    "lastTransitionTime": THEN,
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "generation", "since"),
+    [
+        pytest.param(Condition("Ready", "True", "AsExpected"), 1, THEN, id="the same"),
+        pytest.param(Condition("Ready", "True", "Slow", "2 of 3"), 2, THEN, id="another reason"),
+        pytest.param(Condition("Ready", "False", "AsExpected"), 1, "2025-06-01T12:30:00Z", id="another status"),
+        pytest.param(Condition("Degraded", "False", "AsExpected"), 1, "2025-06-01T12:30:00Z", id="another type"),
+    ],
+)
+def test_kr_052_the_time_of_the_transition_moves_with_the_status_alone(found, generation, since):
+    assert merged([found], [KNOWN], generation=generation, now=NOW) == [
+        {
+            "type": found.type,
+            "status": found.status,
+            "reason": found.reason,
+            "message": found.message,
+            "observedGeneration": generation,
+            "lastTransitionTime": since,
+        }
+    ]
+
+
+def test_kr_052_what_was_found_again_is_the_same_document():
+    assert merged([Condition("Ready", "True", "AsExpected")], [KNOWN], generation=1, now=NOW) == [KNOWN]
+
+
+def test_kr_052_conditions_of_others_are_not_ours_to_write():
+    foreign = {"type": "Other", "status": "True"}
+    assert [
+        each["type"] for each in merged([Condition("A", "True", "X")], [foreign, KNOWN], generation=1, now=NOW)
+    ] == ["A"]
+    assert merged([], None, generation=1, now=NOW) == []

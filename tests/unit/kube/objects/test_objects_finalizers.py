@@ -1,0 +1,120 @@
+"""KR-052: finalizers by name, through patches that test what they were made for."""
+
+import pytest
+from memory_api import MemoryApi
+
+from polyarch.kube.client.jsonpatch import add, remove, test
+from polyarch.kube.errors import Invalid
+from polyarch.kube.objects import finalizers
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.model.meta import ObjectMeta
+
+OURS = "polyarch.dev/cleanup"
+
+
+def meta(*names, **fields):
+    return ObjectMeta(
+        name="c", namespace="n", uid="u-1", resource_version="101", finalizers=list(names) or None, **fields
+    )
+
+
+def test_kr_052_the_patches_test_the_object_and_the_list():
+    assert finalizers.adding(meta(), OURS).operations == (
+        test("/metadata/uid", "u-1"),
+        test("/metadata/resourceVersion", "101"),
+        add("/metadata/finalizers", [OURS]),
+    )
+    assert finalizers.adding(meta("a"), OURS).operations == (
+        test("/metadata/uid", "u-1"),
+        test("/metadata/finalizers", ["a"]),
+        add("/metadata/finalizers/-", OURS),
+    )
+    assert finalizers.removing(meta("a", OURS, "b"), OURS).operations == (
+        test("/metadata/uid", "u-1"),
+        test("/metadata/finalizers/1", OURS),
+        remove("/metadata/finalizers/1"),
+    )
+
+
+def test_kr_052_what_is_so_already_needs_no_patch():
+    assert finalizers.adding(meta(OURS), OURS) is None
+    assert finalizers.adding(meta("a", deletion_timestamp="2025-01-01T00:00:00Z"), OURS) is None
+    assert finalizers.removing(meta("a"), OURS) is None
+    assert finalizers.removing(meta(), OURS) is None
+
+
+class Api(MemoryApi):
+    """A ConfigMap, and the words of an API server for a patch that does not fit."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        metadata = {"name": "c", "namespace": "n", "uid": "u-1"}
+        self.put(CONFIGMAPS, {"metadata": {**metadata, **({"finalizers": list(names)} if names else {})}})
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        metadata = self.read(CONFIGMAPS, "c", "n")["metadata"]
+        return ObjectMeta(
+            name="c",
+            namespace="n",
+            uid=metadata["uid"],
+            resource_version=metadata["resourceVersion"],
+            finalizers=metadata.get("finalizers"),
+        )
+
+    def change(self, **fields: object) -> None:
+        document = self.read(CONFIGMAPS, "c", "n")
+        document["metadata"] |= fields
+        self.put(CONFIGMAPS, document)
+
+
+@pytest.mark.parametrize("there", [(), ("a",)], ids=["the first one", "beside another"])
+async def test_kr_052_added_and_removed_again(there):
+    api = Api(*there)
+    assert await finalizers.add(api, CONFIGMAPS, api.metadata, OURS)
+    assert api.metadata.finalizers == [*there, OURS]
+    assert await finalizers.add(api, CONFIGMAPS, api.metadata, OURS)
+    await finalizers.remove(api, CONFIGMAPS, api.metadata, OURS)
+    assert api.metadata.finalizers == list(there)
+    await finalizers.remove(api, CONFIGMAPS, api.metadata, OURS)
+    assert len(api.writes()) == 2, "what is so already costs nothing"
+
+
+@pytest.mark.parametrize("write", [finalizers.add, finalizers.remove])
+async def test_kr_052_somebody_else_may_write_in_between(write):
+    """The list that the cache shows is an old one; nothing of theirs is lost."""
+    api = Api("a", OURS) if write is finalizers.remove else Api("a")
+    seen = api.metadata
+    api.change(finalizers=["b", *(seen.finalizers or [])])
+    await write(api, CONFIGMAPS, seen, OURS)
+    assert api.metadata.finalizers == (["b", "a"] if write is finalizers.remove else ["b", "a", OURS])
+
+
+async def test_kr_052_a_namesake_is_not_touched():
+    api = Api("a")
+    seen = api.metadata
+    api.change(uid="u-2", finalizers=["a", OURS])
+    assert not await finalizers.add(api, CONFIGMAPS, seen, OURS)
+    await finalizers.remove(api, CONFIGMAPS, seen, OURS)
+    assert api.metadata.finalizers == ["a", OURS]
+
+
+async def test_kr_052_an_object_that_is_gone_has_no_finalizer():
+    api = Api("a", OURS)
+    seen = api.metadata
+    api.delete(CONFIGMAPS, "c", "n")
+    await finalizers.remove(api, CONFIGMAPS, seen, OURS)
+    assert not await finalizers.add(api, CONFIGMAPS, meta("a"), OURS)
+
+
+async def test_kr_052_endless_races_are_an_error_and_no_loop():
+    api = Api()
+
+    async def race(verb, resource, name):
+        if verb == "patch":
+            api.change(labels={"n": str(api.version)})
+
+    api.hook = race
+    with pytest.raises(Invalid):
+        await finalizers.add(api, CONFIGMAPS, api.metadata, OURS)
+    assert len(api.writes()) == 3

@@ -1,0 +1,82 @@
+"""KR-051, KR-052: references to an owner, and from a changed object back to its owner's key."""
+
+import pytest
+
+from polyarch.kube.objects.owners import Owner, Owns, controller_of, owned_by
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key, ObjectMeta, OwnerReference, PartialObjectMetadata
+
+WIDGETS = Resource("example.dev", "v1", "widgets", "Widget")
+FLEETS = Resource("example.dev", "v1", "fleets", "Fleet", namespaced=False)
+WIDGET = Owner.of(WIDGETS, ObjectMeta(name="w", namespace="demo", uid="u-1"))
+REFERENCE = {
+    "apiVersion": "example.dev/v1",
+    "kind": "Widget",
+    "name": "w",
+    "uid": "u-1",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+
+def owned(name="d", *, by="w", kind="Widget", version="example.dev/v1", controller=True):
+    reference = OwnerReference(version, kind, by, "u", controller)
+    return PartialObjectMetadata(ObjectMeta(name=name, namespace="demo", owner_references=[reference]))
+
+
+def test_kr_051_an_owned_document_refers_to_its_owner_and_keeps_other_references():
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u-2"}
+    document = {"kind": "Deployment", "metadata": {"name": "d", "namespace": "demo", "ownerReferences": [other]}}
+    assert owned_by(WIDGET, document)["metadata"]["ownerReferences"] == [other, REFERENCE]
+    assert document["metadata"]["ownerReferences"] == [other], "documents are not changed in place"
+
+
+@pytest.mark.parametrize("namespace", ["elsewhere", ""])
+def test_kr_051_an_owner_in_another_namespace_would_have_the_object_collected(namespace):
+    with pytest.raises(ValueError, match="same namespace or in none"):
+        owned_by(WIDGET, {"kind": "Role", "metadata": {"name": "r", "namespace": namespace}})
+    fleet = Owner(FLEETS, Key("", "f"), "u")
+    assert owned_by(fleet, {"kind": "Role", "metadata": {"name": "r", "namespace": namespace}})
+
+
+def test_kr_052_only_the_controller_counts_among_owners():
+    assert controller_of(owned(controller=None).metadata) is None
+    assert controller_of(ObjectMeta(name="x")) is None
+    assert controller_of(owned().metadata).name == "w"
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        pytest.param(Change("apply", Key("demo", "d"), None, owned()), [Key("demo", "w")], id="made"),
+        pytest.param(Change("delete", Key("demo", "d"), owned(), None), [Key("demo", "w")], id="deleted"),
+        pytest.param(Change("apply", Key("demo", "d"), owned(), owned()), [Key("demo", "w")], id="changed"),
+        pytest.param(
+            Change("apply", Key("demo", "d"), owned(), owned(by="v")),
+            [Key("demo", "w"), Key("demo", "v")],
+            id="taken by another",
+        ),
+        pytest.param(
+            Change("apply", Key("demo", "d"), None, owned(version="example.dev/v1alpha1")),
+            [Key("demo", "w")],
+            id="by an older version",
+        ),
+        pytest.param(Change("apply", Key("demo", "d"), None, owned(kind="Fleet")), [], id="of another kind"),
+        pytest.param(Change("apply", Key("demo", "d"), None, owned(version="v1")), [], id="of another group"),
+        pytest.param(Change("apply", Key("demo", "d"), None, owned(controller=False)), [], id="not its controller"),
+    ],
+)
+def test_kr_052_a_change_of_an_owned_object_leads_to_its_owners(change, keys):
+    assert list(Owns(WIDGETS).keys(change)) == keys
+
+
+def test_kr_052_an_owner_of_the_cluster_has_no_namespace():
+    queue: list[Key] = []
+
+    class Queue:
+        def add(self, key: Key) -> None:
+            queue.append(key)
+
+    Owns(FLEETS).into(Queue())(Change("apply", Key("demo", "d"), None, owned(kind="Fleet")))
+    assert queue == [Key("", "w")]

@@ -1,0 +1,39 @@
+"""KR-054: Roles and bindings from rules, and what somebody who grants them has to hold."""
+
+from polyarch.kube.objects.rbac import granted, granting, managing
+from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS
+from polyarch.kube.rights import Rule, rule
+
+
+def test_kr_054_a_role_in_a_namespace_and_its_binding():
+    role, binding = granted("x", [rule(PODS, "get")], [("home", "x")], namespace="n", labels={"a": "b"})
+    assert role == {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "x", "namespace": "n", "labels": {"a": "b"}},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+    }
+    assert binding["kind"] == "RoleBinding"
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "x", "namespace": "home"}]
+
+
+def test_kr_054_without_a_namespace_it_is_the_clusters():
+    kinds = [document["kind"] for document in granted("x", [rule(NODES, "list")], [("home", "x")])]
+    assert kinds == ["ClusterRole", "ClusterRoleBinding"]
+
+
+def test_kr_054_whoever_grants_rights_holds_them():
+    """PL-550: the operator's rules are computed from the roles that it makes, and need no ``escalate``."""
+    documents = [
+        *granted("x", [rule(PODS, "get"), rule(NODES, "list")], [("home", "x")]),
+        *granted("y", [rule(PODS, "patch", "get")], [("home", "y")], namespace="n"),
+    ]
+    assert granting(documents) == (Rule("", ("pods",), ("get", "patch")), Rule("", ("nodes",), ("list",)))
+
+
+def test_kr_054_objects_of_an_apply_set_are_managed_by_name_as_far_as_that_goes():
+    assert managing(DEPLOYMENTS, ["web"]) == (
+        Rule("apps", ("deployments",), ("get", "patch", "delete"), ("web",)),
+        Rule("apps", ("deployments",), ("list", "watch", "create")),
+    )

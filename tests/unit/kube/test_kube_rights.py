@@ -1,0 +1,72 @@
+"""KR-054: what code may do is data beside it; roles, unions and comparisons with what was asked come from that."""
+
+import pytest
+
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SECRETS
+from polyarch.kube.rights import Access, Rule, grants, missing, rule, union, unused
+
+
+def test_kr_054_a_rule_reads_as_in_a_role():
+    assert rule(PODS, "create", subresource="eviction").document() == {
+        "apiGroups": [""],
+        "resources": ["pods/eviction"],
+        "verbs": ["create"],
+    }
+    assert rule((NODES, NAMESPACES), "get", "list", names=["a"]).document() == {
+        "apiGroups": [""],
+        "resources": ["nodes", "namespaces"],
+        "resourceNames": ["a"],
+        "verbs": ["get", "list"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: rule((PODS, DEPLOYMENTS), "get"), "one API group, not about , apps"),
+        (lambda: rule(LEASES, "get", "create", names=["a"]), "cannot be narrowed"),
+        (lambda: rule((), "get"), "not about none"),
+    ],
+    ids=["two groups", "create by name", "nothing"],
+)
+def test_kr_054_rules_that_the_api_server_would_read_otherwise_are_refused(make, problem):
+    with pytest.raises(ValueError, match=problem):
+        make()
+
+
+def test_kr_054_the_union_grants_the_same_in_fewer_words():
+    rules = (
+        rule(PODS, "get", "list"),
+        rule(NODES, "list", "get"),
+        rule(PODS, "list", "patch"),
+        rule(SECRETS, "get", names=["a"]),
+        rule(SECRETS, "get", names=["b"]),
+        rule(LEASES, "get", names=["mine"]),
+        rule(LEASES, "get"),
+        rule(NAMESPACES, "list", "get"),
+    )
+    united = union(*rules)
+    assert united == (
+        Rule("", ("pods",), ("get", "list", "patch")),
+        Rule("", ("nodes", "namespaces"), ("list", "get")),
+        Rule("", ("secrets",), ("get",), ("a", "b")),
+        Rule("coordination.k8s.io", ("leases",), ("get",)),
+    )
+    assert set(grants(united)) == set(grants(rules)) - {Access("get", "coordination.k8s.io", "leases", "mine")}
+    assert union(*united) == united
+
+
+def test_kr_054_what_was_asked_is_compared_with_what_is_allowed():
+    rules = (rule(PODS, "get", "patch"), rule(SECRETS, "get", names=["a", "b"]), rule(LEASES, "create"))
+    asked = [
+        Access("get", "", "pods", "web"),
+        Access("get", "", "secrets", "a"),
+        Access("get", "", "secrets", "c"),
+        Access("delete", "", "pods", "web"),
+    ]
+    assert [str(each) for each in missing(rules, asked)] == ["delete pods web", "get secrets c"]
+    assert [str(each) for each in unused(rules, asked)] == [
+        "create leases.coordination.k8s.io",
+        "get secrets b",
+        "patch pods",
+    ]
