@@ -75,7 +75,9 @@ class AnswerFile:
         self._exact: dict[str, Inspection] = {}
         self._repositories: dict[str, Inspection] = {}
         self._digests: dict[tuple[str, str], Inspection] = {}
-        self._children: dict[tuple[str, str], tuple[Inspection, Entry]] = {}
+        self._children: dict[tuple[str, str], Entry] = {}
+        self._keys: dict[str | tuple[str, str], str] = {}
+        """The key as written that first gave a reference, a digest or a child: a contradiction names both (RG-132)."""
 
     @classmethod
     def from_mapping(cls, data: object, *, origin: str = "") -> "AnswerFile":
@@ -110,8 +112,7 @@ class AnswerFile:
         if reference.digest is not None:
             child = self._children.get((_name(reference), reference.digest))
             if child is not None:
-                entry = child[1]
-                return Inspection(reference, Status.RESOLVED, "image", digest=entry.digest, entries=(entry,))
+                return Inspection(reference, Status.RESOLVED, "image", digest=child.digest, entries=(child,))
         return None
 
     def __len__(self) -> int:
@@ -139,7 +140,9 @@ class AnswerFile:
             place = _Place(self.origin, f"images[{index}]")
             members = place.mapping(image)
             place.members(members, _PRINTED)
-            reference = place.reference(place.text(members, "reference") or place.text(members, "image"))
+            written = place.text(members, "reference") or place.text(members, "image")
+            reference = place.reference(written)
+            place = _Place(self.origin, place.key, written=f"{place.key} ({written})")
             self._add(place, self._exact, reference.canonical, reference, _printed_answer(place, members))
 
     def _add(
@@ -153,26 +156,33 @@ class AnswerFile:
             answer = msgspec.structs.replace(answer, digest=reference.digest)
         other = table.setdefault(key, answer)
         if not _agree(other, answer) or other.digest != answer.digest or other.entries != answer.entries:
-            place.fail(f"a second and different answer for {key}")
+            place.fail(f"another answer for {key} than {self._first(key, place)} has")
+        self._first(key, place)
         name = _name(reference)
         if reference.digest or (digest and answer.status is not Status.ERROR):
             other = self._digests.setdefault((name, digest), answer)
+            first = self._first((name, digest), place)
             if not _agree(other, answer):
-                place.fail(f"a different answer than {other.reference.canonical} has for the same digest {digest}")
+                place.fail(f"another answer than {first} has for the same digest {digest}")
         for entry in answer.entries:
             if entry.digest:
-                other_answer, other_entry = self._children.setdefault((name, entry.digest), (answer, entry))
-                if other_entry.platform != entry.platform:
-                    where = other_answer.reference.canonical
-                    place.fail(f"child {entry.digest} is {entry.platform} here and {other_entry.platform} in {where}")
+                child = self._children.setdefault((name, entry.digest), entry)
+                first = self._first((f"{name} child", entry.digest), place)
+                if child.platform != entry.platform:
+                    place.fail(f"child {entry.digest} is {entry.platform} here and {child.platform} in {first}")
+
+    def _first(self, what: str | tuple[str, str], place: "_Place") -> str:
+        return repr(self._keys.setdefault(what, place.written or place.key))
 
 
 class _Place:
     """Where in which file: reads members by type and complains in its name."""
 
-    def __init__(self, origin: str, key: str) -> None:
+    def __init__(self, origin: str, key: str, *, written: str = "") -> None:
+        """``written``: the image as the file has it, where that is not the key."""
         self.origin = origin
         self.key = key
+        self.written = written
 
     def fail(self, problem: str) -> NoReturn:
         raise InvalidAnswers(self.origin, self.key, problem)
@@ -282,13 +292,14 @@ def _answer(place: _Place, answer: object) -> Inspection:
 
 def _entries(place: _Place, answer: Mapping[Any, Any]) -> tuple[Entry, ...]:
     children: dict[Platform, str] = {}
+    names: dict[Platform, str] = {}
     within = place.at("children")
     stated_children = within.mapping(answer.get("children") or {})
     for name in stated_children:
         platform = within.platform(name)
         if platform in children:
-            within.fail(f"{platform} is given twice")
-        children[platform] = within.digest(stated_children, name)
+            within.fail(f"{platform} is given twice, as {names[platform]!r} and as {name!r}")
+        children[platform], names[platform] = within.digest(stated_children, name), name
     if answer.get("platforms") is None:
         return tuple(Entry(platform, digest) for platform, digest in children.items())
     within = place.at("platforms")

@@ -9,6 +9,7 @@ it; then the next one has its turn, anonymous access last. Which credential open
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import quote_plus
 
 from polyarch.clock import Clock
@@ -49,7 +50,8 @@ class Door:
     service: str = ""
     basic: bool = False
     reach: Reach = NAMED
-    unusable_realm: bool = False
+    unusable: str = ""
+    """Why the realm of the challenge may not be asked, if it may not (RG-104)."""
 
     @property
     def bearer(self) -> bool:
@@ -57,6 +59,23 @@ class Door:
 
     def same_as(self, other: "Door") -> bool:
         return (self.realm, self.service, self.basic) == (other.realm, other.service, other.basic)
+
+
+class Turn(NamedTuple):
+    """How one credential fared: refused by the source, or by the token endpoint; neither if it could not be shown."""
+
+    credential: Credential
+    reply: Reply | None = None
+    failure: Failure | None = None
+
+    @property
+    def telling(self) -> tuple[bool, int]:
+        """What is told is the most telling refusal of a real credential: 403, 401, a refused token (RG-074)."""
+        if self.reply is not None:
+            weight = 3 if self.reply.status == 403 else 2
+        else:
+            weight = 1 if self.failure is not None else 0
+        return not self.credential.is_anonymous, weight
 
 
 class Access:
@@ -136,34 +155,43 @@ class Authorization:
         """
         request = replace(request, secrets=access.secrets)
         door = self._doors.get(access.name)
-        tried_plainly = False
-        last: Reply | None = None
+        plainly: Turn | None = None
         if door is None and access.accepted in (None, ANONYMOUS):
-            last = await self._exchange.fetch(request, visit)
-            if not _refuses(last):
-                return self._accept(request, access, ANONYMOUS, last, visit)
-            tried_plainly = True
-            door = self._learn(access, last)
+            reply = await self._exchange.fetch(request, visit)
+            if not _refuses(reply):
+                return self._accept(request, access, ANONYMOUS, reply, visit)
+            plainly = Turn(ANONYMOUS, reply)
+            door = self._learn(access, reply)
         door = door or Door()
-        failure: Failure | None = None
+        turns: list[Turn] = []
         for credential in access.candidates:
-            if credential.is_anonymous and tried_plainly and not door.bearer:
+            if credential.is_anonymous and plainly is not None and not door.bearer:
+                turns.append(plainly)
                 continue
-            try:
-                reply, door = await self._show(credential, door, request, access, visit)
-            except Failure as refusal:
-                if refusal.error.error_class != "auth":
-                    raise
-                failure, reply = refusal, None
-            if reply is not None and not _refuses(reply):
-                return self._accept(request, access, credential, reply, visit)
+            turn, door = await self._take_turn(credential, door, request, access, visit)
+            if turn.reply is not None and not _refuses(turn.reply):
+                return self._accept(request, access, credential, turn.reply, visit)
             access.refuse(credential)
-            if reply is not None:
-                last, failure = reply, None
+            turns.append(turn)
         access.accepted = None
-        if last is not None and last.status == 403 and request.method == "HEAD":
-            return last
-        raise failure or _refusal(request, access, last, door)
+        told = max(turns, key=lambda turn: turn.telling)
+        if told.failure is not None:
+            raise told.failure
+        if told.reply is not None and told.reply.status == 403 and request.method == "HEAD":
+            return told.reply
+        raise _refusal(request, access, turns, told, door)
+
+    async def _take_turn(
+        self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
+    ) -> tuple[Turn, Door]:
+        """How the credential fares, and what the source wants by then. Raises ``Failure`` that is no refusal."""
+        try:
+            reply, door = await self._show(credential, door, request, access, visit)
+        except Failure as refusal:
+            if refusal.error.error_class != "auth":
+                raise
+            return Turn(credential, failure=refusal), door
+        return Turn(credential, reply), door
 
     async def _show(
         self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
@@ -251,6 +279,7 @@ class Authorization:
         bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
         parameters: Mapping[str, str] = {}
         reach = NAMED
+        unusable = ""
         for each in bearers:
             judged = check_realm(each.get("realm", ""), RegistryServer(reply.url, reply.peer), self._exchange.policy)
             if not isinstance(judged, Refusal):
@@ -260,13 +289,14 @@ class Authorization:
                 raise Failure.of(
                     "refused-address", access.source.host, clean(judged.message, access.secrets, limit=400)
                 )
+            unusable = unusable or clean(judged.message, access.secrets, limit=400)
         access.adopt(named_scopes(parameters.get("scope", ""), access.source.repository))
         door = Door(
             realm=parameters.get("realm", ""),
             service=parameters.get("service", ""),
             basic=any(each.scheme == "basic" for each in challenges),
             reach=reach,
-            unusable_realm=bool(bearers) and not parameters,
+            unusable="" if parameters else unusable,
         )
         if door.bearer or door.basic:
             self._doors.put(access.name, door)
@@ -327,22 +357,24 @@ def _refused_elsewhere(request: Request, access: Access, reply: Reply) -> Failur
     return Failure.of(code, access.source.host, what, status=reply.status, action=action)
 
 
-def _refusal(request: Request, access: Access, last: Reply | None, door: Door) -> Failure:
+def _refusal(request: Request, access: Access, turns: Sequence[Turn], told: Turn, door: Door) -> Failure:
     host = access.source.host
-    said = read_errors(last.body, access.secrets) if last is not None else Said("", "")
-    status = last.status if last is not None else None
-    shown = [credential.origin for credential in access.refused if not credential.is_anonymous]
+    reply = told.reply or next((turn.reply for turn in reversed(turns) if turn.reply is not None), None)
+    said = read_errors(reply.body, access.secrets) if reply is not None else Said("", "")
+    status = reply.status if reply is not None else None
+    real = [turn for turn in turns if not turn.credential.is_anonymous and turn.telling == told.telling]
+    shown = ", ".join(turn.credential.origin for turn in real)
     code = "denied" if status == 403 else "unauthorized"
     answer = f"HTTP {status}{_words(said)} for {request.what}" if status is not None else "access was refused"
-    if door.unusable_realm:
-        what = f"{answer}; its token endpoint is not one that may be asked"
+    if told.reply is not None and shown:
+        return Failure.of(code, host, f"{answer} with the credentials from {shown}", status=status)
+    if door.unusable:
+        what = f"{answer}; its token endpoint may not be asked: {door.unusable}"
         return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
     if not shown:
         return Failure.of(code, host, answer, status=status, action=NO_CREDENTIALS)
-    if not (door.bearer or door.basic):
-        what = f"{answer}; it offers no way to show the credentials from {', '.join(shown)}"
-        return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
-    return Failure.of(code, host, f"{answer} with the credentials from {', '.join(shown)}", status=status)
+    what = f"{answer}; it offers no way to show the credentials from {shown}"
+    return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
 
 
 def _words(said: Said) -> str:

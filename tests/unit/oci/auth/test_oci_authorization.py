@@ -4,6 +4,7 @@ import asyncio
 from urllib.parse import parse_qs
 
 import pytest
+from scripted_registry import Answer
 
 from polyarch.oci.answer import Status
 from polyarch.oci.auth.credentials import CredentialWarning
@@ -182,15 +183,25 @@ class TestBearer:
 class TestRealms:
     """RG-104."""
 
+    @pytest.mark.parametrize("credentials", [(ROBOT,), ()], ids=["with", "without"])
     @pytest.mark.parametrize(
-        "realm",
-        ["ftp://auth.example/token", "https://user:pass@auth.example/token", "https://auth.example/token#x", "/token"],
+        ("realm", "why"),
+        [
+            ("ftp://auth.example/token", "is not an absolute http or https URL"),
+            ("https://user:pass@auth.example/token", "without user info"),
+            ("https://auth.example/token#x", "has a fragment"),
+            ("/token", "is not an absolute http or https URL"),
+        ],
     )
-    async def test_an_unusable_realm_makes_the_challenge_unusable(self, bearer, make_inspector, ref, realm):
+    async def test_an_unusable_realm_makes_the_challenge_unusable(
+        self, bearer, make_inspector, ref, realm, why, credentials
+    ):
+        """RG-074: and it is said what is wrong with it."""
         bearer.realm = realm
-        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", bearer))
+        found = await make_inspector(credentials=Holding(*credentials)).inspect(ref("team/app:1", bearer))
         assert found.error.code == "unauthorized"
         assert "token endpoint" in found.error.message
+        assert why in found.error.message
         assert "pass@" not in found.error.message
 
     async def test_with_basic_beside_it_that_is_used(self, basic, make_inspector, ref, answer):
@@ -359,6 +370,20 @@ class TestBasic:
         assert (await inspector.inspect(ref("team/app:2", basic))).requests == 1
 
 
+def answer_to(registry, **by_user):
+    """A script: what the users are answered instead of the truth, by the tokens that they show."""
+
+    def play(request):
+        token = request.headers.get("Authorization", "").partition(" ")[2]
+        user = registry._tokens.get(token, ("",))[0]
+        if user in by_user:
+            return Answer(*by_user[user])
+        challenge = f'Bearer realm="{registry.url}/token",service="registry"'
+        return Answer(401, headers={"WWW-Authenticate": challenge})
+
+    return play
+
+
 class TestCandidates:
     """RG-060 class auth, RG-074, PL-420: all are tried in turn, then anonymous."""
 
@@ -390,6 +415,40 @@ class TestCandidates:
         assert (found.error.code, found.error.status) == ("denied", 403)
         for part in ("DENIED", SECOND.source, basic.host):
             assert part in found.error.message
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD"])
+    @pytest.mark.parametrize("order", [(ROBOT,), (STRANGER, ROBOT), (ROBOT, STRANGER)], ids=["one", "last", "first"])
+    async def test_the_most_telling_refusal_is_told(self, bearer, make_inspector, ref, clock, method, order):
+        """RG-074: 403 before 401 before a refused token, and never the anonymous turn's in its stead."""
+        inspector = make_inspector()
+        if method == "HEAD":
+            bearer.public.add("team/app")
+            await inspector.inspect(ref("team/app:1", bearer))
+            clock.advance(601)
+            bearer.public.discard("team/app")
+            bearer.revoke_tokens()
+        bearer.readers["team/app"] = set()
+        denied = answer_to(bearer, robot=(403, b'{"errors":[{"code":"DENIED","message":"not you"}]}'))
+        bearer.script("*", "/manifests/", denied, forever=True)
+        found = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(*order))
+        assert (found.error.code, found.error.status) == ("denied", 403)
+        for part in ("DENIED", ROBOT.source, "ask for pull rights"):
+            assert part in found.error.message
+        assert STRANGER.source not in found.error.message
+
+    async def test_a_wrong_password_is_not_told_as_none(self, bearer, make_inspector, ref):
+        """RG-074, RG-060: the token endpoint refuses it, and the registry whoever comes without."""
+        found = await make_inspector(credentials=Holding(STRANGER)).inspect(ref("team/app:1", bearer))
+        assert (found.error.code, found.error.status) == ("unauthorized", 401)
+        assert f"the token endpoint refused the credential from {STRANGER.origin}" in found.error.message
+        assert "check the credentials" in found.error.message
+        assert "no credentials" not in found.error.message
+
+    async def test_nor_where_the_token_endpoint_refuses_everybody(self, bearer, make_inspector, ref, answer):
+        bearer.script("GET", "^token", answer(401), forever=True)
+        found = await make_inspector(credentials=Holding(STRANGER)).inspect(ref("team/app:1", bearer))
+        assert STRANGER.origin in found.error.message
+        assert "no credentials" not in found.error.message
 
     async def test_without_credentials_it_is_said_that_it_may_be_private(self, bearer, make_inspector, ref):
         """RG-060."""
