@@ -41,6 +41,7 @@ ERROR_CODES: Mapping[str, ErrorClass] = MappingProxyType(
         "too-large": "content",
         "too-complex": "content",
         "tls": "configuration",
+        "unknown-host": "configuration",
         "refused-address": "configuration",
         "refused-redirect": "configuration",
         "blocked": "configuration",

@@ -391,5 +391,5 @@ def _transport_failure(error: TransportError, request: Request, attempts: int) -
     detail = clean(error.detail, request.secrets, limit=400)
     if error.kind == "timeout":
         return Failure.of("timeout", error.host, f"{detail} ({error.phase}) for {request.what}{tried}")
-    code = {"tls": "tls", "refused-address": "refused-address"}.get(error.kind, "network")
+    code = error.kind if error.kind in ("tls", "unknown-host", "refused-address") else "network"
     return Failure.of(code, error.host, f"{detail}{tried}")

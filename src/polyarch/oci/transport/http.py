@@ -295,6 +295,8 @@ def _explain_connect(error: Exception, host: str, by: str, *, secure: bool) -> T
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return failure(f"cannot connect{by}: {_reason(error.os_error)}")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
+        if not by and error.os_error.errno == socket.EAI_NONAME:  # not what time-outs and failing servers give
+            return TransportError("unknown-host", phase="connect", host=host, detail="there is no host of this name")
         return failure("the name cannot be resolved")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         inner = error.certificate_error

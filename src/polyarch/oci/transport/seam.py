@@ -15,7 +15,7 @@ import msgspec
 from polyarch.oci.mirrors.hosts_toml import Tls
 from polyarch.oci.transport.addresses import NAMED, AddressClass, Reach
 
-FailureKind = Literal["connect", "tls", "timeout", "truncated", "refused-address"]
+FailureKind = Literal["connect", "unknown-host", "tls", "timeout", "truncated", "refused-address"]
 Phase = Literal["connect", "first byte", "body"]
 Cause = Literal["", "refused", "handshake"]
 
@@ -34,10 +34,10 @@ class Timeouts(msgspec.Struct, frozen=True):
 class TransportError(Exception):
     """There is no answer, or not all of it. ``detail`` is a clause for people and holds no secret.
 
-    ``connect``: the host cannot be reached; ``tls``: it can, but the handshake failed or a certificate file is
-    unusable; ``timeout``: ``phase`` took too long; ``truncated``: the answer broke off or was no HTTP;
-    ``refused-address``: nothing was sent, RG-103 forbids it. ``cause`` singles out what an insecure source may
-    answer to with its next channel (RG-101).
+    ``connect``: the host cannot be reached; ``unknown-host``: the resolver says that there is none of that name;
+    ``tls``: the handshake failed or a certificate file is unusable; ``timeout``: ``phase`` took too long;
+    ``truncated``: the answer broke off or was no HTTP; ``refused-address``: nothing was sent, RG-103 forbids it.
+    ``cause`` singles out what an insecure source may answer to with its next channel (RG-101).
     """
 
     def __init__(self, kind: FailureKind, *, phase: Phase, host: str, detail: str, cause: Cause = "") -> None:

@@ -194,6 +194,7 @@ _HAPPENED: Final = {
     "stale": "could not be checked again at {host}",
     "unknown": "does not say its platforms",
     "tls": "could not be asked for, the certificate of {host} is not trusted",
+    "unknown-host": "could not be asked for, there is no host {host}",
     "refused-address": "may not be asked for, the address of {host} is refused",
     "refused-redirect": "may not be asked for, {host} leads to where it is refused",
     "blocked": "may not be asked for, {host} is blocked",

@@ -3,13 +3,18 @@ RG-052, RG-060 to RG-064, RG-105)."""
 
 import asyncio
 import json
+import socket
 
 import pytest
 
 from polyarch import __version__
 from polyarch.oci.answer import Status
+from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressPolicy
+from polyarch.oci.transport.http import AiohttpTransport
+from polyarch.oci.transport.proxies import Proxies
 from polyarch.oci.transport.seam import Timeouts
+from polyarch.oci.transport.tls import Trust, TrustSettings
 
 SIX = {
     "application/vnd.oci.image.index.v1+json",
@@ -269,6 +274,30 @@ class TestRetries:
         assert 0 < again.error.retry_after <= 5
         clock.advance(5)
         assert not inspector.host_busy(reference)
+
+    async def test_pl_330_a_host_that_does_not_exist_is_configuration_and_asked_for_once(self, make_inspector):
+        """PL-330: no circuit opens, or the next answer would be of another class."""
+
+        class NoSuchName:
+            async def resolve(self, host):
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+        policy = AddressPolicy()
+        transport = AiohttpTransport(
+            policy=policy, trust=Trust(TrustSettings(system=False)), proxies=Proxies({}), resolver=NoSuchName()
+        )
+        inspector = make_inspector(transport=transport, policy=policy)
+        try:
+            for _ in range(10):
+                error = (await inspector.inspect(parse("mirror.example/team/app:1"), fresh=True)).error
+                assert (error.code, error.error_class, error.host) == (
+                    "unknown-host",
+                    "configuration",
+                    "mirror.example",
+                )
+                assert "attempts" not in error.message
+        finally:
+            await transport.close()
 
     async def test_an_absence_is_answered_from_memory_for_a_minute(self, registry, inspector, ref, clock):
         first = await inspector.inspect(ref("team/none:1"))

@@ -4,6 +4,7 @@
 
 import asyncio
 import gzip
+import socket
 import ssl
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -485,6 +486,39 @@ async def test_an_unknown_name_is_said_so() -> None:
         for host in ("r.example", "empty.example"):
             error = await fails(made, f"https://{host}/")
             assert (error.kind, error.cause, str(error)) == ("connect", "", f"{host}: the name cannot be resolved")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "unknown-host"),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), "connect"),
+        (socket.gaierror(socket.EAI_FAIL, "Non-recoverable failure in name resolution"), "connect"),
+    ],
+    ids=["NXDOMAIN", "time-out or SERVFAIL", "broken resolver"],
+)
+async def test_pl_330_a_name_that_does_not_exist_is_told_from_one_that_could_not_be_asked_for(said, kind) -> None:
+    """PL-330."""
+
+    class Says:
+        async def resolve(self, host: str) -> Sequence[str]:
+            raise said
+
+    async with transport(resolver=Says()) as made:
+        error = await fails(made, "https://r.example/")
+    assert (error.kind, error.phase) == (kind, "connect")
+
+
+async def test_pl_330_of_a_proxy_without_a_name_nothing_follows_for_the_host() -> None:
+    """PL-330: it is the proxy that cannot be found."""
+
+    class Says:
+        async def resolve(self, host: str) -> Sequence[str]:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async with transport(resolver=Says(), proxies=Proxies({"HTTPS_PROXY": "http://proxy.example:3128"})) as made:
+        error = await fails(made, "https://r.example/")
+    assert error.kind == "connect"
 
 
 @pytest.mark.parametrize(
