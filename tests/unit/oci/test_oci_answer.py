@@ -130,7 +130,7 @@ def test_everything_is_told_apart_from_a_long_list() -> None:
 
 
 def test_the_table_of_errors_is_that_of_the_specification() -> None:
-    """RG-060."""
+    """RG-060, and PL-330 for a host that does not exist."""
     by_class: dict[str, set[str]] = {}
     for code, error_class in ERROR_CODES.items():
         by_class.setdefault(error_class, set()).add(code)
@@ -150,6 +150,7 @@ def test_the_table_of_errors_is_that_of_the_specification() -> None:
         },
         "configuration": {
             "tls",
+            "unknown-host",
             "refused-address",
             "refused-redirect",
             "blocked",
