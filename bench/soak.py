@@ -347,7 +347,7 @@ async def soak(
     sandbox = await Sandbox.start(settings, owner=os.getpid())
     try:
         async with contextlib.AsyncExitStack() as stack:
-            pair = sandbox.pki.authority().server("fault-proxy", datetime.now(UTC)).write(folder, "fault-proxy")
+            pair = sandbox.pki.serving("fault-proxy", folder, datetime.now(UTC))
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(pair.certificate, pair.key)
             trusted = ssl.create_default_context(cafile=str(sandbox.ca))

@@ -4,12 +4,14 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 
+from manual_clock import ManualClock
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.jsonpatch import add
 from polyarch.kube.errors import ApiError
@@ -30,7 +32,7 @@ from polyarch.kube.runtime.lease import LeaderElection, Lease
 from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, AdmissionServer, Route
 from polyarch.kube.serving.certificates import SecretCertificates
 from polyarch.kube.serving.health import MetricsServer, ScraperAuthorization
-from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
+from polyarch.kube.serving.self_managed import PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.model.meta import PartialObjectMetadata
 
 SECONDS = 60
@@ -179,9 +181,11 @@ async def test_kr_032_pods_are_admitted_with_self_managed_certificates_also_whil
     client: Client, namespace: str, read_as: type, labels: dict[str, str] | None
 ) -> None:
     name = f"polyarch-test-{secrets.token_hex(4)}"
+    clock = ManualClock(now=datetime.now(UTC))
     managed = SelfManaged(
         client,
         SelfManagedSettings(namespace=namespace, secret="certs", names=("127.0.0.1",), mutating_webhooks=(name,)),
+        clock=clock,
     )
     certificates = SecretCertificates(client, namespace, "certs")
     route: Route[Any] = Route(path="/pods", name="test", type=read_as, handler=label, on_error="allow", resource=PODS)
@@ -209,10 +213,13 @@ async def test_kr_032_pods_are_admitted_with_self_managed_certificates_also_whil
             await certificates.load()
             await eventually(admitted)
 
-            await client.delete(SECRETS, "certs", namespace=namespace)
+            for lost in ("certs", "polyarch-ca"):
+                await client.delete(SECRETS, lost, namespace=namespace)
             await managed.reconcile(managed.key)
             for _ in range(5):
                 assert await admitted(), "the replica still serves the certificate that is lost"
+            clock.advance(PROPAGATION)  # the API server of this test learns of the new CA much sooner
+            await managed.reconcile(managed.key)
             assert await certificates.load()
             await eventually(admitted)
             for _ in range(5):

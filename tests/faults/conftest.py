@@ -142,7 +142,7 @@ def sandbox() -> Sandbox:
 
 
 def _server_tls(sandbox: Sandbox, folder: Path) -> ssl.SSLContext:
-    pair = sandbox.pki.authority().server("fault-proxy", dt.datetime.now(dt.UTC)).write(folder, "fault-proxy")
+    pair = sandbox.pki.serving("fault-proxy", folder, dt.datetime.now(dt.UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.certificate, pair.key)
     return context

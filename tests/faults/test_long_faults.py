@@ -83,7 +83,7 @@ async def refusing_webhook(faults, namespace: str, refused: Counter[str]) -> Asy
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     pki = faults.sandbox.pki
-    pair = pki.authority().server("other-webhook", dt.datetime.now(dt.UTC)).write(pki.folder, "other-webhook")
+    pair = pki.serving("other-webhook", pki.folder, dt.datetime.now(dt.UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.certificate, pair.key)
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)

@@ -4,9 +4,6 @@ A certificate comes from files (a mounted Secret, cert-manager, an administrator
 again every few seconds; if its content changed it is tried in a context of its own and then loaded into the live one:
 new connections get it, connections that exist go on. What does not load (a certificate without its key, half a file) is
 reported and the one in force stays.
-
-Nothing here needs ``cryptography``: the one fact that OpenSSL does not tell Python, the end of the validity, is read
-from the DER by hand.
 """
 
 import asyncio
@@ -18,7 +15,7 @@ import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -206,41 +203,13 @@ def load_into(context: ssl.SSLContext, pair: KeyPair, origin: str) -> None:
 
 def not_after(certificate: bytes, origin: str) -> datetime:
     """The end of the validity of the first certificate in a PEM text."""
+    # Only processes that serve with a certificate pay for cryptography (7 MiB).
+    from polyarch.kube.serving import x509
+
     try:
-        block = certificate[certificate.index(b"-----BEGIN CERTIFICATE-----") :]
-        block = block[: block.index(b"-----END CERTIFICATE-----") + 25]
-        return _validity_end(ssl.PEM_cert_to_DER_cert(block.decode("ascii")))
-    except (ValueError, IndexError, binascii.Error) as error:
+        return x509.not_after(certificate)
+    except ValueError as error:
         raise CertificateError(f"{origin}: tls.crt does not begin with a certificate in PEM: {error}") from None
-
-
-def _validity_end(der: bytes) -> datetime:
-    """RFC 5280: Certificate > tbsCertificate > version?, serial, signature, issuer, validity > notBefore, notAfter."""
-    body, _ = _element(der, 0)
-    fields, _ = _element(body, 0)
-    offset = 0
-    for _ in range(4 if fields[0] == 0xA0 else 3):
-        _, offset = _element(fields, offset)
-    validity, _ = _element(fields, offset)
-    _, offset = _element(validity, 0)
-    time, _ = _element(validity, offset)
-    text = time.decode("ascii")
-    if validity[offset] == 0x17:  # UTCTime has two digits for the year, 50 and above are of the last century
-        text = ("19" if text >= "5" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-def _element(data: bytes, offset: int) -> tuple[bytes, int]:
-    """The content of the DER element at ``offset``, and where the next one begins."""
-    length = data[offset + 1]
-    start = offset + 2
-    if length & 0x80:
-        size = length & 0x7F
-        length = int.from_bytes(data[start : start + size], "big")
-        start += size
-    if start + length > len(data):
-        raise ValueError("the certificate is cut off")
-    return data[start : start + length], start + length
 
 
 @contextmanager

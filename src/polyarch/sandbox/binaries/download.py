@@ -1,8 +1,8 @@
 """Official releases: dl.k8s.io for Kubernetes, GitHub for etcd and the registry (SB-002).
 
-Every file's SHA-256 is compared with the one its project publishes beside it before the file gets its name. A machine
-without a way out learns so within seconds: the connection has three, and the first failure to connect to a host answers
-for every file of that host. A download that broke off goes on where it stopped.
+Every file's SHA-256 is compared with the one that is pinned here (``pins.py``) before the file gets its name; what has
+none is not downloaded. A machine without a way out learns so within seconds: the connection has three, and the first
+failure to connect to a host answers for every file of that host. A download that broke off goes on where it stopped.
 """
 
 import asyncio
@@ -15,22 +15,21 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from polyarch.sandbox.binaries import versions
+from polyarch.sandbox.binaries import pins, versions
 from polyarch.sandbox.binaries.versions import Module, Program
 from polyarch.sandbox.progress import Progress
 
 CONNECT_SECONDS = 3.0
 STALL_SECONDS = 10.0
 CHUNK_BYTES = 1 << 20
-CHECKSUM_BYTES = 64 * 1024
-"""A list of checksums is far smaller; more than this is not one."""
 
 
 class Release(msgspec.Struct, frozen=True):
     """One file to download: the program itself, or an archive that holds it as ``member``."""
 
     url: str
-    checksum_url: str
+    sha256: str
+    """Empty: nobody has pinned it."""
     member: str = ""
 
     @property
@@ -39,19 +38,19 @@ class Release(msgspec.Struct, frozen=True):
 
 
 def release(program: Program, architecture: str) -> Release:
-    """Where a program's release for linux on this architecture is."""
+    """Where a program's release for linux on this architecture is, and what it has to be."""
+    sha256 = pins.SHA256[program.name].get(architecture, "")
     match program.module:
         case Module.KUBERNETES:
-            url = f"https://dl.k8s.io/release/v{versions.KUBERNETES}/bin/linux/{architecture}/{program.name}"
-            return Release(url, f"{url}.sha256")
+            base = f"https://dl.k8s.io/release/v{versions.KUBERNETES}"
+            return Release(f"{base}/bin/linux/{architecture}/{program.name}", sha256)
         case Module.ETCD:
             base = f"https://github.com/etcd-io/etcd/releases/download/v{versions.ETCD}"
             stem = f"etcd-v{versions.ETCD}-linux-{architecture}"
-            return Release(f"{base}/{stem}.tar.gz", f"{base}/SHA256SUMS", f"{stem}/etcd")
+            return Release(f"{base}/{stem}.tar.gz", sha256, f"{stem}/etcd")
         case Module.REGISTRY:
             base = f"https://github.com/distribution/distribution/releases/download/v{versions.REGISTRY}"
-            url = f"{base}/registry_{versions.REGISTRY}_linux_{architecture}.tar.gz"
-            return Release(url, f"{url}.sha256", "registry")
+            return Release(f"{base}/registry_{versions.REGISTRY}_linux_{architecture}.tar.gz", sha256, "registry")
 
 
 class DownloadFailed(Exception):  # noqa: N818  named as what happened
@@ -82,6 +81,9 @@ class OfficialReleases:
             for program in programs:
                 wanted = self._where(program, self._architecture)
                 host = urlsplit(wanted.url).netloc
+                if not wanted.sha256:
+                    problems[program.name] = f"no checksum is pinned for linux/{self._architecture}"
+                    continue
                 if host in unreachable:
                     problems[program.name] = unreachable[host]
                     continue
@@ -98,7 +100,6 @@ async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, p
     """Download, verify and unpack one release to ``target``, which appears only when all that is done."""
     progress.step(f"downloading {wanted.url}")
     try:
-        expected = await _expected_checksum(session, wanted)
         partial = target.with_name(f".{wanted.file_name}.partial")
         await _download(session, wanted.url, partial, progress)
     except TimeoutError as error:
@@ -107,25 +108,7 @@ async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, p
         raise DownloadFailed(f"no connection to {error.host}: {error.os_error}", unreachable=True) from error
     except aiohttp.ClientError as error:
         raise DownloadFailed(f"{wanted.url}: {type(error).__name__}: {error}") from error
-    await asyncio.to_thread(_install, partial, wanted, expected, target)
-
-
-async def _expected_checksum(session: aiohttp.ClientSession, wanted: Release) -> str:
-    async with session.get(wanted.checksum_url) as answer:
-        if answer.status != 200:
-            raise DownloadFailed(f"{wanted.checksum_url}: HTTP {answer.status}")
-        text = (await answer.content.read(CHECKSUM_BYTES)).decode("ascii", errors="replace")
-    return parse_checksum(text, wanted.file_name, wanted.checksum_url)
-
-
-def parse_checksum(text: str, file_name: str, origin: str) -> str:
-    """The SHA-256 in a checksum file: either the only word in it, or that on the line of ``file_name``."""
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    for words in lines:
-        is_ours = len(words) == 1 == len(lines) or (len(words) == 2 and words[1].lstrip("*") == file_name)
-        if is_ours and len(words[0]) == 64 and not set(words[0].lower()) - set("0123456789abcdef"):
-            return words[0].lower()
-    raise DownloadFailed(f"{origin}: no SHA-256 of {file_name} in it")
+    await asyncio.to_thread(_install, partial, wanted, target)
 
 
 async def _download(session: aiohttp.ClientSession, url: str, partial: Path, progress: Progress) -> None:
@@ -150,12 +133,12 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _install(partial: Path, wanted: Release, expected: str, target: Path) -> None:
+def _install(partial: Path, wanted: Release, target: Path) -> None:
     with partial.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
+    if found != wanted.sha256:
         partial.unlink()
-        raise DownloadFailed(f"{wanted.url}: SHA-256 is {found}, published is {expected}; the file was thrown away")
+        raise DownloadFailed(f"{wanted.url}: SHA-256 is {found}, pinned is {wanted.sha256}; the file was thrown away")
     program = partial
     if wanted.member:
         program = target.with_name(f".{target.name}.unpacked")

@@ -25,7 +25,6 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound, Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
-from polyarch.kube.serving import self_managed as selfmanaged
 from polyarch.kube.serving.certificates import (
     CertificateError,
     Certificates,
@@ -36,7 +35,8 @@ from polyarch.kube.serving.certificates import (
     server_context,
 )
 from polyarch.kube.serving.listener import HttpServer
-from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings, certificates_of, material_of
+from polyarch.kube.serving.self_managed import PROPAGATION, SelfManaged, SelfManagedSettings
+from polyarch.kube.serving.x509 import RENEW_AT, certificates_of, make_authority
 
 CA = trustme.CA()
 
@@ -252,7 +252,8 @@ async def test_pl_854_only_tls_1_2_or_newer_and_http_1_1_are_spoken(clock):
 def test_a_key_is_not_shown_when_a_pair_is_printed():
     content = pair()
     assert "PRIVATE" not in repr(content)
-    assert "PRIVATE" not in repr(material_of(secret(tls_crt=content.certificate, tls_key=content.key)["data"]))
+    issued = make_authority("ca", now=datetime.now(UTC), lifetime=timedelta(days=1))
+    assert "PRIVATE" not in repr(issued)
 
 
 # -- self-managed -----------------------------------------------------------------------------------------------------
@@ -260,6 +261,7 @@ def test_a_key_is_not_shown_when_a_pair_is_printed():
 SETTINGS = SelfManagedSettings(
     namespace="polyarch",
     secret="certs",
+    authority_secret="ca",
     names=("webhook.polyarch.svc", "webhook.polyarch.svc.cluster.local", "127.0.0.1"),
     mutating_webhooks=("pods",),
     validating_webhooks=("configs",),
@@ -282,7 +284,11 @@ class Cluster:
         self.api.put(CRDS, {"metadata": {"name": "things"}, "spec": {"group": "g", "conversion": conversion}})
 
     async def reconcile(self) -> None:
-        await self.managed.reconcile(self.managed.key)
+        """One pass, and another when it asked for one because API servers had to learn of a CA first."""
+        result = await self.managed.reconcile(self.managed.key)
+        if result.seconds <= PROPAGATION:
+            self.clock.advance(result.seconds)
+            await self.managed.reconcile(self.managed.key)
 
     def bundles(self) -> list[bytes]:
         """caBundle everywhere it has to be."""
@@ -296,11 +302,9 @@ class Cluster:
 
     @property
     def data(self) -> dict[str, bytes]:
-        return {name: base64.b64decode(value) for name, value in self.secret["data"].items()}
-
-    @property
-    def secret(self) -> dict:
-        return self.api.read(SECRETS, "certs", "polyarch")
+        """The entries of both Secrets that are there."""
+        there = [document for key, document in self.api.objects.items() if key[0] is SECRETS]
+        return {name: base64.b64decode(value) for each in there for name, value in each["data"].items()}
 
     @property
     def leaf(self) -> x509.Certificate:
@@ -354,6 +358,36 @@ async def test_kr_033_from_nothing_everything_is_made_and_trusted(cluster):
     assert base64.b64decode(cluster.managed.ca_bundle) == cluster.data["ca.crt"]
     names = cluster.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert {str(name.value) for name in names} == set(SETTINGS.names)
+
+
+async def test_pl_540_the_ca_is_in_a_secret_that_no_server_has_to_read(cluster):
+    """PL-540: whoever reads the Secret of the leaf cannot sign names for our webhooks."""
+    await cluster.reconcile()
+    leaf = cluster.api.read(SECRETS, "certs", "polyarch")
+    assert leaf["data"].keys() == {"tls.crt", "tls.key"}
+    assert leaf["type"] == "kubernetes.io/tls"
+    assert cluster.api.read(SECRETS, "ca", "polyarch")["data"].keys() == {"ca.crt", "ca.key"}
+    await cluster.replica.load()
+    assert cluster.api.requests[-1] == ("get", str(SECRETS), "certs")
+
+
+async def test_pl_540_a_leaf_of_a_new_ca_waits_until_every_api_server_can_know_that_ca(cluster, clock):
+    """PL-540: a caBundle reaches API servers by a watch; before, the new leaf was served at once."""
+    first = await cluster.managed.reconcile(cluster.managed.key)
+    assert first.seconds == SETTINGS.interval, "nobody trusts another CA: there is nothing to wait for"
+    old_leaf, old_ca = cluster.leaf, cluster.authorities[0]
+    clock.advance(7 * 365 * 86400)
+    assert (await cluster.managed.reconcile(cluster.managed.key)).seconds == 30
+    assert cluster.authorities[0] != old_ca
+    assert cluster.leaf == old_leaf
+    clock.advance(29)
+    assert (await cluster.managed.reconcile(cluster.managed.key)).seconds == pytest.approx(1)
+    other = SelfManaged(cluster.api, SETTINGS, clock=clock)
+    assert (await other.reconcile(other.key)).seconds == 30, "another leader does not know for how long it is trusted"
+    assert cluster.leaf == old_leaf
+    clock.advance(1)
+    await cluster.managed.reconcile(cluster.managed.key)
+    assert cluster.leaf != old_leaf
 
 
 async def test_pl_540_lifetimes_and_keys_are_as_promised(cluster, clock):
@@ -434,7 +468,6 @@ async def test_kr_033_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_fi
         old_leaf = cluster.data["tls.crt"]
         cluster.clock.advance(7 * 365 * 86400)
         left = cut
-        await cluster.replica.load()
 
         async def crash(verb, resource, name):
             nonlocal left
@@ -449,6 +482,7 @@ async def test_kr_033_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_fi
         except Unavailable:
             complete = False
         cluster.api.hook = None
+        cluster.managed = SelfManaged(cluster.api, SETTINGS, clock=cluster.clock)  # the next leader remembers nothing
         stored = cluster.data["tls.crt"]
         assert all(trusted_by(bundle, leaf) for bundle in cluster.bundles() for leaf in (old_leaf, stored)), cut
         await cluster.reconcile()
@@ -459,11 +493,13 @@ async def test_kr_033_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_fi
     pytest.fail("a rotation takes more requests than thought")
 
 
-async def test_kr_033_a_lost_secret_leaves_replicas_trusted_that_serve_it_from_memory(cluster, clock):
+async def test_kr_033_lost_secrets_leave_replicas_trusted_that_serve_them_from_memory(cluster, clock):
     await cluster.reconcile()
     old_leaf = cluster.data["tls.crt"]
     cluster.api.delete(SECRETS, "certs", "polyarch")
-    await cluster.reconcile()
+    cluster.api.delete(SECRETS, "ca", "polyarch")
+    async with watched(cluster, [old_leaf]):
+        await cluster.reconcile()
     assert cluster.data["tls.crt"] != old_leaf
     for bundle in cluster.bundles():
         assert trusted_by(bundle, old_leaf)
@@ -479,7 +515,7 @@ async def test_kr_033_a_lost_secret_leaves_replicas_trusted_that_serve_it_from_m
 @pytest.mark.parametrize("garbage", ["", "bm90IFBFTQ==", "%%%"])
 async def test_kr_033_damaged_entries_are_made_anew(cluster, entry, garbage):
     await cluster.reconcile()
-    damaged = cluster.secret
+    damaged = cluster.api.read(SECRETS, "ca" if entry.startswith("ca") else "certs", "polyarch")
     damaged["data"][entry] = garbage
     cluster.api.put(SECRETS, damaged)
     await cluster.reconcile()
@@ -520,7 +556,7 @@ async def test_kr_033_new_names_lead_to_a_new_leaf(cluster, clock):
     await cluster.reconcile()
     first = cluster.leaf
     names = (*SETTINGS.names, "metrics.polyarch.svc")
-    settings = SelfManagedSettings(namespace="polyarch", secret="certs", names=names)
+    settings = SelfManagedSettings(namespace="polyarch", secret="certs", authority_secret="ca", names=names)
     managed = SelfManaged(cluster.api, settings, clock=clock)
     await managed.reconcile(managed.key)
     assert cluster.leaf != first
@@ -553,4 +589,4 @@ def test_a_leaf_without_names_is_refused():
 
 
 def test_kr_033_renewal_is_due_before_two_thirds_of_the_life():
-    assert selfmanaged.RENEW_AT < 2 / 3
+    assert RENEW_AT < 2 / 3

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from tools.pins import published
 
-from polyarch.sandbox.binaries.download import DownloadFailed, OfficialReleases, Release, fetch, parse_checksum, release
+from polyarch.sandbox.binaries import pins, versions
+from polyarch.sandbox.binaries.download import DownloadFailed, OfficialReleases, Release, fetch, release
 from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.progress import Silent
 
@@ -34,9 +37,10 @@ class Host:
         self.files: dict[str, bytes] = {}
         self.ranges: list[str] = []
 
-    def put(self, path: str, content: bytes, checksum: str | None = None) -> None:
+    def put(self, path: str, content: bytes) -> str:
+        """Its SHA-256."""
         self.files[path] = content
-        self.files[f"{path}.sha256"] = (checksum or hashlib.sha256(content).hexdigest()).encode()
+        return hashlib.sha256(content).hexdigest()
 
     async def serve(self, request: web.Request) -> web.Response:
         content = self.files.get(request.path)
@@ -73,8 +77,8 @@ async def test_sb_002_a_release_is_verified_and_becomes_executable(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
-    files.put("/etcd", PROGRAM)
-    await fetch(session, Release(f"{base}/etcd", f"{base}/etcd.sha256"), tmp_path / "etcd", Silent())
+    pinned = files.put("/etcd", PROGRAM)
+    await fetch(session, Release(f"{base}/etcd", pinned), tmp_path / "etcd", Silent())
     assert (tmp_path / "etcd").read_bytes() == PROGRAM
     assert (tmp_path / "etcd").stat().st_mode & 0o111
     assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
@@ -84,8 +88,8 @@ async def test_sb_002_an_archive_gives_the_program_in_it(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
-    files.put("/r.tar.gz", archive("registry"))
-    wanted = Release(f"{base}/r.tar.gz", f"{base}/r.tar.gz.sha256", "registry")
+    pinned = files.put("/r.tar.gz", archive("registry"))
+    wanted = Release(f"{base}/r.tar.gz", pinned, "registry")
     await fetch(session, wanted, tmp_path / "registry", Silent())
     assert (tmp_path / "registry").read_bytes() == PROGRAM
 
@@ -94,9 +98,10 @@ async def test_sb_002_a_file_with_another_checksum_never_gets_its_name(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
-    files.put("/etcd", PROGRAM, checksum="0" * 64)
-    with pytest.raises(DownloadFailed, match=r"SHA-256 is .* published is 0000"):
-        await fetch(session, Release(f"{base}/etcd", f"{base}/etcd.sha256"), tmp_path / "etcd", Silent())
+    other = files.put("/etcd", PROGRAM)
+    files.files["/etcd.sha256"] = other.encode()  # what the host says of itself counts for nothing
+    with pytest.raises(DownloadFailed, match=r"SHA-256 is .* pinned is 0000"):
+        await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", Silent())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,22 +109,30 @@ async def test_sb_002_a_broken_off_download_goes_on_where_it_stopped(
     host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     files, base = host
-    files.put("/etcd", PROGRAM)
+    pinned = files.put("/etcd", PROGRAM)
     (tmp_path / ".etcd.partial").write_bytes(PROGRAM[:5000])
-    await fetch(session, Release(f"{base}/etcd", f"{base}/etcd.sha256"), tmp_path / "etcd", Silent())
+    await fetch(session, Release(f"{base}/etcd", pinned), tmp_path / "etcd", Silent())
     assert files.ranges == ["bytes=5000-"]
     assert (tmp_path / "etcd").read_bytes() == PROGRAM
 
 
-@pytest.mark.parametrize("missing", ["/etcd", "/etcd.sha256"])
 async def test_sb_002_a_missing_file_is_named_with_its_status(
-    host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path, missing: str
+    host: tuple[Host, str], session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    files, base = host
-    files.put("/etcd", PROGRAM)
-    del files.files[missing]
-    with pytest.raises(DownloadFailed, match=rf"{missing}: HTTP 404"):
-        await fetch(session, Release(f"{base}/etcd", f"{base}/etcd.sha256"), tmp_path / "etcd", Silent())
+    _, base = host
+    with pytest.raises(DownloadFailed, match="/etcd: HTTP 404"):
+        await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", Silent())
+
+
+async def test_sb_002_what_nobody_has_pinned_is_not_downloaded(tmp_path: Path) -> None:
+    """Before, the host of a file said what the file has to be."""
+    steps: list[str] = []
+    progress = Silent()
+    progress.step = steps.append  # type: ignore[method-assign]
+    releases = OfficialReleases(architecture="s390x", where=lambda program, _: Release("http://nowhere.test/x", ""))
+    problems = await releases.provide(PROGRAMS, tmp_path, progress)
+    assert set(problems.values()) == {"no checksum is pinned for linux/s390x"}
+    assert steps == []
 
 
 async def test_sb_002_a_host_that_cannot_be_reached_answers_for_all_its_files(
@@ -127,7 +140,7 @@ async def test_sb_002_a_host_that_cannot_be_reached_answers_for_all_its_files(
 ) -> None:
     def nowhere(program: object, architecture: str) -> Release:
         url = f"http://127.0.0.1:{unused_tcp_port}/file"
-        return Release(url, f"{url}.sha256")
+        return Release(url, "0" * 64)
 
     steps: list[str] = []
     progress = Silent()
@@ -136,6 +149,23 @@ async def test_sb_002_a_host_that_cannot_be_reached_answers_for_all_its_files(
     assert sorted(problems) == sorted(program.name for program in PROGRAMS)
     assert all("no connection to 127.0.0.1" in problem for problem in problems.values())
     assert len(steps) == 1, "only the first file was tried"
+
+
+def test_sb_002_checksums_are_pinned_for_the_versions_that_are_run() -> None:
+    """Whoever changes a version pins its checksums (``python -m tools.pins``)."""
+    assert pins.VERSIONS == (versions.KUBERNETES, versions.ETCD, versions.REGISTRY)
+    assert pins.SHA256.keys() == {program.name for program in PROGRAMS}
+    for checksums in pins.SHA256.values():
+        assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum in checksums.values())
+
+
+@pytest.mark.parametrize("architecture", ["amd64", "arm64", "ppc64le", "s390x"])
+def test_sb_002_every_program_has_an_official_release(architecture: str) -> None:
+    for program in PROGRAMS:
+        wanted = release(program, architecture)
+        assert wanted.url.startswith(("https://dl.k8s.io/", "https://github.com/"))
+        assert architecture in wanted.url
+        assert wanted.sha256 == pins.SHA256[program.name].get(architecture, "")
 
 
 @pytest.mark.parametrize(
@@ -150,18 +180,5 @@ async def test_sb_002_a_host_that_cannot_be_reached_answers_for_all_its_files(
         pytest.param("", None, id="nothing"),
     ],
 )
-def test_sb_002_checksum_files_are_read_in_both_forms(text: str, expected: str | None) -> None:
-    if expected is None:
-        with pytest.raises(DownloadFailed, match=r"no SHA-256 of etcd\.tar\.gz"):
-            parse_checksum(text, "etcd.tar.gz", "https://host/sums")
-    else:
-        assert parse_checksum(text, "etcd.tar.gz", "https://host/sums") == expected
-
-
-@pytest.mark.parametrize("architecture", ["amd64", "arm64", "ppc64le", "s390x"])
-def test_sb_002_every_program_has_an_official_release_with_a_checksum(architecture: str) -> None:
-    for program in PROGRAMS:
-        wanted = release(program, architecture)
-        assert wanted.url.startswith(("https://dl.k8s.io/", "https://github.com/"))
-        assert architecture in wanted.url
-        assert wanted.checksum_url.startswith(wanted.url.rpartition("/")[0])
+def test_sb_002_published_checksums_are_read_in_both_forms(text: str, expected: str | None) -> None:
+    assert published(text, "etcd.tar.gz") == expected

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ipaddress
+import ssl
 from pathlib import Path
 
 import pytest
@@ -9,59 +10,84 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from polyarch.sandbox.control_plane.certificates import CLIENTS, Authority, Identity, Pki
+from polyarch.sandbox.control_plane.certificates import CLIENTS, Pki
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def certificate(pem: bytes) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(pem)
+def certificate(path: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(Path(path).read_bytes())
 
 
 def usages(found: x509.Certificate) -> set[x509.ObjectIdentifier]:
     return set(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
 
-def test_sb_003_a_client_certificate_carries_user_and_groups() -> None:
-    pair = Authority.create("ca", NOW).client(Identity("alice", ("one", "two")), NOW)
-    subject = certificate(pair.certificate).subject
-    assert [name.value for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == ["alice"]
-    assert [name.value for name in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == ["one", "two"]
-    assert usages(certificate(pair.certificate)) == {ExtendedKeyUsageOID.CLIENT_AUTH}
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    made = Pki(tmp_path)
+    made.ensure(NOW)
+    return made
 
 
-def test_sb_003_a_server_certificate_is_for_loopback_and_signed_by_its_authority() -> None:
-    authority = Authority.create("ca", NOW)
-    found = certificate(authority.server("kube-apiserver", NOW).certificate)
+def test_sb_003_a_client_certificate_carries_user_and_groups(pki: Pki) -> None:
+    found = certificate(pki.client("admin").certificate)
+    common = [name.value for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = [name.value for name in found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    assert (common, groups) == (["polyarch-sandbox-admin"], ["system:masters"])
+    assert usages(found) == {ExtendedKeyUsageOID.CLIENT_AUTH}
+
+
+def test_sb_003_a_server_certificate_is_for_loopback_and_signed_by_its_authority(pki: Pki) -> None:
+    found = certificate(pki.server.certificate)
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1")]
-    found.verify_directly_issued_by(certificate(authority.pair.certificate))
-    key = certificate(authority.pair.certificate).public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey)
+    found.verify_directly_issued_by(certificate(pki.ca))
+    assert isinstance(certificate(pki.ca).public_key(), ec.EllipticCurvePublicKey)
+    assert found.not_valid_after_utc - NOW > dt.timedelta(days=3000)
 
 
-def test_sb_003_everything_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
-    pki = Pki(tmp_path)
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_sb_003_everything_is_made_once_and_only_its_owner_reads_it(pki: Pki) -> None:
+    first = files(pki.folder)
+    pki.ensure(NOW + dt.timedelta(days=1))
+    assert files(pki.folder) == first
+    assert all(path.stat().st_mode & 0o077 == 0 for path in pki.folder.rglob("*") if path.is_file())
+    assert {Path(pki.client(name).certificate).name for name in CLIENTS} <= set(first)
+
+
+@pytest.mark.parametrize("name", ["client-nodes", "server", "webhook/tls", "service-account"])
+def test_sb_003_an_identity_that_an_older_version_did_not_know_is_made_and_the_others_stay(pki: Pki, name: str) -> None:
+    """Before, a sandbox of an older version could not be brought up any more."""
+    first = files(pki.folder)
+    for path in pki.folder.glob(f"{name}.*"):
+        path.unlink()
     pki.ensure(NOW)
-    first = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    pki.ensure(NOW)
-    assert {path: path.read_bytes() for path in first} == first
-    assert all(path.stat().st_mode & 0o077 == 0 for path in first)
-    assert {Path(pki.client(name).certificate) for name in CLIENTS} <= set(first)
+    again = files(pki.folder)
+    assert again.keys() == first.keys()
+    assert {Path(changed).stem for changed in first if again[changed] != first[changed]} == {Path(name).name}
 
 
-def test_sb_003_an_attempt_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
-    pki = Pki(tmp_path)
+@pytest.mark.parametrize("lost", ["ca.key", "ca.crt"])
+def test_sb_003_a_first_start_that_was_cut_off_is_made_up_for(pki: Pki, lost: str) -> None:
+    """An authority without its other half is made anew, and with it all that it signed."""
+    (pki.folder / lost).unlink()
+    etcd = certificate(pki.etcd_server.certificate)
     pki.ensure(NOW)
-    before = Path(pki.ca).read_bytes()
-    (tmp_path / "complete").unlink()
-    pki.ensure(NOW)
-    assert Path(pki.ca).read_bytes() != before
+    for files_of in (pki.server, *map(pki.client, CLIENTS)):
+        certificate(files_of.certificate).verify_directly_issued_by(certificate(pki.ca))
+    assert certificate(pki.etcd_server.certificate) == etcd
 
 
-def test_sb_003_etcd_trusts_nobody_who_is_only_a_user_of_the_cluster(tmp_path: Path) -> None:
-    pki = Pki(tmp_path)
-    pki.ensure(NOW)
-    admin = certificate(Path(pki.client("admin").certificate).read_bytes())
+def test_sb_003_etcd_trusts_nobody_who_is_only_a_user_of_the_cluster(pki: Pki) -> None:
     with pytest.raises(ValueError, match=r"[Ii]ssuer"):
-        admin.verify_directly_issued_by(certificate(Path(pki.etcd_ca).read_bytes()))
+        certificate(pki.client("admin").certificate).verify_directly_issued_by(certificate(pki.etcd_ca))
+
+
+def test_a_server_of_a_test_gets_a_certificate_that_clients_of_the_sandbox_trust(pki: Pki, tmp_path: Path) -> None:
+    serving = pki.serving("fault-proxy", tmp_path / "elsewhere", NOW)
+    certificate(serving.certificate).verify_directly_issued_by(certificate(pki.ca))
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(serving.certificate, serving.key)

@@ -1,0 +1,36 @@
+"""SHA-256 of the official releases that may be downloaded, pinned (SB-002).
+
+A release is believed because of what stands here, not because of a list beside it on the host it comes from. What has
+no checksum here is not downloaded but built, from Go modules whose checksums are pinned as well. ``tools/pins.py``
+prints this table anew from what the projects publish: after a change of version, on a machine with a way out, and
+compared with a second source before it is committed.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+VERSIONS: Final = ("1.36.2", "3.6.5", "3.1.2")
+"""Kubernetes, etcd, registry: what the checksums are of. A test compares them with ``versions``."""
+
+SHA256: Final[Mapping[str, Mapping[str, str]]] = {
+    "etcd": {
+        "amd64": "66bad39ed920f6fc15fd74adcb8bfd38ba9a6412f8c7852d09eb11670e88cac3",
+        "arm64": "7010161787077b07de29b15b76825ceacbbcedcb77fe2e6832f509be102cab6b",
+    },
+    "kube-apiserver": {
+        "amd64": "6770be17296ef36b656ad84e52b043007fb9a47ba0445c224097323291b1b33b",
+        "arm64": "265e3918c0659ce714fba07b6cc0634edafa4db6dd5891cc8dc3352b028af0f5",
+    },
+    "kube-controller-manager": {
+        "amd64": "6332e45474baf6362f50394d8f7c6002274db04d68fe51dbe2229ef5c0b21e3c",
+    },
+    "kube-scheduler": {},
+    "registry": {
+        "amd64": "40df2224d410f72ae425c3371873b078bbdbda3b8b612be9571f0e6751f3acc8",
+        "arm64": "09d26f88d2c0f161bd1b8bfc6c123571cc3d291dcca8af5477b3cacc4ec95e73",
+        "ppc64le": "3bee3e9fac37fb182a56f1dba0fc9fa059e598b1ec31049a69c48ed610ff14ca",
+        "s390x": "907d384ac0b181a84f61aacfc32ed26f6af0e9a7d7877a708a29945f959c81de",
+        "riscv64": "9bd0f9e3e29ac2429a59729adb866faa0137fca1194a7e0c5eb409dea567cca7",
+    },
+}
+"""By program and architecture: of the file that is downloaded, which may be an archive."""
