@@ -12,8 +12,8 @@ import msgspec
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.lease import LeaderElection
+from polyarch.kube.serving.admission import Serves
 from polyarch.kube.serving.health import Check
-from polyarch.kube.serving.reviews import Route
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True):
     passes have to be safe beside a leader's; ``readiness`` and ``liveness`` are further checks by name.
     """
 
-    routes: tuple[Route[Any], ...] = ()
+    routes: tuple[Serves, ...] = ()
     servers: Mapping[str, Server] = {}
     caches: tuple[Caches, ...] = ()
     controllers: tuple[Controller[Any], ...] = ()
@@ -86,7 +86,7 @@ def together(parts: Iterable[tuple[str, Duties]]) -> Duties:
     What two roles share (a cache, a recorder) is in it once. Raises ValueError if two of them want one path or server.
     """
     roles = list(parts)
-    routes: dict[str, Route[Any]] = {}
+    routes: dict[str, Serves] = {}
     servers: dict[str, Server] = {}
     for name, duties in roles:
         for route in duties.routes:

@@ -1,14 +1,14 @@
-"""Serving admission webhooks: the routes of a role over TLS (KR-032).
+"""Serving webhooks of admission and conversion: the routes of a process over TLS (KR-032, KR-053).
 
-HTTP/1.1 and TLS 1.2 or newer only (PL-854), bodies up to 8 MiB, one deadline over reading and deciding together. What
-is not a review gets a plain sentence and a 4xx (PL-750); a review always gets HTTP 200, since anything else would make
-the API server apply its own failure policy without a word to the user.
+HTTP/1.1 and TLS 1.2 or newer only (PL-854), bodies up to what the route takes, one deadline over reading and deciding
+together. What is not a review gets a plain sentence and a 4xx (PL-750); a review always gets HTTP 200, since anything
+else would make the API server apply its own failure policy without a word to the user.
 """
 
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final, Protocol
 from urllib.parse import parse_qs
 
 from aiohttp import web
@@ -21,16 +21,35 @@ from polyarch.kube.serving.reviews import (
     AdmissionResponse,
     Failure,
     NotAReview,
-    Reviewer,
     Route,
 )
 
 __all__ = ["AdmissionRequest", "AdmissionResponse", "AdmissionServer", "Failure", "Route"]
 
-MAX_BODY: Final = 8 * 2**20
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds a review has where the URL does not say; an API server always says."""
 LONGEST_TIMEOUT: Final = 30.0
+
+
+class Answers(Protocol):
+    """Answers the reviews of one route, whatever they are about."""
+
+    async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes: ...
+
+
+class Serves(Protocol):
+    """A route: ``reviews.Route`` for admission, ``conversion.ConversionRoute``. ``max_body`` is in bytes."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_body(self) -> int: ...
+
+    def answers(self, clock: Clock) -> Answers: ...
 
 
 class AdmissionServer:
@@ -38,7 +57,7 @@ class AdmissionServer:
 
     def __init__(
         self,
-        routes: Sequence[Route[Any]],
+        routes: Sequence[Serves],
         certificates: ServingCertificate | None,
         *,
         host: str = "127.0.0.1",
@@ -53,8 +72,9 @@ class AdmissionServer:
             ("route",),
             buckets=ADMISSION_SECONDS,
         )
-        self._routes: dict[str, tuple[Reviewer[Any], Callable[[float], None]]] = {
-            route.path: (Reviewer(route, self._clock), seconds.labels(route.name).observe) for route in routes
+        self._routes: dict[str, tuple[Answers, int, Callable[[float], None]]] = {
+            route.path: (route.answers(self._clock), route.max_body, seconds.labels(route.name).observe)
+            for route in routes
         }
         self._server = HttpServer(
             self._serve, host=host, port=port, tls=certificates.context if certificates is not None else None
@@ -86,15 +106,15 @@ class AdmissionServer:
         if found is None:
             return text(404, f"nothing is served at {path[:200]!r}; reviews go to {', '.join(self._routes)}")
         if request.method != "POST":
-            return text(405, f"{path} takes AdmissionReviews by POST, not {request.method}", Allow="POST")
-        reviewer, observe = found
+            return text(405, f"{path} takes reviews by POST, not {request.method}", Allow="POST")
+        reviewer, max_body, observe = found
         arrived_at = self._clock.monotonic()
         timeout = timeout_of(query)
         try:
-            body = await read_body(request, MAX_BODY, timeout)
+            body = await read_body(request, max_body, timeout)
             answer = await reviewer.answer(body, timeout=timeout, arrived_at=arrived_at)
         except BodyTooLarge:
-            return text(413, f"the body is larger than the {MAX_BODY} bytes that are read")
+            return text(413, f"the body is larger than the {max_body} bytes that are read")
         except TimeoutError:
             return text(408, f"the body did not arrive within {timeout:g} s")
         except NotAReview as problem:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
+MAX_BODY: Final = 8 * 2**20
 WARNING_LENGTH: Final = 256
 WARNINGS_LENGTH: Final = 4096
 """What an API server passes on to the user's terminal: characters per warning, and in all."""
@@ -111,6 +112,13 @@ class Route(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     resource: Resource | None = None
     operations: frozenset[str] = frozenset()
     failed: Callable[[Failure], None] | None = None
+
+    @property
+    def max_body(self) -> int:
+        return MAX_BODY
+
+    def answers(self, clock: Clock) -> "Reviewer[T]":
+        return Reviewer(self, clock)
 
 
 class _Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):

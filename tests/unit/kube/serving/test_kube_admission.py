@@ -19,7 +19,6 @@ from polyarch.kube.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import PODS
 from polyarch.kube.serving.admission import (
-    MAX_BODY,
     AdmissionRequest,
     AdmissionResponse,
     AdmissionServer,
@@ -27,7 +26,7 @@ from polyarch.kube.serving.admission import (
     timeout_of,
 )
 from polyarch.kube.serving.listener import KEEP_ALIVE
-from polyarch.kube.serving.reviews import NotAReview, Reviewer, fit_warnings
+from polyarch.kube.serving.reviews import MAX_BODY, NotAReview, Reviewer, fit_warnings
 from polyarch.model.meta import ObjectMeta
 
 
