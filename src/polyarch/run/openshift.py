@@ -5,22 +5,25 @@ where a file on the nodes would follow after a roll-out. An object that makes no
 the others count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import structlog
 
 from polyarch.kube.client.client import Client
+from polyarch.kube.client.requests import Selection
 from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.kube.runtime.informer import Informer
 from polyarch.model.meta import Key, ObjectMeta
 from polyarch.oci.mirrors.mirror_objects import registries as mirror_rules
-from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.mirrors.registries_conf import Registry, check_location, without_port
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.placement.operator.objects import TRUSTED_CA
+from polyarch.oci.transport.tls import check_certificates
+from polyarch.placement.operator.objects import CONFIG_HOME, TRUSTED_CA
 from polyarch.run.registries import Registries
 
 log = structlog.get_logger(__name__)
@@ -29,7 +32,7 @@ CONFIG_GROUP: Final = "config.openshift.io"
 OPERATOR_GROUP: Final = "operator.openshift.io"
 MIRROR_KINDS: Final = ("ImageDigestMirrorSet", "ImageTagMirrorSet", "ImageContentSourcePolicy")
 IMAGE_CONFIG: Final = Resource(CONFIG_GROUP, "v1", "images", "Image", namespaced=False)
-PULL_SECRET: Final = ("openshift-config", "pull-secret")
+PULL_SECRET: Final = (CONFIG_HOME, "pull-secret")
 TRUSTED_CA_KEY: Final = "ca-bundle.crt"
 
 
@@ -48,26 +51,72 @@ class ConfigMap(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenShift:
-    """Follows the objects into the process's :class:`~polyarch.run.registries.Registries`."""
+    """Follows the objects into the process's :class:`~polyarch.run.registries.Registries`; caches of its process.
 
-    def __init__(self, process: Process, served: Iterable[Resource], registries: Registries, *, namespace: str) -> None:
+    ``search_short_names`` is told whether the nodes search for names without a registry.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        served: Iterable[Resource],
+        registries: Registries,
+        *,
+        search_short_names: Callable[[bool], None],
+    ) -> None:
+        self._process = process
         self._registries = registries
+        self._search_short_names = search_short_names
         self._mirrors: list[Informer[Configured]] = [
             process.informer(resource, Configured) for resource in served if resource.kind in MIRROR_KINDS
         ]
         self._image = process.informer(IMAGE_CONFIG, Configured, field_selector="metadata.name=cluster")
         self._rules: tuple[Registry, ...] = ()
+        self._search: tuple[str, ...] = ()
         for informer in (*self._mirrors, self._image):
             informer.add_handler(self._changed)
         authority = process.informer(
-            CONFIGMAPS, ConfigMap, namespace=namespace, field_selector=f"metadata.name={TRUSTED_CA}"
+            CONFIGMAPS, ConfigMap, namespace=process.settings.namespace, field_selector=f"metadata.name={TRUSTED_CA}"
         )
         authority.add_handler(lambda change: self._trust(change.new))
+        self._certificates = ""
+        self._host_certificates: dict[str, str] = {}
+        self._wanted = ""
+        self._wants_other = asyncio.Event()
 
     @property
     def rules(self) -> tuple[Registry, ...]:
         """What the objects say now."""
         return self._rules
+
+    @property
+    def problems(self) -> list[str]:
+        """None that keeps the process from being ready: the shared informers speak for themselves, and certificates
+        for single hosts are not waited for, as there may be none, or no right to read them."""
+        return []
+
+    async def synced(self) -> None:
+        """At once; see ``problems``."""
+
+    async def run(self) -> None:
+        """Follows the ConfigMap that the image configuration names, whichever it is, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wants_other.clear()
+                following = tasks.create_task(self._follow(self._wanted), name="follow additional CAs")
+                await self._wants_other.wait()
+                following.cancel()
+                await asyncio.wait([following])
+                self._trust_hosts(None)
+
+    async def _follow(self, name: str) -> None:
+        if not name:
+            return
+        selection = Selection(namespace=CONFIG_HOME, field_selector=f"metadata.name={name}")
+        process = self._process
+        informer = Informer(process.client, CONFIGMAPS, ConfigMap, selection=selection, clock=process.clock)
+        informer.add_handler(lambda change: self._trust_hosts(change.new))
+        await informer.run()
 
     def _changed(self, _: object) -> None:
         objects = [
@@ -76,20 +125,30 @@ class OpenShift:
             for each in sorted(informer.store.values(), key=lambda each: each.metadata.name)
         ]
         image = self._image.store.get(Key("", "cluster"))
-        rules = registry_rules(objects, (image.spec if image is not None else None) or {})
-        if rules != self._rules:
-            self._rules = rules
-            self._registries.use(rules)
-            log.info("the cluster's registry configuration is in force", rules=len(rules))
+        spec = (image.spec if image is not None else None) or {}
+        wanted = (spec.get("additionalTrustedCA") or {}).get("name", "")
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._wants_other.set()
+        rules, search = registry_rules(objects, spec), search_registries(spec)
+        if (rules, search) != (self._rules, self._search):
+            self._rules, self._search = rules, search
+            self._registries.use(rules, search=search)
+            self._search_short_names(bool(search))
+            log.info("the cluster's registry configuration is in force", rules=len(rules), search=search)
 
     def _trust(self, authority: ConfigMap | None) -> None:
         certificates = (authority.data or {}).get(TRUSTED_CA_KEY, "") if authority is not None else ""
-        try:
-            self._registries.trust(certificates)
-        except InvalidSetting as error:
-            log.warning(
-                "the trusted certificates of the cluster cannot be used", config_map=TRUSTED_CA, error=str(error)
-            )
+        if certificates and not _are_certificates(certificates, TRUSTED_CA):
+            return
+        self._certificates = certificates
+        self._registries.trust(self._certificates, hosts=self._host_certificates)
+
+    def _trust_hosts(self, authorities: ConfigMap | None) -> None:
+        found = host_certificates(authorities.data or {} if authorities is not None else {})
+        if found != self._host_certificates:
+            self._host_certificates = found
+            self._registries.trust(self._certificates, hosts=self._host_certificates)
 
 
 async def served_by(client: Client) -> tuple[Resource, ...]:
@@ -105,26 +164,56 @@ async def served_by(client: Client) -> tuple[Resource, ...]:
 
 
 def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str, Any]) -> tuple[Registry, ...]:
-    """Mirror objects, and ``spec.registrySources`` of the image configuration, as rules of a ``registries.conf``."""
+    """Mirror objects, and ``spec.registrySources`` of the image configuration, as rules of a ``registries.conf``.
+
+    As the nodes are configured: of several rules for an image the most precise one counts alone, so what is said of a
+    scope is passed on to the rules and mirrors inside it; and a host without a port is meant on every port (PL-424).
+    """
     usable = [each for each in mirrors if _makes_sense(each)]
     rules = {rule.prefix: rule for rule in mirror_rules(usable)}
     sources = image_spec.get("registrySources") or {}
-    insecure, blocked = sources.get("insecureRegistries") or (), sources.get("blockedRegistries") or ()
+    insecure, blocked = (_scopes(sources, field) for field in ("insecureRegistries", "blockedRegistries"))
     for scope in (*insecure, *blocked):
         rules.setdefault(
             scope, Registry(scope, "" if scope.startswith("*.") else scope, origin="images.config/cluster")
         )
-    for prefix, rule in rules.items():
-        rules[prefix] = msgspec.structs.replace(
+    return tuple(
+        msgspec.structs.replace(
             rule,
-            insecure=rule.insecure or _covered(rule.location or prefix, insecure),
-            blocked=rule.blocked or prefix in blocked,
+            insecure=rule.insecure or _covered(prefix, insecure),
+            blocked=rule.blocked or _covered(prefix, blocked),
             mirrors=tuple(
                 msgspec.structs.replace(mirror, insecure=mirror.insecure or _covered(mirror.location, insecure))
                 for mirror in rule.mirrors
             ),
+            every_port=True,
         )
-    return tuple(rules.values())
+        for prefix, rule in rules.items()
+    )
+
+
+def search_registries(image_spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where nodes look for an image whose name has no registry, in order; empty: at Docker Hub (PL-424)."""
+    return tuple(_scopes(image_spec.get("registrySources") or {}, "containerRuntimeSearchRegistries"))
+
+
+def host_certificates(data: Mapping[str, str]) -> dict[str, str]:
+    """``additionalTrustedCA``: PEM by ``host[:port]``; a key has two dots where the port begins, as a colon may not
+    stand in one."""
+    return {
+        key.replace("..", ":"): certificates
+        for key, certificates in data.items()
+        if _are_certificates(certificates, f"additionalTrustedCA {key}")
+    }
+
+
+def _are_certificates(text: str, where: str) -> bool:
+    try:
+        check_certificates(text)
+    except InvalidSetting as error:
+        log.warning("trusted certificates of the cluster are not used", where=where, error=str(error))
+        return False
+    return True
 
 
 def _makes_sense(mirror: Mapping[str, Any]) -> bool:
@@ -136,12 +225,20 @@ def _makes_sense(mirror: Mapping[str, Any]) -> bool:
     return True
 
 
-def _covered(location: str, scopes: Iterable[str]) -> bool:
-    """Whether a scope of the image configuration (host, host with path, ``*.domain``) covers this place."""
-    host = location.partition("/")[0]
+def _scopes(sources: Mapping[str, Any], field: str) -> list[str]:
+    found = []
+    for scope in sources.get(field) or ():
+        try:
+            found.append(check_location(scope))
+        except ValueError as error:
+            log.warning("a registry of images.config/cluster is not used", field=field, error=str(error))
+    return found
+
+
+def _covered(place: str, scopes: Iterable[str]) -> bool:
+    """Whether a scope (host, host with path, ``*.domain``) covers this prefix or location."""
+    host = without_port(place.partition("/")[0])
     return any(
-        host.endswith(scope[1:]) and len(host) > len(scope) - 1
-        if scope.startswith("*.")
-        else location == scope or location.startswith(f"{scope}/")
+        place == scope or place.startswith(f"{scope}/") or (scope.startswith("*.") and host.endswith(scope[1:]))
         for scope in scopes
     )

@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from polyarch.kube.client.watch_event import KubernetesObject
+from polyarch.kube.process.duties import Caches
 from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import SECRETS, Resource
 from polyarch.kube.runtime.informer import Informer
@@ -59,6 +60,8 @@ class Parts:
         self.metrics = PlacementMetrics(process.metrics)
         self.metrics.count_readings(registries.readings)
         self.metrics.watch_facts(lambda: facts.left_out)
+        self.caches: list[Caches] = [facts]
+        """What a role that uses these parts has to run."""
         self.credentials_changed: list[Callable[[], None]] = []
         """Called after the global pull secret changed."""
         facts.on_change(self._take_verbosity)
@@ -108,7 +111,8 @@ async def open_parts(process: Process) -> AsyncIterator[Parts]:
         parts = Parts(process, facts, secrets, registries)
         served = await openshift.served_by(client)
         if served:
-            openshift.OpenShift(process, served, registries, namespace=namespace)
+            objects = openshift.OpenShift(process, served, registries, search_short_names=facts.search_short_names)
+            parts.caches.append(objects)
         followed = settings.global_pull_secret or (openshift.PULL_SECRET if served else None)
         if followed is not None:
             parts.follow_global_secret(*followed)

@@ -92,7 +92,7 @@ def duties(process: Process, parts: Parts) -> Duties:
         "pods", controller.reconcile, queue=queue, workers=WORKERS, clock=clock, metrics=process.metrics
     )
     return Duties(
-        caches=(parts.facts,),
+        caches=tuple(parts.caches),
         controllers=(passes,),
         leaderships=(Leadership(election=election, background={"take over": take_over}),),
         background=background,

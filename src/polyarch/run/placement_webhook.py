@@ -29,7 +29,7 @@ async def take_up(process: Process) -> Duties:
         metrics=parts.metrics,
     )
     process.at_end(webhook.close)
-    return Duties(routes=(webhook.route(),), caches=(parts.facts,))
+    return Duties(routes=(webhook.route(),), caches=tuple(parts.caches))
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:

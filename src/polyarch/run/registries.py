@@ -7,7 +7,7 @@ has under way is then for nobody, and might come from a place that is not to be 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -16,7 +16,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from polyarch.clock import Clock
 from polyarch.kube.metrics import Metrics
-from polyarch.oci.answer import Inspection
+from polyarch.oci.answer import Inspection, InspectionError, Status
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.image_reading import BundleMode
@@ -24,8 +24,10 @@ from polyarch.oci.cache.memory import Cache
 from polyarch.oci.inspect import Inspector
 from polyarch.oci.metrics import RegistryMetrics
 from polyarch.oci.mirrors.registries_conf import Registry
+from polyarch.oci.mirrors.short_names import passes_over, places, search
 from polyarch.oci.mirrors.sources import Configuration
-from polyarch.oci.reference import Reference
+from polyarch.oci.mirrors.unqualified import ANYWHERE
+from polyarch.oci.reference import InvalidReference, Reference
 from polyarch.oci.settings import PLACEMENT, InspectorSettings
 from polyarch.oci.traffic.pacing import Pacing
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -57,7 +59,7 @@ class Registries:
         metrics: RegistryMetrics,
         settings: InspectorSettings = PLACEMENT,
     ) -> None:
-        self._files = configuration
+        self._files = self._configuration = configuration
         self._trust = trust
         self._cache = Cache(clock, metrics=metrics)
         pacing = Pacing(clock, settings, metrics)
@@ -87,11 +89,17 @@ class Registries:
         tenant: str = "",
     ) -> Inspection:
         used = self._current
+
+        async def at(place: Reference) -> Inspection:
+            return await used.inspector.inspect(
+                place, credentials=credentials, fresh=fresh, not_before=not_before, bundle=bundle, tenant=tenant
+            )
+
         used.askers += 1
         try:
-            return await used.inspector.inspect(
-                reference, credentials=credentials, fresh=fresh, not_before=not_before, bundle=bundle, tenant=tenant
-            )
+            if reference.registry == ANYWHERE:
+                return await self._search(reference, at)
+            return await at(reference)
         finally:
             used.askers -= 1
             self._close_if_unused(used)
@@ -104,10 +112,31 @@ class Registries:
         bundle: BundleMode = "auto",
         stale_for: float | None = None,
     ) -> Inspection | None:
-        return self._current.inspector.peek(reference, credentials, bundle=bundle, stale_for=stale_for)
+        for place in self._places(reference):
+            known = self._current.inspector.peek(place, credentials, bundle=bundle, stale_for=stale_for)
+            if known is None or not passes_over(known):
+                return known
+        return None
 
     def host_busy(self, reference: Reference) -> bool:
-        return self._current.inspector.host_busy(reference)
+        return any(map(self._current.inspector.host_busy, self._places(reference)))
+
+    async def _search(self, reference: Reference, at: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
+        """The answer for a short name, of the first registry that has it (PL-424)."""
+        try:
+            found = places(reference, self._configuration)
+        except InvalidReference as error:
+            return Inspection(reference, Status.ERROR, error=InspectionError.of("blocked", str(error)))
+        return await search(found, at)
+
+    def _places(self, reference: Reference) -> tuple[Reference, ...]:
+        """Where to look for an image; nowhere for a short name that no registry can have."""
+        if reference.registry != ANYWHERE:
+            return (reference,)
+        try:
+            return places(reference, self._configuration)
+        except InvalidReference:
+            return ()
 
     def forget(self, credentials: Iterable[Credential]) -> None:
         """Drops what these credentials proved (PL-423)."""
@@ -125,17 +154,22 @@ class Registries:
         """Calls ``handler`` when images may be had from elsewhere, or from whom they could not be had before."""
         self._handlers.append(handler)
 
-    def use(self, rules: Sequence[Registry]) -> None:
-        """The rules of the cluster's objects, besides those of the files, which come first."""
-        configuration = msgspec.structs.replace(self._files, registries=(*self._files.registries, *rules))
+    def use(self, rules: Sequence[Registry], *, search: Sequence[str] = ()) -> None:
+        """The rules of the cluster's objects, besides those of the files, which come first; and where the nodes
+        ``search`` for short names."""
+        configuration = msgspec.structs.replace(
+            self._files, registries=(*self._files.registries, *rules), search=tuple(search)
+        )
+        self._configuration = configuration
         former, self._current = self._current, InUse(self._make(configuration))
         self._former.add(former)
         self._close_if_unused(former)
         self._tell()
 
-    def trust(self, certificates: str) -> None:
-        """The cluster's own certificates (PEM); ``InvalidSetting`` if they cannot be used."""
-        self._trust.replace(ca_data=certificates)
+    def trust(self, certificates: str, *, hosts: Mapping[str, str] | None = None) -> None:
+        """The cluster's own certificates (PEM), and those for single hosts (``host[:port]``) besides;
+        ``InvalidSetting`` if some cannot be used."""
+        self._trust.replace(ca_data=certificates, host_data=hosts)
         self._tell()
 
     async def close(self) -> None:

@@ -1,11 +1,14 @@
 """What a process in a cluster is told of registries: files, OpenShift's objects, and changes of both (PL-424)."""
 
 import asyncio
+import hashlib
 import json
+import ssl
 from contextlib import asynccontextmanager
 
 import pytest
 import structlog
+import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -13,10 +16,11 @@ from polyarch.kube.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirrors.unqualified import unqualified
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.run.logs import Verbosity, configure
-from polyarch.run.openshift import registry_rules
+from polyarch.run.openshift import host_certificates, registry_rules, search_registries
 from polyarch.run.registries import open_registries
 
 DIGEST = "@sha256:" + "a" * 64
@@ -61,6 +65,57 @@ def test_blocked_registries_are_not_asked():
     ]
 
 
+@pytest.mark.parametrize(
+    ("image", "scope", "insecure"),
+    [
+        ("plain.example:5000/app:1", "plain.example", True),
+        ("plain.example:5000/app:1", "plain.example:5000", True),
+        ("plain.example:5000/app:1", "plain.example:5001", False),
+        ("plain.example/app:1", "plain.example:5000", False),
+        ("plain.example:5000/team/app:1", "plain.example/team", False),
+        ("plain.example:5000/team/app:1", "plain.example:5000/team", True),
+        ("a.lab.example:5000/app:1", "*.lab.example", True),
+        ("lab.example:5000/app:1", "*.lab.example", False),
+        ("not-plain.example:5000/app:1", "plain.example", False),
+    ],
+)
+def test_pl_424_a_scope_without_a_port_covers_the_host_on_every_port(image, scope, insecure):
+    """PL-424: as the nodes' runtime takes it; registries of a laboratory are mostly on some port."""
+    host = image.partition("/")[0]
+    assert hosts(image, insecureRegistries=[scope]) == [(host, insecure)]
+    rules = registry_rules([], {"registrySources": {"blockedRegistries": [scope]}})
+    if insecure:
+        with pytest.raises(Blocked):
+            sources(parse(image), Configuration(registries=rules))
+    else:
+        assert sources(parse(image), Configuration(registries=rules))
+
+
+def test_pl_424_mirrors_of_a_host_serve_its_ports():
+    """PL-424: the port goes along, as it does on the nodes."""
+    mirror = digest_mirrors("quay.example", "mirror.example")
+    assert hosts(f"quay.example:5000/app{DIGEST}", mirror) == [
+        ("mirror.example:5000", False),
+        ("quay.example:5000", False),
+    ]
+
+
+def test_pl_424_what_is_said_of_a_scope_holds_for_the_rules_inside_it():
+    """PL-424: the runtime looks at the most precise rule alone, so the nodes' configuration passes it on."""
+    mirror = digest_mirrors("quay.io/team", "mirror.example/team")
+    assert hosts("quay.io/team/app:1", mirror, insecureRegistries=["quay.io"]) == [("quay.io", True)]
+    rules = registry_rules([mirror], {"registrySources": {"blockedRegistries": ["quay.io"]}})
+    places = sources(parse(f"quay.io/team/app{DIGEST}"), Configuration(registries=rules))
+    assert [place.host for place in places] == ["mirror.example"], "the source itself is blocked"
+
+
+def test_pl_424_a_scope_that_names_no_registry_is_left_out(capsys):
+    """PL-424, PL-750."""
+    structlog.reset_defaults()
+    assert hosts("plain.example/app:1", insecureRegistries=["https://x", "plain.example/"]) == [("plain.example", True)]
+    assert "insecureRegistries" in capsys.readouterr().out
+
+
 def test_an_object_that_makes_no_sense_is_left_out_and_the_others_count(capsys):
     """PL-424, PL-750."""
     structlog.reset_defaults()
@@ -68,6 +123,120 @@ def test_an_object_that_makes_no_sense_is_left_out_and_the_others_count(capsys):
     good = digest_mirrors("quay.io/team", "mirror.example/team")
     assert hosts(f"quay.io/team/app{DIGEST}", broken, good)[0] == ("mirror.example", False)
     assert "broken" in capsys.readouterr().out
+
+
+def test_pl_424_where_nodes_look_for_short_names(capsys):
+    """PL-424: in the order of the image configuration; what names no registry is left out."""
+    structlog.reset_defaults()
+    spec = {"registrySources": {"containerRuntimeSearchRegistries": ["quay.example", "http://x", "docker.io"]}}
+    assert search_registries(spec) == ("quay.example", "docker.io")
+    assert "containerRuntimeSearchRegistries" in capsys.readouterr().out
+    assert search_registries({}) == ()
+
+
+def test_pl_424_certificates_for_single_hosts(capsys):
+    """PL-424: a key of a ConfigMap has no colon; a damaged one does not take the others away."""
+    structlog.reset_defaults()
+    good = trustme.CA().cert_pem.bytes().decode()
+    found = host_certificates({"registry.example..5000": good, "plain.example": good, "broken.example": "no"})
+    assert found == {"registry.example:5000": good, "plain.example": good}
+    assert "broken.example" in capsys.readouterr().out
+
+
+def image_of(*architectures: str) -> bytes:
+    """An index."""
+    entries = [
+        {
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": "sha256:" + hashlib.sha256(each.encode()).hexdigest(),
+            "size": 7,
+            "platform": {"os": "linux", "architecture": each},
+        }
+        for each in architectures
+    ]
+    return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).encode()
+
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+def registry_of(images: dict[str, bytes]) -> web.Application:
+    """Serves these indexes by ``repository:tag``, to anybody; the rest it does not have."""
+
+    async def manifest(request: web.Request) -> web.Response:
+        body = images.get(f"{request.match_info['name']}:{request.match_info['tag']}")
+        if body is None:
+            return web.Response(status=404)
+        digest = "sha256:" + hashlib.sha256(body).hexdigest()
+        return web.Response(body=body, headers={"Content-Type": INDEX, "Docker-Content-Digest": digest})
+
+    application = web.Application()
+    application.router.add_get("/v2/{name:.+}/manifests/{tag}", manifest)
+    return application
+
+
+@asynccontextmanager
+async def serving(images: dict[str, bytes], authority: trustme.CA | None = None):
+    """``host:port`` of such a registry."""
+    context = None
+    if authority is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = TestServer(registry_of(images), scheme="http" if context is None else "https")
+    await server.start_server(ssl=context)
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def opened_for_loopback():
+    async with open_registries(
+        registries_conf=None, ca=(), allow_addresses=["127.0.0.1/32"], clock=SystemClock(), metrics=Metrics()
+    ) as registries:
+        yield registries
+
+
+def platforms(answer) -> list[str]:
+    assert answer.error is None, answer.error
+    return [str(each) for each in answer.platforms]
+
+
+async def test_pl_424_a_host_is_trusted_by_its_own_certificates_and_no_other_host_by_them():
+    """PL-424: additionalTrustedCA, in force without a restart."""
+    authority = trustme.CA()
+    image = {"app:1": image_of("s390x")}
+    async with opened_for_loopback() as registries, serving(image, authority) as one, serving(image, authority) as two:
+        images = [parse(f"{host}/app:1") for host in (one, two)]
+        before = [await registries.inspect(each) for each in images]
+        assert [answer.error.code for answer in before] == ["tls", "tls"]
+        registries.trust("", hosts={one: authority.cert_pem.bytes().decode()})
+        trusted, untrusted = [await registries.inspect(each, fresh=True) for each in images]
+        assert platforms(trusted) == ["linux/s390x"]
+        assert untrusted.error.code == "tls"
+
+
+async def test_pl_424_a_short_name_is_looked_for_where_the_nodes_look_and_in_their_order():
+    """PL-424: the first registry that has it decides."""
+    arm = {"team/app:1": image_of("arm64", "amd64")}
+    ibm = {"team/app:1": image_of("s390x", "ppc64le"), "tool:2": image_of("ppc64le", "amd64")}
+    async with opened_for_loopback() as registries, serving(arm) as first, serving(ibm) as second:
+        rules = registry_rules([], {"registrySources": {"insecureRegistries": [first, second]}})
+        registries.use(rules, search=[first, second])
+        app, tool, missing = map(unqualified, ("team/app:1", "tool:2", "missing:1"))
+        assert registries.peek(app) is None
+        assert not registries.host_busy(app)
+        assert platforms(await registries.inspect(app)) == ["linux/arm64", "linux/amd64"]
+        assert platforms(await registries.inspect(tool)) == ["linux/ppc64le", "linux/amd64"]
+        assert platforms(registries.peek(app)) == ["linux/arm64", "linux/amd64"]
+        assert platforms(registries.peek(tool)) == ["linux/ppc64le", "linux/amd64"]
+        registries.use(rules, search=[second, first])
+        assert platforms(await registries.inspect(app)) == ["linux/s390x", "linux/ppc64le"]
+        answer = await registries.inspect(missing)
+        assert answer.error.code == "not-found"
+        assert first in answer.error.message
+        assert second in answer.error.message
 
 
 async def test_rules_of_the_cluster_come_into_force_while_the_process_runs():

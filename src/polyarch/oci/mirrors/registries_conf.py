@@ -5,6 +5,7 @@ The format is that of containers-registries.conf(5). The same table describes wh
 asyncio nor aiohttp.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -13,6 +14,8 @@ import msgspec
 
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration, Table, read_table
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, InvalidReference, Reference, parse_host, parse_located
+
+_PORT = re.compile(r":[0-9]+\Z", re.ASCII)
 
 SYSTEM_FILE = Path("/etc/containers/registries.conf")
 
@@ -46,17 +49,23 @@ class Registry(msgspec.Struct, frozen=True, gc=False):
     """The file or object it comes from."""
     entry: str = ""
     """Which entry there, in words."""
+    every_port: bool = False
+    """A host without a port stands for the host on every port: so the nodes' runtime takes what OpenShift's objects
+    say, and pulls accordingly (PL-424). A file says which port it means (RG-091)."""
 
     def matched(self, reference: Reference) -> int | None:
         """How many characters of the canonical reference the prefix covers; None if it does not match (RG-091)."""
+        host = without_port(reference.registry) if self.every_port else reference.registry
         if self.prefix.startswith("*."):
             suffix = self.prefix[1:]
-            deeper = reference.registry.endswith(suffix) and len(reference.registry) > len(suffix)
-            return len(reference.registry) if deeper else None
+            deeper = host.endswith(suffix) and len(host) > len(suffix)
+            return len(host) if deeper else None
         canonical = reference.canonical
         end = len(self.prefix)
-        if not canonical.startswith(self.prefix) or end < len(reference.registry):
+        if not canonical.startswith(self.prefix) or end < len(host):
             return None
+        if end == len(host):
+            return end
         boundary = canonical[end : end + 1]
         if boundary in ("", "/", "@") or (boundary == ":" and end == len(reference.name)):
             return end
@@ -145,6 +154,11 @@ def check_conflicts(registries: Sequence[Registry]) -> None:
                 there = f"{str(one).lower()} in {other.origin}, {other.entry}"
                 problem = f"{location} is {name} = {str(two).lower()} here and {there}; say the same in both"
                 raise InvalidConfiguration(registry.origin, registry.entry, problem)
+
+
+def without_port(host: str) -> str:
+    """``host`` of ``host[:port]``."""
+    return _PORT.sub("", host)
 
 
 def check_location(text: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from polyarch.oci.answer import Inspection
 from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.mirrors.unqualified import ANYWHERE, is_short, name_end
 from polyarch.oci.reference import InvalidReference, Reference, parse, parse_located
 
 PASSED_OVER = frozenset({"not-found", "unauthorized", "denied"})
@@ -27,7 +28,7 @@ def candidates(text: str, configuration: Configuration) -> tuple[Reference, ...]
     reference = parse(text)
     if not is_short(text, reference):
         return (reference,)
-    end = min(at for at in (_tag_at(text), text.find("@"), len(text)) if at >= 0)
+    end = name_end(text)
     name, rest = text[:end], text[end:]
     alias = configuration.aliases.get(name)
     if alias:
@@ -42,12 +43,9 @@ def candidates(text: str, configuration: Configuration) -> tuple[Reference, ...]
     return tuple(dict.fromkeys(places))
 
 
-def is_short(text: str, reference: Reference) -> bool:
-    """Whether the text leaves the registry open: ``docker://`` and a written host do not."""
-    if reference.transport != "docker" or text.startswith("docker://"):
-        return False
-    first, slash, _ = text.partition("/")
-    return not (slash and ("." in first or ":" in first or first == "localhost" or first.startswith("[")))
+def places(reference: Reference, configuration: Configuration) -> tuple[Reference, ...]:
+    """Where to look for an :func:`unqualified` name, in order; ``InvalidReference`` as of :func:`candidates`."""
+    return candidates(reference.canonical.removeprefix(f"{ANYWHERE}/"), configuration)
 
 
 def passes_over(answer: Inspection) -> bool:
@@ -70,10 +68,6 @@ async def search(places: Sequence[Reference], inspect: Callable[[Reference], Awa
         error = msgspec.structs.replace(answer.error, message=message, attempts=tuple(said))
         answer = msgspec.structs.replace(answer, error=error)
     return answer
-
-
-def _tag_at(text: str) -> int:
-    return text.find(":", text.rfind("/") + 1)
 
 
 def _located(text: str, full: str, where: str) -> Reference:

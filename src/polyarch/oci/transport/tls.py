@@ -72,6 +72,11 @@ def try_next(error: TransportError) -> bool:
     return error.cause in ("handshake", "refused")
 
 
+def check_certificates(data: str) -> None:
+    """``InvalidSetting`` if these are no certificates in PEM."""
+    _load_data(_empty_context(), data, "the CA bundle")
+
+
 class TrustSettings(msgspec.Struct, frozen=True):
     """Where trust comes from. ``directories`` hold ``<host[:port]>/*.crt`` and ``X.cert`` with ``X.key``."""
 
@@ -79,6 +84,8 @@ class TrustSettings(msgspec.Struct, frozen=True):
     ca_data: str = ""
     directories: tuple[str, ...] = ()
     system: bool = True
+    host_data: Mapping[str, str] = {}
+    """Further certificates (PEM) for single hosts, by ``host[:port]``."""
 
     @classmethod
     def of(
@@ -113,9 +120,12 @@ class Trust:
         self._hosts: dict[str, _Files] = {}
         self._begun = _begin(self._settings)
 
-    def replace(self, *, ca_data: str) -> None:
-        """Trust these certificates (PEM) instead of the ``ca_data`` until now; connections made before stay."""
-        settings = msgspec.structs.replace(self._settings, ca_data=ca_data)
+    def replace(self, *, ca_data: str, host_data: Mapping[str, str] | None = None) -> None:
+        """Trust these certificates (PEM) instead of the ``ca_data`` and ``host_data`` until now; connections made
+        before stay."""
+        settings = msgspec.structs.replace(self._settings, ca_data=ca_data, host_data=dict(host_data or {}))
+        for data in settings.host_data.values():
+            check_certificates(data)
         self._begun = _begin(settings)
         self._settings = settings
         self._contexts.clear()
@@ -132,12 +142,12 @@ class Trust:
             settings = self._settings
             found = self._hosts.get(host)
             if found is None:
-                found = await asyncio.to_thread(_files_for, host, settings.directories)
+                found = await asyncio.to_thread(_files_for, host, settings)
             files = found.with_more(extra)
             context = self._contexts.get((verified, files))
             if context is None:
                 begun = None
-                if verified and not files.ca and settings is self._settings:
+                if verified and not (files.ca or files.ca_data) and settings is self._settings:
                     begun, self._begun = self._begun, None
                 context = await asyncio.to_thread(_context, settings, files, verified=verified, begun=begun)
             if settings is self._settings:
@@ -161,18 +171,19 @@ class _Files(msgspec.Struct, frozen=True):
 
     ca: tuple[str, ...] = ()
     clients: tuple[ClientCertificate, ...] = ()
+    ca_data: str = ""
 
     def with_more(self, more: "_Files") -> "_Files":
         if not (more.ca or more.clients):
             return self
-        return _Files(self.ca + more.ca, more.clients + self.clients)
+        return _Files(self.ca + more.ca, more.clients + self.clients, self.ca_data)
 
 
-def _files_for(host: str, directories: Sequence[str]) -> _Files:
+def _files_for(host: str, settings: TrustSettings) -> _Files:
     names = (host, DOCKER_HUB) if host == DOCKER_HUB_HOST else (host,)
     ca: list[str] = []
     clients: list[ClientCertificate] = []
-    for place in (Path(directory, name) for directory in directories for name in names):
+    for place in (Path(directory, name) for directory in settings.directories for name in names):
         try:
             files = sorted(entry for entry in place.iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -190,7 +201,8 @@ def _files_for(host: str, directories: Sequence[str]) -> _Files:
                 clients.append(ClientCertificate(str(file), str(key)))
             elif file.suffix == ".key" and file.with_suffix(".cert").name not in present:
                 raise InvalidSetting(f"{file.with_suffix('.cert')} is missing; {file.name} is the key of it")
-    return _Files(tuple(ca), tuple(clients))
+    data = "\n".join(settings.host_data[name] for name in names if name in settings.host_data)
+    return _Files(tuple(ca), tuple(clients), data)
 
 
 def _begin(settings: TrustSettings) -> ssl.SSLContext | None:
@@ -215,6 +227,8 @@ def _context(
             _load_system(context, loaded=settings.ca_files)
         for file in files.ca:
             _load_file(context, file)
+        if files.ca_data:
+            _load_data(context, files.ca_data, "the CA bundle for this host")
     else:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -253,10 +267,14 @@ def _load_common(context: ssl.SSLContext, settings: TrustSettings) -> None:
     for file in settings.ca_files:
         _load_file(context, file)
     if settings.ca_data:
-        try:
-            context.load_verify_locations(cadata=settings.ca_data)
-        except (ssl.SSLError, ValueError):
-            raise InvalidSetting("the additional CA bundle holds no PEM certificates, or a damaged one") from None
+        _load_data(context, settings.ca_data, "the additional CA bundle")
+
+
+def _load_data(context: ssl.SSLContext, data: str, what: str) -> None:
+    try:
+        context.load_verify_locations(cadata=data)
+    except (ssl.SSLError, ValueError):
+        raise InvalidSetting(f"{what} holds no PEM certificates, or a damaged one") from None
 
 
 def _load_file(context: ssl.SSLContext, file: str) -> None:

@@ -84,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """PL-410."""
     operator_namespace: str = ""
     """The operator's own namespace; its pods are never placed (PL-201)."""
+    short_names_searched: bool = False
+    """The nodes search several registries for an image whose name has none (PL-424)."""
     leaving: bool = False
     """Placement is being switched off (PL-520)."""
     provisional: bool = False
@@ -138,11 +140,16 @@ class SettingsTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, policy: PlacementPolicy | None, cppc: ClusterPodPlacementConfig | None, *, operator_namespace: str
+        cls,
+        policy: PlacementPolicy | None,
+        cppc: ClusterPodPlacementConfig | None,
+        *,
+        operator_namespace: str,
+        short_names_searched: bool = False,
     ) -> "SettingsTable":
         """The table for these objects; both may be absent."""
         problems: list[str] = []
-        base = Settings(operator_namespace=operator_namespace)
+        base = Settings(operator_namespace=operator_namespace, short_names_searched=short_names_searched)
         if policy is not None:
             base = _overlay(base, policy.spec, "spec", problems)
         cluster_fallback = _cluster_fallback(cppc, problems)

@@ -12,6 +12,7 @@ import msgspec
 
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
+from polyarch.oci.mirrors.unqualified import unqualified
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.placement.decide.decision import Finding, Verdict
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, node_platforms
@@ -39,14 +40,17 @@ class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Used as files only (PL-211)."""
 
 
-def images_of(pod: Pod) -> tuple[ImageUse, ...]:
-    """Each distinct reference once, in the order of the spec: containers, init containers, image volumes (PL-210)."""
+def images_of(pod: Pod, *, searched: bool = False) -> tuple[ImageUse, ...]:
+    """Each distinct reference once, in the order of the spec: containers, init containers, image volumes (PL-210).
+
+    ``searched``: the nodes search several registries for short names (PL-424), which else are Docker Hub's.
+    """
     found: dict[str, tuple[bool, bool, bool]] = {}
     for text, policy, is_volume in _uses(pod):
         policy = policy or _default_policy(text)
         always, never, volume_only = found.get(text, (False, True, True))
         found[text] = (always or policy == "Always", never and policy == "Never", volume_only and is_volume)
-    return tuple(_use(text, *how) for text, how in found.items())
+    return tuple(_use(text, *how, searched) for text, how in found.items())
 
 
 def _uses(pod: Pod) -> Iterator[tuple[str, str, bool]]:
@@ -59,27 +63,27 @@ def _uses(pod: Pod) -> Iterator[tuple[str, str, bool]]:
             yield volume.image.reference, volume.image.pull_policy, True
 
 
-def _use(text: str, always: bool, never: bool, volume_only: bool) -> ImageUse:
-    reference, problem = _parsed(text)
+def _use(text: str, always: bool, never: bool, volume_only: bool, searched: bool) -> ImageUse:
+    reference, problem = _parsed(text, searched)
     return ImageUse(
         text=text, reference=reference, problem=problem, always=always, never=never, volume_only=volume_only
     )
 
 
-def _parsed(text: str) -> tuple[Reference | None, str]:
+def _parsed(text: str, searched: bool = False) -> tuple[Reference | None, str]:
     """The reference, or what is wrong with the text (RG-015)."""
-    return (_read if len(text) <= LONGEST else _read.__wrapped__)(text)
+    return (_read if len(text) <= LONGEST else _read.__wrapped__)(text, searched)
 
 
 @lru_cache(maxsize=4096)
-def _read(text: str) -> tuple[Reference | None, str]:
+def _read(text: str, searched: bool) -> tuple[Reference | None, str]:
     try:
         reference = parse(text)
     except InvalidReference as error:
         return None, f"{error.problem}; {error.hint}" if error.hint else error.problem
     if reference.transport != "docker":
         return None, "a directory cannot be pulled; write an image name such as quay.io/team/app:1.0"
-    return reference, ""
+    return (searched and unqualified(text)) or reference, ""
 
 
 def _default_policy(text: str) -> str:

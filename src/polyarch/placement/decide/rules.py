@@ -99,7 +99,7 @@ def examine(facts: Facts) -> Case:
         rule=None,
         sources=sources,
         needs_constraint=needs_constraint,
-        images=images_of(facts.pod) if needs_constraint else (),
+        images=images_of(facts.pod, searched=facts.settings.short_names_searched) if needs_constraint else (),
     )
 
 

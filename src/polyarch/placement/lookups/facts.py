@@ -54,6 +54,7 @@ class ClusterFacts:
 
     def __init__(self, watches: Watches, *, operator_namespace: str, clock: Clock) -> None:
         self._operator_namespace = operator_namespace
+        self._short_names_searched = False
         self._cppcs = watches.shared(CPPCS, ClusterPodPlacementConfig)
         self._ppcs = watches.shared(PPCS, PodPlacementConfig)
         self._policies = watches.shared(POLICIES, PlacementPolicy)
@@ -120,7 +121,12 @@ class ClusterFacts:
         """Settings of all namespaces."""
         if self._table is None:
             policy = self._policies.store.get(SINGLETON)
-            self._table = SettingsTable.of(policy, self.cppc, operator_namespace=self._operator_namespace)
+            self._table = SettingsTable.of(
+                policy,
+                self.cppc,
+                operator_namespace=self._operator_namespace,
+                short_names_searched=self._short_names_searched,
+            )
         return self._table
 
     @property
@@ -181,6 +187,12 @@ class ClusterFacts:
         """Calls ``handler`` with the namespace whose facts changed, or None for all."""
         self._handlers.append(handler)
 
+    def search_short_names(self, searched: bool) -> None:
+        """Whether the nodes search several registries for a name that has none (PL-424)."""
+        if searched != self._short_names_searched:
+            self._short_names_searched = searched
+            self._compile_anew()
+
     async def synced(self) -> None:
         """Returns once everything that the configuration asks for is known; ``run`` has to run meanwhile."""
         for watched in (self._cppcs, self._ppcs, self._policies):
@@ -206,6 +218,9 @@ class ClusterFacts:
         old, new = change.old, change.new
         if old is not None and new is not None and old.spec == new.spec and _is_leaving(old) == _is_leaving(new):
             return  # a status or an annotation
+        self._compile_anew()
+
+    def _compile_anew(self) -> None:
         before = self._table
         self._table = self._scoring = None
         self._by_namespace.clear()

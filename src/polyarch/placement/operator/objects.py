@@ -21,6 +21,8 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 
 DEFAULT_NAMESPACE: Final = "polyarch-system"
+CONFIG_HOME: Final = "openshift-config"
+"""Where OpenShift keeps what its cluster-wide configuration names."""
 TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
 """ConfigMap with further certificates for registries, on OpenShift (PL-424)."""
 
@@ -76,6 +78,8 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
         documents += _granted("pod-placement-constraints", [_USE_CONSTRAINTS], [names.CONTROLLER], home)
         authority = rule(CONFIGMAPS, "get", "list", "watch", names=[TRUSTED_CA])
         documents += _granted("pod-placement-registries", [authority], both, home, home)
+        # The image configuration names any of these, and RBAC cannot follow it.
+        documents += _granted("pod-placement-registries", [rule(CONFIGMAPS, "list", "watch")], both, home, CONFIG_HOME)
     if parts.global_pull_secret is not None:
         place, name = parts.global_pull_secret
         documents += _granted(

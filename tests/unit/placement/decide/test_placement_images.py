@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, controlled, failure, index, look, neutral, pod, settings, unknown
 
+from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement.decide import images
 from polyarch.placement.decide.decision import Progress, Reason, Verdict
@@ -242,3 +243,24 @@ def test_pl_854_the_platforms_of_a_very_long_index_are_not_remembered(count: int
     assert len(first.platforms) == count
     assert first.platforms == second.platforms
     assert (first.platforms is second.platforms) is remembered
+
+
+@pytest.mark.parametrize(
+    ("text", "searched", "canonical"),
+    [
+        ("app:1", False, "docker.io/library/app:1"),
+        ("app:1", True, "*/app:1"),
+        ("team/app", True, "*/team/app:latest"),
+        ("library/app:1", True, "*/library/app:1"),
+        ("docker.io/library/app:1", True, "docker.io/library/app:1"),
+        ("localhost/app:1", True, "localhost/app:1"),
+        ("quay.io:5000/app:1", True, "quay.io:5000/app:1"),
+        ("app@sha256:" + "a" * 64, True, "*/app@sha256:" + "a" * 64),
+    ],
+)
+def test_pl_424_a_short_name_is_an_image_of_its_own_where_nodes_search_for_it(text, searched, canonical):
+    """PL-424: not Docker Hub's, which may have another one of that name."""
+    pod = msgspec.convert({"metadata": {}, "spec": {"containers": [{"name": "a", "image": text}]}}, Pod)
+    (use,) = images_of(pod, searched=searched)
+    assert use.reference.canonical == canonical
+    assert use.text == text

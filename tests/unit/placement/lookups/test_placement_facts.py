@@ -345,3 +345,15 @@ async def test_a_selector_that_does_not_parse_is_in_the_log_once_per_change(watc
     assert [line["config"] for line in logs] == ["team/mine"] * 2
     assert "Like" in logs[0]["problem"]
     assert "Near" in logs[1]["problem"]
+
+
+async def test_pl_424_pods_are_looked_at_again_when_nodes_begin_to_search_for_short_names():
+    """PL-424: what was asked of Docker Hub is asked elsewhere now."""
+    facts = facts_of(FakeWatches())
+    told: list[str | None] = []
+    facts.on_change(told.append)
+    assert not facts.of("team").settings.short_names_searched
+    facts.search_short_names(True)
+    assert facts.of("team").settings.short_names_searched
+    facts.search_short_names(True)
+    assert told == [None]
