@@ -50,6 +50,8 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests at a time to one host and in all (RG-052)."""
     waiting_per_tenant: int | None = None
     """How many requests of one tenant may wait for one host (PL-851); ``None``: any number."""
+    waiting: int | None = None
+    """How many requests may wait for one host, and for a free one of all slots (PL-854); ``None``: any number."""
     layouts: bool = False
     """Whether ``oci:`` names a directory of this machine (RG-120): only where the user names the images, never where
     pods or files that somebody wrote do."""
@@ -62,6 +64,7 @@ CLUSTER = InspectorSettings(
     public_probe=True,
     reserve=10,
     waiting_per_tenant=64,
+    waiting=1000,
     insecure_loopback=False,
     timeout=30.0,
 )

@@ -595,7 +595,7 @@ class TestPeek:
 
 class TestManners:
     async def test_a_cancelled_caller_takes_nothing_from_the_others(self, registry, inspector, ref):
-        """RG-052, and PL-113: what nobody waits for any more still serves the next."""
+        """RG-052."""
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         registry.delay = 0.1
         first = asyncio.create_task(inspector.inspect(ref("team/app:1")))
@@ -607,16 +607,32 @@ class TestManners:
         with pytest.raises(asyncio.CancelledError):
             await first
 
-    async def test_who_has_gone_is_served_at_the_next_call(self, registry, inspector, ref):
+    async def test_what_nobody_waits_for_any_more_ends(self, registry, make_inspector, ref):
+        """PL-810, PL-854: look-ups are bounded by those who ask, however many hosts hang."""
+        inspector = make_inspector(requests=2, public_probe=True)
+        registry.delay = 60.0
+        askers = [asyncio.create_task(inspector.inspect(ref(f"team/app:{number}"))) for number in range(50)]
+        async with asyncio.timeout(10):
+            while len(registry.seen) < 2:
+                await asyncio.sleep(0.01)
+        for each in askers:
+            each.cancel()
+        await asyncio.wait(askers)
+        registry.delay = 0.0
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        async with asyncio.timeout(10):  # long before the two that hung would have come back
+            assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
+        assert len(inspector._flights) == 0
+        assert len(registry.seen) == 3
+
+    async def test_who_comes_when_the_last_one_goes_is_not_sent_away(self, registry, inspector, ref):
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         registry.delay = 0.05
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.02):
-                await inspector.inspect(ref("team/app:1"))
-        async with asyncio.timeout(30):
-            while inspector.peek(ref("team/app:1")) is None:
-                await asyncio.sleep(0.01)
-        assert registry.requests() == ["GET team/app/manifests/1"]
+        first = asyncio.create_task(inspector.inspect(ref("team/app:1")))
+        await asyncio.sleep(0.02)
+        first.cancel()
+        await asyncio.wait([first])
+        assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
 
     async def test_errors_are_shared_with_those_who_wait_but_not_kept(self, registry, inspector, ref, answer):
         """RG-113: a passing failure is not answered from memory."""

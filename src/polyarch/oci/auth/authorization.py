@@ -40,6 +40,8 @@ from polyarch.oci.transport.tls import channels
 
 CREDENTIALS_REJECTED = "credentials-rejected"
 """The warning that credentials were refused where anonymous access works (RG-074)."""
+MAX_NAMED = 3
+"""Credentials that one message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +365,9 @@ def _refusal(request: Request, access: Access, turns: Sequence[Turn], told: Turn
     said = read_errors(reply.body, access.secrets) if reply is not None else Said("", "")
     status = reply.status if reply is not None else None
     real = [turn for turn in turns if not turn.credential.is_anonymous and turn.telling == told.telling]
-    shown = ", ".join(turn.credential.origin for turn in real)
+    shown = ", ".join(turn.credential.origin for turn in real[:MAX_NAMED])
+    if len(real) > MAX_NAMED:
+        shown += f" and {len(real) - MAX_NAMED} more"
     code = "denied" if status == 403 else "unauthorized"
     answer = f"HTTP {status}{_words(said)} for {request.what}" if status is not None else "access was refused"
     if told.reply is not None and shown:

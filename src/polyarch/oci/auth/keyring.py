@@ -38,6 +38,8 @@ MAX_ENTRIES = 2000
 MAX_GLOBS = 200
 """Labels with a glob. Each is compiled, which takes ten times as long as all else about a key."""
 MAX_PROBLEMS = 20
+MAX_CANDIDATES = 50
+"""Credentials for one image. Each of them is a turn at the registry."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -113,10 +115,12 @@ class Keyring:
         return (*self._problems, *more)
 
     def lookup(self, host: str, repository: str) -> list[Credential]:
-        """The credentials to try for ``host[:port]`` and a repository on it, anonymous not among them."""
+        """The credentials to try for ``host[:port]`` and a repository on it, anonymous not among them; of very many the
+        most specific ones."""
         labels, port = split_host(hub(host))
         path = f"/{repository}"
-        return [credential for pattern, credential in self._keys if pattern.matches(labels, port, path)]
+        found = (credential for pattern, credential in self._keys if pattern.matches(labels, port, path))
+        return list(islice(found, MAX_CANDIDATES))
 
     def _read(self, document: Document) -> Mapping[str, Any]:
         content = document.body

@@ -20,6 +20,9 @@ SHORTEST_LIFE = 60.0
 LONGEST_LIFE = 24 * 3600.0
 RENEWED_BEFORE_END = 10.0
 TOKENS_KEPT = 10_000
+TOKENS_BYTES = 16 * 2**20
+LONGEST_TOKEN = 16 * 1024
+"""Servers take no longer headers."""
 _TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
@@ -106,7 +109,7 @@ def read_token(body: bytes, received_at: float) -> Token:
     value = next((v for v in map(document.get, ("token", "access_token")) if isinstance(v, str) and v), None)
     if value is None:
         raise NoToken("the token endpoint answered without a token")
-    if not _TOKEN_CHARACTERS.issuperset(value):
+    if len(value) > LONGEST_TOKEN or not _TOKEN_CHARACTERS.issuperset(value):
         raise NoToken("the token endpoint answered with a token that cannot be in a header")
     life = document.get("expires_in")
     seconds = min(life, LONGEST_LIFE) if isinstance(life, int | float) and life > SHORTEST_LIFE else SHORTEST_LIFE
@@ -118,7 +121,7 @@ class Tokens:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tokens: Recent[TokenKey, Token] = Recent(TOKENS_KEPT)
+        self._tokens: Recent[TokenKey, Token] = Recent(TOKENS_KEPT, weight=TOKENS_BYTES)
 
     def get(self, key: TokenKey) -> Token | None:
         token = self._tokens.get(key)
@@ -128,7 +131,7 @@ class Tokens:
         return token
 
     def put(self, key: TokenKey, token: Token) -> None:
-        self._tokens.put(key, token)
+        self._tokens.put(key, token, weight=500 + len(token.value) + len(key.realm))
 
     def drop(self, key: TokenKey, token: Token) -> None:
         """Forgets a token that was refused, unless a newer one has taken its place."""

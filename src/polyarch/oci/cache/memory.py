@@ -23,6 +23,8 @@ from polyarch.oci.metrics import Metrics, NoMetrics
 MAX_READINGS = 10_000
 MAX_BYTES = 36 * 2**20
 MAX_OTHERS = 20_000
+MAX_FAILURE_BYTES = 4 * 2**20
+"""What went wrong, in each of two tables: registries and tenants choose how much there is to say of it (PL-810)."""
 PLACES_PER_READING = 32
 PROOFS_PER_PLACE = 256
 
@@ -107,13 +109,19 @@ class Backing(Protocol):
 
 
 class Recent(Generic[_K, _V]):
-    """A mapping of bounded length that forgets what was not used for longest."""
+    """A mapping of bounded length that forgets what was not used for longest.
 
-    __slots__ = ("_items", "_limit")
+    ``weight`` bounds what its values weigh together, in bytes, for those whose size somebody else chooses (PL-810).
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_items", "_limit", "_most", "_weights", "weight")
+
+    def __init__(self, limit: int, *, weight: int | None = None) -> None:
+        self.weight = 0
         self._limit = limit
+        self._most = weight
         self._items: OrderedDict[_K, _V] = OrderedDict()
+        self._weights: dict[_K, int] = {}
 
     def __len__(self) -> int:
         return len(self._items)
@@ -127,17 +135,31 @@ class Recent(Generic[_K, _V]):
             self._items.move_to_end(key)
         return value
 
-    def put(self, key: _K, value: _V) -> None:
+    def put(self, key: _K, value: _V, *, weight: int = 0) -> None:
+        """Keeps the value, unless it is too heavy by itself."""
+        if self._most is not None and weight > self._most:
+            self.pop(key)
+            return
+        self._weigh(key, weight)
         self._items[key] = value
         self._items.move_to_end(key)
-        if len(self._items) > self._limit:
-            self._items.popitem(last=False)
+        while len(self._items) > self._limit or (self._most is not None and self.weight > self._most):
+            self.pop_oldest()
 
     def pop(self, key: _K) -> _V | None:
+        self._weigh(key, 0)
         return self._items.pop(key, None)
 
     def pop_oldest(self) -> _V:
-        return self._items.popitem(last=False)[1]
+        key, value = self._items.popitem(last=False)
+        self._weigh(key, 0)
+        return value
+
+    def _weigh(self, key: _K, weight: int) -> None:
+        if self._most is not None:
+            self.weight += weight - self._weights.pop(key, 0)
+            if weight:
+                self._weights[key] = weight
 
 
 class Cache:
@@ -161,8 +183,10 @@ class Cache:
         self._readings: Recent[str, ReadingRecord] = Recent(max_readings + 1)
         self._tags: Recent[tuple[Place, str], TagRecord] = Recent(MAX_OTHERS)
         self._places: Recent[Place, PlaceRecord] = Recent(MAX_OTHERS)
-        self._negatives: Recent[Hashable, tuple[InspectionError, float]] = Recent(MAX_OTHERS)
-        self._faults: Recent[tuple[Place, str], tuple[InspectionError, float]] = Recent(MAX_OTHERS)
+        self._negatives: Recent[Hashable, tuple[InspectionError, float]] = Recent(MAX_OTHERS, weight=MAX_FAILURE_BYTES)
+        self._faults: Recent[tuple[Place, str], tuple[InspectionError, float]] = Recent(
+            MAX_OTHERS, weight=MAX_FAILURE_BYTES
+        )
         self._new_readings: dict[str, ReadingRecord] = {}
         self._new_tags: dict[tuple[Place, str], TagRecord] = {}
         self._new_proofs: dict[tuple[Place, str], float] = {}
@@ -359,8 +383,9 @@ class Cache:
         self._metrics.cache("negatives", "miss" if found is None else "hit")
         return found
 
-    def put_negative(self, key: Hashable, error: InspectionError, seconds: float) -> None:
-        self._negatives.put(key, (error, self._clock.monotonic() + seconds))
+    def put_negative(self, key: Hashable, error: InspectionError, seconds: float, *, weight: int = 0) -> None:
+        """``weight``: about how many bytes the key takes."""
+        self._negatives.put(key, (error, self._clock.monotonic() + seconds), weight=weight + _weight(error))
 
     def drop_negative(self, key: Hashable) -> None:
         self._negatives.pop(key)
@@ -370,7 +395,7 @@ class Cache:
         return self._unexpired(self._faults, (place, digest))
 
     def put_fault(self, place: Place, digest: str, error: InspectionError, seconds: float) -> None:
-        self._faults.put((place, digest), (error, self._clock.monotonic() + seconds))
+        self._faults.put((place, digest), (error, self._clock.monotonic() + seconds), weight=_weight(error))
 
     def _unexpired(self, table: Recent[_K, tuple[InspectionError, float]], key: _K) -> InspectionError | None:
         found = table.get(key)
@@ -398,3 +423,7 @@ class Cache:
         self.flush()
         if self._backing is not None:
             self._backing.close()
+
+
+def _weight(error: InspectionError) -> int:
+    return 800 + len(error.message) + sum(map(len, error.attempts))

@@ -122,7 +122,9 @@ class Tour:
             message = f"{error.message}; {helper.message}"
             error = msgspec.structs.replace(error, code="credential-helper", message=message)
         if error.error_class in ("absent", "auth"):
-            self._cache.put_negative((errand.key, errand.names), error, self._settings.negative_ttl)
+            key, names = errand.key, errand.names
+            weight = len(reference.canonical) + sum(100 + len(name) for each in names for name in each)
+            self._cache.put_negative((key, names), error, self._settings.negative_ttl, weight=weight)
         answer = Inspection(
             reference,
             Status.ERROR,

@@ -296,9 +296,8 @@ class Exchange:
                     raise
                 finally:
                     self._metrics.request(host.name, request.operation, result, self._clock.monotonic() - started)
-        except LineFull:
-            what = f"{self._settings.waiting_per_tenant} requests of the same namespace are waiting for it already"
-            raise Failure.of("rate-limited", host.name, what, retry_after=1.0) from None
+        except LineFull as full:
+            raise Failure.of("rate-limited", host.name, str(full), retry_after=1.0) from None
 
     async def _once(self, request: Request, channel: Channel) -> Reply:
         url = channel.url(request.url)

@@ -1,7 +1,8 @@
 """One flight for all who ask the same (RG-113): the first starts it, the others wait for the same result.
 
-A flight is a task of its own, so a caller that is cancelled takes nothing from the others (RG-052), and one whose
-callers have all gone still serves the cache (PL-113). Flights belong to the ``Flights``: ``close`` ends them all.
+A flight is a task of its own, so a caller that is cancelled takes nothing from the others (RG-052). It lasts as long as
+somebody waits for it: there are never more flights than callers, so whoever bounds those has bounded what goes on here
+(PL-810). Flights belong to the ``Flights``: ``close`` ends them all.
 """
 
 import asyncio
@@ -12,39 +13,62 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+class _Flight(Generic[V]):
+    __slots__ = ("task", "waiting")
+
+    def __init__(self, task: asyncio.Task[V]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
 class Flights(Generic[K, V]):
     """Work under way, by key."""
 
-    __slots__ = ("_tasks",)
+    __slots__ = ("_flights", "_tasks")
 
     def __init__(self) -> None:
-        self._tasks: dict[K, asyncio.Task[V]] = {}
+        self._flights: dict[K, _Flight[V]] = {}
+        self._tasks: set[asyncio.Task[V]] = set()
+        """With those that nobody can join any more because they are about to end."""
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._tasks
+        return key in self._flights
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """The result of the flight under way for the key, or of a new one; its error is raised to all who wait."""
-        task = self._tasks.get(key)
-        if task is None:
+        flight = self._flights.get(key)
+        if flight is None:
             task = asyncio.create_task(start(), name="flight")
-            self._tasks[key] = task
+            flight = self._flights[key] = _Flight(task)
+            self._tasks.add(task)
             task.add_done_callback(lambda done: self._landed(key, done))
-        return await asyncio.shield(task)
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self._forget(key, flight.task)
+                flight.task.cancel()
 
     async def close(self) -> None:
         """Cancels what is under way and waits until it has ended."""
-        tasks = list(self._tasks.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     def _landed(self, key: K, task: asyncio.Task[V]) -> None:
-        if self._tasks.get(key) is task:
-            del self._tasks[key]
+        self._tasks.discard(task)
+        self._forget(key, task)
         if not task.cancelled():
-            task.exception()  # whoever waited got it; if nobody did any more, it is not a mistake to have no reader
+            task.exception()  # whoever waited got it; if all have gone meanwhile, it is not a mistake to have no reader
+
+    def _forget(self, key: K, task: asyncio.Task[V]) -> None:
+        flight = self._flights.get(key)
+        if flight is not None and flight.task is task:
+            del self._flights[key]

@@ -18,17 +18,21 @@ class Urgency(IntEnum):
 
 
 class LineFull(Exception):  # noqa: N818 - the name says what is the matter
-    """This tenant already has as many requests waiting as it may have."""
+    """There is no room for one more of this tenant's requests; the text says how many of it wait."""
 
 
 class Line:
-    """``slots`` at a time; a tenant may have ``waiting`` requests in line (``None``: any number)."""
+    """``slots`` at a time; a tenant may have ``per_tenant`` requests in line, all together ``waiting`` (``None``: any
+    number). A tenant also leaves as much room as it takes, so a few of them cannot fill the line (PL-851, PL-854)."""
 
-    __slots__ = ("_free", "_queues", "_waiting", "slots")
+    __slots__ = ("_free", "_per_tenant", "_queues", "_waiting", "length", "slots")
 
-    def __init__(self, slots: int, *, waiting: int | None = None) -> None:
+    def __init__(self, slots: int, *, per_tenant: int | None = None, waiting: int | None = None) -> None:
         self.slots = slots
+        self.length = 0
+        """How many wait now."""
         self._free = slots
+        self._per_tenant = per_tenant
         self._waiting = waiting
         self._queues: dict[Urgency, OrderedDict[str, deque[asyncio.Future[None]]]] = {
             urgency: OrderedDict() for urgency in Urgency
@@ -39,11 +43,6 @@ class Line:
         return self.slots - self._free
 
     @property
-    def length(self) -> int:
-        """How many wait now."""
-        return sum(len(waiting) for tenants in self._queues.values() for waiting in tenants.values())
-
-    @property
     def idle(self) -> bool:
         return self._free == self.slots
 
@@ -52,10 +51,10 @@ class Line:
         if self._free:
             self._free -= 1
             return
-        if self._waiting is not None and self._waits(tenant) >= self._waiting:
-            raise LineFull
+        self._check_room(tenant)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queues[urgency].setdefault(tenant, deque()).append(turn)
+        self.length += 1
         try:
             await turn
         except asyncio.CancelledError:
@@ -71,6 +70,7 @@ class Line:
             while tenants:
                 tenant, waiting = tenants.popitem(last=False)
                 turn = waiting.popleft()
+                self.length -= 1
                 if waiting:
                     tenants[tenant] = waiting
                 if not turn.done():  # a waiter that was cancelled in this turn of the loop is still in line
@@ -78,13 +78,20 @@ class Line:
                     return
         self._free += 1
 
-    def _waits(self, tenant: str) -> int:
-        return sum(len(tenants.get(tenant, ())) for tenants in self._queues.values())
+    def _check_room(self, tenant: str) -> None:
+        if self._per_tenant is None and self._waiting is None:
+            return
+        waits = sum(len(tenants.get(tenant, ())) for tenants in self._queues.values())
+        if self._per_tenant is not None and waits >= self._per_tenant:
+            raise LineFull(f"{waits} requests of the same namespace are waiting for it already")
+        if self._waiting is not None and waits >= self._waiting - self.length:
+            raise LineFull(f"{self.length} requests are waiting already, {waits} of them of the same namespace")
 
     def _withdraw(self, urgency: Urgency, tenant: str, turn: asyncio.Future[None]) -> None:
         tenants = self._queues[urgency]
         waiting = tenants.get(tenant)
         if waiting is not None and turn in waiting:
             waiting.remove(turn)
+            self.length -= 1
             if not waiting:
                 del tenants[tenant]

@@ -30,7 +30,7 @@ FAILURES_TO_OPEN = 5
 LONGEST_STEP = 60.0
 LONGEST_PAUSE = 24 * 3600.0
 HOSTS_KEPT = 1000
-ACCOUNTS_KEPT = 64
+ACCOUNTS_KEPT = 32
 NO_HEAD_SECONDS = 3600.0
 _RATE = re.compile(r"\s*(\d{1,9})\s*(?:;\s*w\s*=\s*(\d{1,9}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
@@ -153,7 +153,7 @@ class Pacing:
         self._settings = settings
         self._metrics = metrics or NoMetrics()
         self._hosts: OrderedDict[str, Host] = OrderedDict()
-        self._all = Line(settings.requests)
+        self._all = Line(settings.requests, waiting=settings.waiting)
         self._copies = Line(max(1, min(settings.requests, settings.requests_per_host) // 2))
 
     def __iter__(self) -> Iterator[Host]:
@@ -171,7 +171,8 @@ class Pacing:
         else:
             if len(self._hosts) >= HOSTS_KEPT:
                 self._forget_one()
-            line = Line(self._settings.requests_per_host, waiting=self._settings.waiting_per_tenant)
+            settings = self._settings
+            line = Line(settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting)
             host = self._hosts[name] = Host(name, line)
             self._metrics.host_seen(name, self._paused(host))
         return host
@@ -203,7 +204,7 @@ class Pacing:
 
     @asynccontextmanager
     async def slot(self, host: Host, urgency: Urgency, tenant: str) -> AsyncIterator[None]:
-        """One of the host's eight and of all sixty-four slots; ``LineFull`` if too many wait (PL-851)."""
+        """One of the host's eight and of all sixty-four slots; ``LineFull`` if too many wait (PL-851, PL-854)."""
         await host.line.enter(urgency, tenant)
         try:
             await self._all.enter(urgency, tenant)

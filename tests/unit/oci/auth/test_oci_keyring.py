@@ -9,7 +9,7 @@ import pytest
 
 from polyarch.oci.auth.credentials import ANONYMOUS, ChainedCredentials, KeyringCredentials, NoCredentials
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.auth.keyring import MAX_ENTRIES, MAX_PROBLEMS, Document, Keyring, keyring
+from polyarch.oci.auth.keyring import MAX_CANDIDATES, MAX_ENTRIES, MAX_PROBLEMS, Document, Keyring, keyring
 from polyarch.oci.mirrors.sources import Configuration, Source, sources
 from polyarch.oci.reference import Reference, parse
 
@@ -253,6 +253,15 @@ def test_entries_beyond_the_bound_are_told_of_and_the_first_ones_count() -> None
     assert users(found.lookup("r.example", "00007")) == ["user-7"]
     assert found.lookup("r.example", f"{MAX_ENTRIES:05}") == []
     assert [problem for problem in found.problems if "501 more" in problem or "500 more" in problem]
+
+
+def test_of_very_many_keys_for_an_image_the_most_specific_count() -> None:
+    """PL-854: each credential is a turn at the registry."""
+    repository = "a" * 150
+    found = Keyring([secret(*(f"r.example/{repository[:length]}" for length in range(150)))])
+    candidates = found.lookup("r.example", repository)
+    assert len(candidates) == MAX_CANDIDATES
+    assert candidates[0].key == f"r.example/{repository[:149]}"
 
 
 def test_documents_beyond_the_bound_are_told_of() -> None:

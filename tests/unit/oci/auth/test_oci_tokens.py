@@ -131,6 +131,7 @@ class TestAnswers:
             pytest.param(b"[" * 100_000, id="nested without end"),
             pytest.param(b'{"token": 5}', id="not a text"),
             pytest.param(b'{"token": "a\\r\\nX-Evil: 1"}', id="more than one header"),
+            pytest.param(b'{"token": "%s"}' % (b"a" * 17_000), id="longer than a header may be"),
         ],
     )
     def test_no_token(self, body):
@@ -159,6 +160,15 @@ class TestAnswers:
         assert tokens.get(key()) is new
         tokens.drop(key(), new)
         assert tokens.get(key()) is None
+
+    def test_tokens_are_bounded_by_what_they_take_in_memory(self, clock):
+        """PL-810: whoever names a registry chooses its token endpoint."""
+        tokens = Tokens(clock)
+        for number in range(3000):
+            tokens.put(key(f"https://auth.example/{number}"), Token("t" * 16_000, 1e9))
+        assert tokens.get(key("https://auth.example/0")) is None
+        assert tokens.get(key("https://auth.example/2999")) is not None
+        assert tokens._tokens.weight <= 16 * 2**20
 
     def test_a_token_does_not_show_itself(self):
         """RG-087."""

@@ -5,7 +5,7 @@ import pytest
 from polyarch.oci.answer import Entry, InspectionError, Status
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.image_reading import Reading
-from polyarch.oci.cache.memory import Cache, Place, TagRecord
+from polyarch.oci.cache.memory import MAX_FAILURE_BYTES, Cache, Place, TagRecord
 from polyarch.platforms import Platform
 
 OURS, OTHERS = Place("r.example", "team/app"), Place("r.example", "team/copy")
@@ -177,3 +177,32 @@ def test_a_failed_check_is_remembered_until_the_next_success(cache, clock):
     assert cache.tag(OURS, "1").failed_at == clock.monotonic()
     cache.put_tag(OURS, "1", TagRecord("sha256:x", clock.monotonic()))
     assert cache.tag(OURS, "1").failed_at is None
+
+
+class TestBounds:
+    """PL-810: what is remembered of failures is bounded by bytes, too."""
+
+    @pytest.mark.parametrize("table", ["negatives", "faults"])
+    def test_what_registries_write_does_not_fill_the_memory(self, cache, table):
+        for number in range(3000):
+            error = InspectionError.of("unauthorized", f"{number}: " + "x" * 8000)
+            if table == "negatives":
+                cache.put_negative(number, error, 60)
+            else:
+                cache.put_fault(OURS, str(number), error, 60)
+        last = cache.negative(2999) if table == "negatives" else cache.fault(OURS, "2999")
+        first = cache.negative(0) if table == "negatives" else cache.fault(OURS, "0")
+        assert (last is not None, first) == (True, None)
+        assert getattr(cache, f"_{table}").weight <= MAX_FAILURE_BYTES
+
+    def test_what_is_dropped_weighs_nothing(self, cache):
+        for number in range(1000):
+            cache.put_negative("same", InspectionError.of("unauthorized", "x" * number), 60)
+        cache.drop_negative("same")
+        assert cache._negatives.weight == 0
+
+    def test_what_is_too_heavy_by_itself_is_not_kept(self, cache):
+        cache.put_negative("small", InspectionError.of("unauthorized", "x"), 60)
+        cache.put_negative("huge", InspectionError.of("unauthorized", "x"), 60, weight=MAX_FAILURE_BYTES)
+        assert cache.negative("huge") is None
+        assert cache.negative("small") is not None

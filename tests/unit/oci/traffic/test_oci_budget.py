@@ -78,6 +78,28 @@ async def test_closing_ends_flights_and_tells_who_waits():
     assert len(flights) == 0
 
 
+async def test_a_flight_lasts_as_long_as_somebody_waits_for_it():
+    """PL-810, RG-052."""
+    flights, ended = Flights(), []
+
+    async def fly():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(True)
+
+    waiting = [asyncio.create_task(flights.join("key", fly)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    waiting[0].cancel()
+    await asyncio.sleep(0.01)
+    assert (ended, "key" in flights) == ([], True)
+    waiting[1].cancel()
+    await asyncio.wait(waiting)
+    assert "key" not in flights  # who comes now gets a flight of his own
+    await asyncio.sleep(0)
+    assert (ended, len(flights)) == ([True], 0)
+
+
 async def test_a_failure_reaches_all_who_wait_and_nobody_later():
     flights, flown = Flights(), []
 

@@ -58,7 +58,7 @@ async def test_no_more_than_its_slots_are_used_at_a_time():
 
 async def test_a_tenant_has_so_many_waiting_and_no_more():
     """PL-851: at most 64 (here 2) waiting; the others do not mind."""
-    line = Line(1, waiting=2)
+    line = Line(1, per_tenant=2)
     await line.enter(Urgency.MANIFEST, "a")
     waiting = [asyncio.create_task(line.enter(Urgency.MANIFEST, "a")) for _ in range(2)]
     await asyncio.sleep(0)
@@ -71,6 +71,25 @@ async def test_a_tenant_has_so_many_waiting_and_no_more():
         line.leave()
     await asyncio.gather(*waiting, other)
     assert line.idle
+
+
+async def test_all_tenants_together_have_so_many_waiting_and_no_more():
+    """PL-854, PL-851: and who takes most of the line leaves as much to the others as it has."""
+    line = Line(1, waiting=8)
+    await line.enter(Urgency.MANIFEST)
+    waiting = []
+    for tenant in ("loud", *"abcdefg"):
+        for _ in range(8):
+            waiting.append(asyncio.create_task(line.enter(Urgency.MANIFEST, tenant)))
+            await asyncio.sleep(0)
+    refused = [each for each in waiting if each.done()]
+    assert all(isinstance(each.exception(), LineFull) for each in refused)
+    assert line.length == 8 == len(waiting) - len(refused)
+    assert [each.done() for each in waiting[:8]] == [False] * 4 + [True] * 4
+    for each in waiting:
+        each.cancel()
+    await asyncio.wait(waiting)
+    assert line.length == 0
 
 
 async def test_a_waiter_that_is_cancelled_loses_no_slot():
