@@ -125,7 +125,7 @@ class PullSecrets:
         self._made: Bounded[PullSource, tuple[tuple[bytes, ...], PodCredentials]] = Bounded(
             entries=capacity, weight=BYTES
         )
-        self._line = Line(AT_ONCE, waiting=IN_LINE)
+        self._line = Line(AT_ONCE, per_tenant=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
