@@ -7,7 +7,7 @@ do not fit the type take a second, slower one. A line cut off by the end of the 
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 import aiohttp
 import msgspec
@@ -15,7 +15,7 @@ import structlog
 
 from polyarch.kube.client.watch_event import Bookmark, Failed, Input, KubernetesObject, Removed, Seen
 from polyarch.kube.errors import Status, UnreadableAnswer, error_of
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.unstructured import decode_hook
 
 log = structlog.get_logger(__name__)
@@ -40,9 +40,41 @@ _decode_status: Final = msgspec.json.Decoder(Status).decode
 _decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
 
 
+class Several:
+    """One object in each of several types, for caches of different types that share a watch (KR-050).
+
+    ``views`` stand in the order of ``types``; None: the object does not fit that type, and the others still have it.
+    """
+
+    __slots__ = ("metadata", "views")
+    types: ClassVar[tuple[type[Any], ...]] = ()
+
+    def __init__(self, metadata: ObjectMeta, views: tuple[Any, ...]) -> None:
+        self.metadata = metadata
+        self.views = views
+
+
+@lru_cache(maxsize=64)
+def several(types: tuple[type[Any], ...]) -> type[Several]:
+    """The type to ask for: its instances are read as each of ``types``."""
+    return type("Several", (Several,), {"__slots__": (), "types": types})
+
+
+def _views(type: type[Several], raw: bytes | msgspec.Raw, resource: str) -> Several:
+    metadata = _decode_metadata(raw).metadata
+    views: list[Any] = []
+    for each in type.types:
+        try:
+            views.append(decoder(each)(raw))
+        except msgspec.ValidationError as error:
+            _report(resource, metadata.key, error)
+            views.append(None)
+    return type(metadata, tuple(views))
+
+
 @lru_cache(maxsize=256)
 def _event_decoder(type: type[Any]) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(_Event[type], dec_hook=decode_hook).decode  # type: ignore[valid-type]
+    return msgspec.json.Decoder(_Event[type]).decode  # type: ignore[valid-type]
 
 
 class Lines:
@@ -71,7 +103,7 @@ class WatchDecoder(Generic[T]):
 
     def __init__(self, type: type[T], resource: str) -> None:
         self._resource = resource
-        self._decode = _event_decoder(type)
+        self._decode = _several_events(type, resource) if issubclass(type, Several) else _event_decoder(type)
 
     def __call__(self, line: bytes) -> Input[T]:
         """Raises UnreadableAnswer for what is no watch event at all."""
@@ -107,6 +139,16 @@ class WatchDecoder(Generic[T]):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnreadableAnswer(f"watch {self._resource}: the stream is garbled: {error}") from None
         raise UnreadableAnswer(f"watch {self._resource}: there are no events of type {event.type!r}")
+
+
+def _several_events(type: type[Several], resource: str) -> Callable[[bytes], Any]:
+    def decode(line: bytes) -> Any:
+        event = _decode_raw(line)
+        if event.type in {"ADDED", "MODIFIED"}:
+            return _Event(event.type, _views(type, event.object, resource))
+        return event if event.type != "DELETED" else _Event("DELETED", _decode_metadata(event.object))
+
+    return decode
 
 
 class WatchStream(Generic[T]):
@@ -179,6 +221,9 @@ def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> L
     A cache is lenient: one odd object must not hide ten thousand others. An answer to a person is not.
     """
     try:
+        if issubclass(type, Several):
+            raw = _decode_raw_list(body)
+            return ListPage(raw.metadata, cast("list[T]", [_views(type, item, resource) for item in raw.items or ()]))
         page: ListPage[T] = _list_decoder(type)(body)
         return page
     except msgspec.ValidationError as error:

@@ -33,7 +33,9 @@ class Watched(Protocol[T]):
     """What is needed of an informer."""
 
     store: Store[T]
-    problem: str | None
+
+    @property
+    def problem(self) -> str | None: ...
 
     @property
     def has_synced(self) -> bool: ...

@@ -355,14 +355,84 @@ async def test_kr_015_one_watch_serves_everybody_who_asks_for_the_same(api, clie
     assert informers.informer(PODS, Pod, label_selector="a=b", indexes=by_uid) is one
     assert informers.informer(PODS, Pod) is not one
     assert informers.informer(PODS, Pod, namespace="demo") is not informers.informer(PODS, Pod)
-    with pytest.raises(ValueError, match=r"pods \(a=b\) is watched as Pod already"):
-        informers.informer(PODS, PartialObjectMetadata, label_selector="a=b")
-
     api.otherwise = stream(*STREAMED, then="hold")
     async with running(informers):
         await informers.synced()
         assert one.store.by_index("name", "a") == one.store.by_index("uid", "uid-a") == [Key("demo", "a")]
     assert len(api.requests) == 3
+
+
+class Spec(msgspec.Struct, frozen=True, gc=False):
+    node_name: int = msgspec.field(default=0, name="nodeName")
+
+
+class Strict(msgspec.Struct, frozen=True, gc=False):
+    """A type that not every pod of these tests fits."""
+
+    metadata: ObjectMeta
+    spec: Spec = Spec()
+
+
+def odd(version, node_name="not a number"):
+    return {**pod("odd", version), "spec": {"nodeName": node_name}}
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming list", "pages"])
+async def test_kr_050_several_types_of_one_resource_share_one_watch(api, client, clock, streaming):
+    """KR-050: before, the second type was a ValueError, and two roles could not stand in one process."""
+    informers = Informers(client, clock=clock, freeze=False)
+    pods = informers.informer(PODS, Pod)
+    metadata = informers.informer(PODS, PartialObjectMetadata, indexes={"name": lambda each: [each.metadata.name]})
+    strict = informers.informer(PODS, Strict)
+    told = []
+    strict.add_handler(lambda change: told.append((change.kind, change.key.name)))
+    live = (event("MODIFIED", pod("a", 8)), event("DELETED", pod("b", 9)), event("MODIFIED", odd(10, 5)))
+    if streaming:
+        start = (event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), event("ADDED", odd(4)))
+        api.script(stream(*start, bookmark(7, end=True), bookmark(7), *live, then="hold"))
+    else:
+        api.script(status(400, "Invalid", "no"), listing(pod("a", 1), pod("b", 2), odd(4), version="7"))
+        api.script(stream(*live, then="hold"))
+    async with running(informers):
+        await informers.synced()
+        await until(lambda: names(pods) == names(metadata) == ["a", "odd"])
+        await until(lambda: names(strict) == ["a", "odd"])
+        assert type(pods.store.get(Key("demo", "a"))) is Pod
+        assert type(metadata.store.get(Key("demo", "a"))) is PartialObjectMetadata
+        assert metadata.store.by_index("name", "a") == [Key("demo", "a")]
+        assert [key for kind, key in told if kind == "apply"] == ["a", "b", "a", "odd"], "odd only when it fits"
+    assert watched(api) == (["stream"] if streaming else ["stream", "page", "watch 7"])
+    assert "as=PartialObjectMetadata" not in api.last.headers["Accept"], (
+        "who wants metadata alone gets it from the rest"
+    )
+
+
+async def test_kr_050_an_object_that_ceases_to_fit_one_type_is_gone_for_that_type_alone(api, client, clock):
+    """KR-050"""
+    informers = Informers(client, clock=clock, freeze=False)
+    pods, strict = informers.informer(PODS, Pod), informers.informer(PODS, Strict)
+    api.script(stream(event("ADDED", odd(1, 5)), bookmark(2, end=True), event("MODIFIED", odd(4)), then="hold"))
+    async with running(informers):
+        await until(lambda: pods.store and pods.store.get(Key("demo", "odd")).metadata.resource_version == "4")
+        assert names(strict) == []
+
+
+async def test_kr_050_another_type_asked_for_later_begins_the_watch_anew(api, client, clock):
+    """KR-050: objects have to be read again; those who have them already keep them meanwhile."""
+    informers = Informers(client, clock=clock, freeze=False)
+    first = informers.informer(PODS, Pod)
+    api.otherwise = stream(*STREAMED, then="hold")
+    async with running(informers):
+        await first.synced()
+        changes = []
+        first.add_handler(lambda change: changes.append((change.key.name, change.initial)))
+        late = informers.informer(PODS, PartialObjectMetadata)
+        assert not informers.has_synced
+        assert names(first) == ["a", "b"]
+        await late.synced()
+        assert names(first) == names(late) == ["a", "b"]
+        assert changes == [("a", True), ("b", True)], "of what did not change nobody is told again"
+    assert watched(api) == ["stream", "stream"]
 
 
 async def test_kr_015_a_handler_added_late_hears_of_everything(api, informer):

@@ -1,0 +1,231 @@
+"""The loop of one watch: drives the watch machine with real requests and a real clock (KR-012).
+
+A :class:`Reflector` lists and watches one resource and selection for any number of views, each of which decodes the
+objects into a type of its own (KR-050). Nothing that a server says or a network does ends it: it waits and asks again.
+A watch that cannot be had again shows in ``broken_seconds`` and in a line of the log each minute (PL-531); where it is
+refused for want of permission it says so in ``problem``, which turns readiness off.
+"""
+
+import random
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+
+from polyarch.kube.client.requests import Selection
+from polyarch.kube.client.retry import Random
+from polyarch.kube.client.stream import WatchStream, several
+from polyarch.kube.client.watch_event import Ended, Failed, Input, KubernetesObject, Opened, Page
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import ApiError, Gone, KubernetesError, Unauthorized, UnreadableAnswer
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.watch import (
+    Apply,
+    Ask,
+    Delete,
+    Empty,
+    InitApply,
+    Output,
+    State,
+    delay_before,
+    refused,
+    request_for,
+    step,
+)
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+WATCH_SECONDS: Final = (300, 600)
+"""The server ends a watch after a time between these, so that the watches of many clients do not end together."""
+TELL_EVERY: Final = 60.0
+"""Seconds between two lines of the log about a watch that keeps failing in the same way."""
+
+
+class WatchClient(Protocol):
+    """What a reflector needs of the client."""
+
+    async def list_page(
+        self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
+    ) -> Page[T]: ...
+
+    def watch(
+        self,
+        resource: Resource,
+        selection: Selection,
+        *,
+        type: type[T],
+        resource_version: str = "",
+        initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AbstractAsyncContextManager[WatchStream[T]]: ...
+
+
+class View(Protocol):
+    """Who follows the watch: objects come decoded into ``type``."""
+
+    @property
+    def type(self) -> type[Any]: ...
+
+    def take(self, output: Output[Any]) -> None: ...
+
+
+class Reflector:
+    """One watch of one resource and selection, for all of ``views``."""
+
+    def __init__(
+        self,
+        client: WatchClient,
+        resource: Resource,
+        selection: Selection,
+        *,
+        clock: Clock | None = None,
+        chance: Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.selection = selection
+        self.problem: str | None = None
+        """Set while the API server keeps refusing us: which verb on which resource, and the next action."""
+        self.last_error: str | None = None
+        """Why the last request or watch failed; None while one is held."""
+        self._views: tuple[View, ...] = ()
+        self._blind = 0.0
+        self._blind_since: float | None = None
+        self._told: KubernetesError | None = None
+        self._told_at = 0.0
+        self._client = client
+        self._clock: Clock = clock or SystemClock()
+        self._chance: Random = chance or random.SystemRandom().random
+        self._state: State = Empty()
+
+    def __str__(self) -> str:
+        """For people: ``pods in demo (app=web)``."""
+        where = f" in {self.selection.namespace}" if self.selection.namespace else ""
+        chosen = ", ".join(part for part in (self.selection.label_selector, self.selection.field_selector) if part)
+        return f"{self.resource}{where}{f' ({chosen})' if chosen else ''}"
+
+    def add(self, view: View) -> None:
+        """From the next :meth:`run` on, which begins with a list, the view hears of everything."""
+        self._views = (*self._views, view)
+        self._state = Empty()
+
+    @property
+    def _type(self) -> type[Any]:
+        types = tuple(view.type for view in self._views)
+        return types[0] if len(types) == 1 else several(types)
+
+    @property
+    def blind_seconds(self) -> float:
+        """For how long, in all, requests failed and nothing could be seen: who concludes something from silence
+        does not count this time."""
+        return self._blind + self.broken_seconds
+
+    @property
+    def broken_seconds(self) -> float:
+        """Seconds since the watch was lost and could not be had again; 0 while it holds."""
+        since = self._blind_since
+        return self._clock.monotonic() - since if since is not None else 0.0
+
+    async def run(self) -> None:
+        """Watches until it is cancelled."""
+        while True:
+            await self._clock.sleep(delay_before(self._state, self._chance))
+            ask = request_for(self._state)
+            try:
+                if ask.kind == "page":
+                    page = await self._client.list_page(
+                        self.resource, self.selection, type=self._type, continue_token=ask.continue_token
+                    )
+                    self._accepted()
+                    self._feed(page)
+                else:
+                    await self._watch(ask)
+            except KubernetesError as error:
+                self._failed(Failed(error))
+            except Exception as error:
+                log.exception("watch met a bug, listing anew", resource=str(self))
+                self._failed(Failed(UnreadableAnswer(f"watch {self.resource}: {error!r}")))
+
+    async def _watch(self, ask: Ask) -> None:
+        shortest, longest = WATCH_SECONDS
+        opened: float | None = None
+        try:
+            async with self._client.watch(
+                self.resource,
+                self.selection,
+                type=self._type,
+                resource_version=ask.resource_version,
+                initial_events=ask.kind == "streaming-list",
+                timeout_seconds=int(shortest + self._chance() * (longest - shortest)),
+            ) as stream:
+                opened = self._clock.monotonic()
+                self._accepted()
+                self._feed(Opened())
+                async for events in stream:
+                    for event in events:
+                        if isinstance(event, Failed):
+                            raise event.error
+                        self._feed(event)
+        except KubernetesError as error:
+            self._failed(Failed(error, 0.0 if opened is None else self._clock.monotonic() - opened))
+        else:
+            self._feed(Ended(self._clock.monotonic() - opened))
+
+    def _feed(self, event: Input[Any]) -> None:
+        self._state, outputs = step(self._state, event)
+        for output in outputs:
+            if len(self._views) == 1:
+                self._views[0].take(output)
+                continue
+            for number, view in enumerate(self._views):
+                own = _of(output, number)
+                if own is not None:
+                    view.take(own)
+
+    def _accepted(self) -> None:
+        if self.problem is not None:
+            log.info("watch is allowed again", resource=str(self))
+        self.problem = self.last_error = None
+        self._blind, self._blind_since = self.blind_seconds, None
+
+    def _failed(self, failed: Failed) -> None:
+        error = failed.error
+        self._feed(failed)
+        self.last_error = str(error)
+        if self._blind_since is None:
+            self._blind_since = self._clock.monotonic()
+        if refused(self._state):
+            self.problem = self._refusal(error)
+        self._tell_of(error)
+
+    def _tell_of(self, error: KubernetesError) -> None:
+        if isinstance(error, Gone):
+            log.info("watch begins anew", resource=str(self), error=str(error))
+            return
+        now = self._clock.monotonic()
+        if type(self._told) is type(error) and now - self._told_at < TELL_EVERY:
+            return
+        self._told, self._told_at = error, now
+        broken = round(self.broken_seconds, 1)
+        log.warning("watch failed, trying again", resource=str(self), error=str(error), broken_seconds=broken)
+
+    def _refusal(self, error: KubernetesError) -> str:
+        """In words of RBAC, since that is where it is mended."""
+        if isinstance(error, Unauthorized):
+            return f"the API server does not accept our credentials ({error}); check the token or certificate"
+        verb = error.verb if isinstance(error, ApiError) else "watch"
+        where = f" in namespace {self.selection.namespace}" if self.selection.namespace else ""
+        return f"not allowed to {verb} {self.resource}{where}: grant get, list and watch to the role ({error})"
+
+
+def _of(output: Output[Any], number: int) -> Output[Any] | None:
+    """What one of several views hears. An object that does not fit its type is not there for it."""
+    match output:
+        case Apply(object=several_views):
+            own, metadata = several_views.views[number], several_views.metadata
+            return Apply(own) if own is not None else Delete(metadata.key, metadata.resource_version)
+        case InitApply(object=several_views):
+            own = several_views.views[number]
+            return InitApply(own) if own is not None else None
+    return output
