@@ -29,9 +29,10 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.kube.runtime.lease import LeaderElection, Lease
-from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, AdmissionServer, Route
+from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.serving.certificates import SecretCertificates
-from polyarch.kube.serving.health import MetricsServer, ScraperAuthorization
+from polyarch.kube.serving.health import MetricsPage, ScraperAuthorization
+from polyarch.kube.serving.listener import HttpServer
 from polyarch.kube.serving.self_managed import PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.model.meta import PartialObjectMetadata
 
@@ -189,7 +190,7 @@ async def test_kr_032_pods_are_admitted_with_self_managed_certificates_also_whil
     )
     certificates = SecretCertificates(client, namespace, "certs")
     route: Route[Any] = Route(path="/pods", name="test", type=read_as, handler=label, on_error="allow", resource=PODS)
-    server = AdmissionServer([route], certificates, port=0)
+    server = HttpServer(Webhooks([route]).serve, tls=certificates.context)
     await server.start()
 
     async def admitted() -> bool:
@@ -240,7 +241,7 @@ async def test_pl_703_metrics_are_for_service_accounts_that_may_read_them(client
     subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": namespace}
     metadata = {"metadata": {"name": name}, "apiVersion": f"{group}/v1"}
     binding = {"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name}, "subjects": [subject]}
-    server = MetricsServer(Metrics(), port=0, authorization=ScraperAuthorization(client, keep=0))
+    server = HttpServer(MetricsPage(Metrics(), authorization=ScraperAuthorization(client, keep=0)).serve)
     await server.start()
 
     async def status(token: str) -> int:

@@ -11,8 +11,9 @@ from placement_cluster import PlacementCluster, architectures, decision, is_gate
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.jsonpatch import replace
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
-from polyarch.kube.serving.admission import AdmissionServer
+from polyarch.kube.serving.admission import Webhooks
 from polyarch.kube.serving.certificates import FileCertificates
+from polyarch.kube.serving.listener import HttpServer
 from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Route
 from polyarch.model.pod import Pod
 from polyarch.placement import names
@@ -189,7 +190,7 @@ class _image_changer:  # noqa: N801 - used like a function
         certificates = FileCertificates(self._sandbox.layout.pki.webhook_folder)
         await certificates.load()
         route: Route[Pod] = Route(path="/change", name=self.NAME, type=Pod, handler=self._change, on_error="deny")
-        self._server = AdmissionServer([route], certificates, port=0)
+        self._server = HttpServer(Webhooks([route]).serve, tls=certificates.context)
         await self._server.start()
         webhook = {
             "name": "change.example.com",

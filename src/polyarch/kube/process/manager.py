@@ -27,9 +27,8 @@ from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.process.duties import Duties, Leadership, Server, Task
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.lease import LeaderElection, LeadershipError
-from polyarch.kube.serving.admission import AdmissionServer
 from polyarch.kube.serving.certificates import Certificates
-from polyarch.kube.serving.health import HealthServer, LoopWatch, MetricsServer
+from polyarch.kube.serving.health import Health, LoopWatch
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +42,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """Runs the duties it is given; ``admission`` is the server of their routes.
+    """Runs the duties it is given. ``probes`` are the servers of ``health`` and of metrics: up before all else.
 
     ``abort`` ends the process at once: for the one case in which waiting would let two lead, workers that do not stop
     although the Lease was lost.
@@ -53,10 +52,9 @@ class Manager:
         self,
         duties: Duties,
         *,
-        health: HealthServer,
-        metrics: MetricsServer | None = None,
+        health: Health,
+        probes: Sequence[Server] = (),
         certificates: Sequence[Certificates] = (),
-        admission: AdmissionServer | None = None,
         clock: Clock | None = None,
         settings: ManagerSettings | None = None,
         abort: Callable[[], None] = lambda: os._exit(1),
@@ -65,10 +63,9 @@ class Manager:
         self._duties = duties
         self._clock = clock or SystemClock()
         self._settings = settings or ManagerSettings()
-        self._health = health
-        self._metrics = metrics
+        self._probes = probes
         self._certificates = certificates
-        self._servers: list[Server] = [*([admission] if admission is not None else []), *duties.servers.values()]
+        self._servers = list(duties.servers.values())
         self._abort = abort
         self._stop_asked = asyncio.Event()
         self._cut_short = False
@@ -101,15 +98,13 @@ class Manager:
             finally:
                 for server in self._servers:
                     await server.stop()
-                if self._metrics is not None:
-                    await self._metrics.stop()
-                await self._health.stop()
+                for server in reversed(self._probes):
+                    await server.stop()
         log.info("stopped")
 
     async def _run(self) -> None:
-        await self._health.start()
-        if self._metrics is not None:
-            await self._metrics.start()
+        for server in self._probes:
+            await server.start()
         async with asyncio.TaskGroup() as tasks:
             running = self._run_background(tasks)
             starting = tasks.create_task(self._start(tasks), name="start")

@@ -7,9 +7,10 @@ one of metrics, and whatever else they open by :meth:`Process.share`. So "all ro
 
 import secrets
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -17,19 +18,23 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.clock import Clock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.duties import Duties, together
+from polyarch.kube.process.duties import Duties, Server, together
 from polyarch.kube.process.manager import Manager
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.kube.runtime.lease import LeaderElection
 from polyarch.kube.runtime.store import IndexFunction
-from polyarch.kube.serving.admission import AdmissionServer
+from polyarch.kube.serving.admission import Webhooks
 from polyarch.kube.serving.certificates import FileCertificates
-from polyarch.kube.serving.health import HealthServer, MetricsServer, ScraperAuthorization
+from polyarch.kube.serving.health import Health, MetricsPage, ScraperAuthorization
+from polyarch.kube.serving.listener import HttpServer
 
 T = TypeVar("T", bound=KubernetesObject)
 V = TypeVar("V")
+
+ADMISSION: Final = "admission"
+"""The server of all routes."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,15 +107,20 @@ class Process:
         self._certificates: FileCertificates | None = None
         if settings.cert_dir:
             self._certificates = FileCertificates(settings.cert_dir, clock=self.clock, metrics=metrics)
-        self._health = HealthServer(host=settings.bind, port=settings.health_port)
+        self._health = Health()
         # With certificates metrics are for whom the API server allows; without, for whoever reaches the address.
-        self._metrics_server = MetricsServer(
-            metrics,
+        scrapers = ScraperAuthorization(client, clock=self.clock) if self._certificates is not None else None
+        self._health_server = HttpServer(self._health.serve, host=settings.bind, port=settings.health_port)
+        self._metrics_server = HttpServer(
+            MetricsPage(metrics, authorization=scrapers).serve,
             host=settings.bind,
             port=settings.metrics_port,
-            certificates=self._certificates,
-            authorization=ScraperAuthorization(client, clock=self.clock) if self._certificates is not None else None,
+            tls=self._tls,
         )
+
+    @property
+    def _tls(self) -> ssl.SSLContext | None:
+        return self._certificates.context if self._certificates is not None else None
 
     async def __aenter__(self) -> Self:
         return self
@@ -191,34 +201,28 @@ class Process:
     async def run(self, *roles: Role) -> None:
         """Plays these roles until SIGTERM."""
         duties = together([(role.name, await role.take_up(self)) for role in roles])
-        settings = self.settings
-        admission: AdmissionServer | None = None
+        servers: dict[str, Server] = dict(duties.servers)
         if duties.routes:
-            admission = AdmissionServer(
-                duties.routes,
-                self._certificates,
-                host=settings.bind,
-                port=settings.port,
-                clock=self.clock,
-                metrics=self.metrics,
-            )
+            webhooks = Webhooks(duties.routes, clock=self.clock, metrics=self.metrics)
+            own = self.settings
+            servers[ADMISSION] = HttpServer(webhooks.serve, host=own.bind, port=own.port, tls=self._tls)
 
         async def announce() -> None:
             await manager.started.wait()
-            urls = {name: server.url for name, server in duties.servers.items()}
-            listening = admission.url if admission is not None else ""
-            self._announce(Addresses(self.name, listening, self._health.url, self._metrics_server.url, urls))
+            urls = {name: server.url for name, server in servers.items()}
+            listening = urls.pop(ADMISSION, "")
+            self._announce(Addresses(self.name, listening, self._health_server.url, self._metrics_server.url, urls))
 
         manager = Manager(
             msgspec.structs.replace(
                 duties,
+                servers=servers,
                 caches=(self.informers, *duties.caches),
                 background={**duties.background, "announcement": announce},
             ),
             health=self._health,
-            metrics=self._metrics_server,
+            probes=[self._health_server, self._metrics_server],
             certificates=[self._certificates] if self._certificates is not None else [],
-            admission=admission,
             clock=self.clock,
         )
         await manager.run()

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.metrics import ADMISSION_SECONDS, Metrics
-from polyarch.kube.serving.listener import JSON_HEADERS, BodyTooLarge, HttpServer, ServingCertificate, read_body, text
+from polyarch.kube.serving.listener import JSON_HEADERS, BodyTooLarge, read_body, text
 from polyarch.kube.serving.reviews import (
     AdmissionRequest,
     AdmissionResponse,
@@ -24,7 +24,7 @@ from polyarch.kube.serving.reviews import (
     Route,
 )
 
-__all__ = ["AdmissionRequest", "AdmissionResponse", "AdmissionServer", "Failure", "Route"]
+__all__ = ["AdmissionRequest", "AdmissionResponse", "Failure", "Route", "Webhooks"]
 
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds a review has where the URL does not say; an API server always says."""
@@ -52,19 +52,10 @@ class Serves(Protocol):
     def answers(self, clock: Clock) -> Answers: ...
 
 
-class AdmissionServer:
-    """Routes by path. ``certificates`` holds the live TLS context; without it (tests) it serves plain HTTP."""
+class Webhooks:
+    """Routes by path; :meth:`serve` is the handler of their server."""
 
-    def __init__(
-        self,
-        routes: Sequence[Serves],
-        certificates: ServingCertificate | None,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 9443,
-        clock: Clock | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
+    def __init__(self, routes: Sequence[Serves], *, clock: Clock | None = None, metrics: Metrics | None = None) -> None:
         self._clock = clock or SystemClock()
         seconds = (metrics or Metrics()).histogram(
             "polyarch_admission_seconds",
@@ -76,31 +67,9 @@ class AdmissionServer:
             route.path: (route.answers(self._clock), route.max_body, seconds.labels(route.name).observe)
             for route in routes
         }
-        self._server = HttpServer(
-            self._serve, host=host, port=port, tls=certificates.context if certificates is not None else None
-        )
 
-    @property
-    def port(self) -> int:
-        return self._server.port
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    async def start(self) -> None:
-        """Listens. Raises OSError if the address cannot be had."""
-        await self._server.start()
-
-    def retire(self) -> None:
-        """Goes on answering, but asks clients to connect elsewhere."""
-        self._server.retire()
-
-    async def stop(self, seconds: float = 0.0) -> None:
-        """Accepts nothing new; reviews under way have ``seconds`` to finish."""
-        await self._server.stop(seconds)
-
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        """Answers one request; see the module's docstring."""
         path, _, query = request.raw_path.partition("?")
         found = self._routes.get(path)
         if found is None:

@@ -22,7 +22,7 @@ from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 from polyarch.kube.rights import rule
-from polyarch.kube.serving.listener import HttpServer, ServingCertificate, text
+from polyarch.kube.serving.listener import text
 
 log = structlog.get_logger(__name__)
 
@@ -56,30 +56,16 @@ class Checks:
         return well, "\n".join([*lines, f"{self.name} check {'passed' if well else 'failed'}"])
 
 
-class HealthServer:
-    """Plain HTTP for the kubelet's probes; it is the first to start and the last to stop."""
+class Health:
+    """Answers the kubelet's probes; its server is the first to start and the last to stop."""
 
-    def __init__(self, *, host: str = "127.0.0.1", port: int = 8081) -> None:
+    def __init__(self) -> None:
         self.liveness = Checks("healthz")
         self.readiness = Checks("readyz")
         self._paths = {"/healthz": self.liveness, "/readyz": self.readiness}
-        self._server = HttpServer(self._serve, host=host, port=port)
 
-    @property
-    def port(self) -> int:
-        return self._server.port
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    async def start(self) -> None:
-        await self._server.start()
-
-    async def stop(self) -> None:
-        await self._server.stop()
-
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        """The handler of its ``HttpServer``."""
         checks = self._paths.get(request.path)
         if checks is None:
             return text(404, f"nothing is served at {request.path[:200]!r}; there are {' and '.join(self._paths)}")
@@ -243,38 +229,15 @@ class _Line:
         self.verdicts: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
 
 
-class MetricsServer:
-    """``/metrics``: plain, or TLS with ``certificates``; open, or for those whom ``authorization`` allows."""
+class MetricsPage:
+    """``/metrics``: open, or for those whom ``authorization`` allows."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 8443,
-        certificates: ServingCertificate | None = None,
-        authorization: ScraperAuthorization | None = None,
-    ) -> None:
+    def __init__(self, metrics: Metrics, *, authorization: ScraperAuthorization | None = None) -> None:
         self._metrics = metrics
         self._authorization = authorization
-        tls = certificates.context if certificates is not None else None
-        self._server = HttpServer(self._serve, host=host, port=port, tls=tls)
 
-    @property
-    def port(self) -> int:
-        return self._server.port
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    async def start(self) -> None:
-        await self._server.start()
-
-    async def stop(self) -> None:
-        await self._server.stop()
-
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        """The handler of its ``HttpServer``."""
         if request.path != "/metrics":
             return text(404, f"nothing is served at {request.path[:200]!r}; there is /metrics")
         if request.method != "GET":

@@ -8,7 +8,7 @@ Bodies are read here with a limit; compressed ones are not unpacked (an API serv
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import structlog
 from aiohttp import web
@@ -25,13 +25,6 @@ _CUT_OFF: Final = 0.1
 
 JSON_HEADERS: Final = {"Content-Type": "application/json", "Server": "polyarch"}
 _TEXT_HEADERS: Final = {"Content-Type": "text/plain; charset=utf-8", "Server": "polyarch"}
-
-
-class ServingCertificate(Protocol):
-    """Whoever keeps a certificate loaded in a context that servers use."""
-
-    @property
-    def context(self) -> ssl.SSLContext: ...
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - what happened

@@ -22,15 +22,16 @@ from polyarch.kube.resources import LEASES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEW
 from polyarch.kube.runtime.controller import Controller, Done, Result
 from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.kube.runtime.lease import LeaderElection
-from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, AdmissionServer, Route
+from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.serving.certificates import CertificateError, Certificates, KeyPair
 from polyarch.kube.serving.health import (
     Checks,
-    HealthServer,
+    Health,
     LoopWatch,
-    MetricsServer,
+    MetricsPage,
     ScraperAuthorization,
 )
+from polyarch.kube.serving.listener import HttpServer
 
 CA = trustme.CA()
 
@@ -94,13 +95,10 @@ class Process:
         if certified:
             self.source.issue()
         certificates = Certificates(self.source, "test", clock=self.clock)
-        self.health = HealthServer(port=0)
-        self.admission = AdmissionServer(
-            [Route(path="/x", name="x", type=dict, handler=admit, on_error="allow")],
-            certificates,
-            port=0,
-            clock=self.clock,
-        )
+        health = Health()
+        self.health = HttpServer(health.serve)
+        route = Route(path="/x", name="x", type=dict, handler=admit, on_error="allow")
+        self.admission = HttpServer(Webhooks([route], clock=self.clock).serve, tls=certificates.context)
         identity = options.pop("identity", "a")
         self.election = LeaderElection(
             self.api, namespace="n", name="l", identity=identity, clock=self.clock, random=lambda: 0.5
@@ -112,16 +110,16 @@ class Process:
         led = Leadership(election=self.election, controllers=(self.leader_only,))
         self.manager = Manager(
             Duties(
+                servers={"admission": self.admission},
                 caches=(self.caches,),
                 controllers=(self.everywhere,),
                 leaderships=(led, *options.pop("leaderships", ())),
                 recorders=(self.recorder,),
                 **options.pop("duties", {}),
             ),
-            health=self.health,
-            metrics=MetricsServer(Metrics(), port=0),
+            health=health,
+            probes=[self.health, HttpServer(MetricsPage(Metrics()).serve)],
             certificates=[certificates],
-            admission=self.admission,
             clock=self.clock,
             **options,
         )
@@ -429,9 +427,8 @@ async def test_kr_034_without_an_election_every_controller_runs():
         return Done()
 
     controller = Controller("only", reconcile, clock=clock)
-    health = HealthServer(port=0)
     duties = Duties(leaderships=(Leadership(election=None, controllers=(controller,)),))
-    manager = Manager(duties, health=health, clock=clock)
+    manager = Manager(duties, health=Health(), clock=clock)
     task = asyncio.create_task(manager.run(signals=False))
     controller.queue.add("k")
     await turns(task, lambda: bool(passes))
@@ -551,14 +548,11 @@ async def test_pl_531_liveness_fails_when_the_event_loop_stood_still_for_10_seco
 
 
 async def test_health_answers_only_where_it_is_asked():
-    async with aiohttp.ClientSession() as session:
-        health = HealthServer(port=0)
-        await health.start()
-        async with session.get(f"{health.url}/elsewhere") as response:
+    async with aiohttp.ClientSession() as session, HttpServer(Health().serve) as server:
+        async with session.get(f"{server.url}/elsewhere") as response:
             assert response.status == 404
-        async with session.get(f"{health.url}/readyz") as response:
+        async with session.get(f"{server.url}/readyz") as response:
             assert (response.status, await response.text()) == (200, "readyz check passed\n")
-        await health.stop()
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
@@ -591,16 +585,17 @@ class Reviews:
 
 
 @asynccontextmanager
-async def scraping(**options):
+async def scraping(*, certificates: Certificates | None = None, **options):
     metrics = Metrics()
     metrics.counter("polyarch_things_total", "Things").inc(3)
-    server = MetricsServer(metrics, port=0, **options)
-    await server.start()
     trust = ssl.create_default_context()
     CA.configure_trust(trust)
-    async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(ssl=trust)) as session:
+    tls = certificates.context if certificates is not None else None
+    async with (
+        HttpServer(MetricsPage(metrics, **options).serve, tls=tls) as server,
+        aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(ssl=trust)) as session,
+    ):
         yield session
-    await server.stop()
 
 
 async def test_kr_034_metrics_are_served_in_the_scrapers_format():

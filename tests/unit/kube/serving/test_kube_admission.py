@@ -21,11 +21,11 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.serving.admission import (
     AdmissionRequest,
     AdmissionResponse,
-    AdmissionServer,
     Route,
+    Webhooks,
     timeout_of,
 )
-from polyarch.kube.serving.listener import KEEP_ALIVE
+from polyarch.kube.serving.listener import KEEP_ALIVE, HttpServer
 from polyarch.kube.serving.reviews import MAX_BODY, NotAReview, Reviewer, fit_warnings
 from polyarch.model.meta import ObjectMeta
 
@@ -108,7 +108,7 @@ class Certificate:
 async def serving(*routes, **options):
     """A server on a free port and a client session that trusts it."""
     certificate = Certificate()
-    server = AdmissionServer(list(routes), certificate, port=0, **options)
+    server = HttpServer(Webhooks(list(routes), **options).serve, tls=certificate.context)
     await server.start()
     try:
         connector = aiohttp.TCPConnector(ssl=certificate.client())

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.kube.resources import Resource
-from polyarch.kube.serving.admission import AdmissionServer
+from polyarch.kube.serving.admission import Webhooks
 from polyarch.kube.serving.conversion import ConversionRoute, InvalidField, Spoke, moved
+from polyarch.kube.serving.listener import HttpServer
 
 WIDGETS = Resource("example.dev", "v1", "widgets", "Widget")
 HUB, OLD, OLDEST = "example.dev/v1", "example.dev/v1beta1", "example.dev/v1alpha1"
@@ -76,7 +77,7 @@ def review(to, *objects):
 
 @asynccontextmanager
 async def serving():
-    server = AdmissionServer([ROUTE], None, port=0)
+    server = HttpServer(Webhooks([ROUTE]).serve)
     await server.start()
     try:
         async with aiohttp.ClientSession(server.url) as session:
