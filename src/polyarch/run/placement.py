@@ -22,6 +22,7 @@ from polyarch.placement.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.run import openshift
 from polyarch.run.logs import Verbosity
+from polyarch.run.record_key import RecordKey
 from polyarch.run.registries import Registries, open_registries
 from polyarch.run.settings import RegistrySettings
 
@@ -60,7 +61,7 @@ class Parts:
         self.metrics = PlacementMetrics(process.metrics)
         self.metrics.count_readings(registries.readings)
         self.metrics.watch_facts(lambda: facts.left_out)
-        self.caches: list[Caches] = [facts]
+        self.caches: list[Caches] = [facts, RecordKey(process.settings.cert_dir, facts.take, process.clock)]
         """What a role that uses these parts has to run."""
         self.credentials_changed: list[Callable[[], None]] = []
         """Called after the global pull secret changed."""

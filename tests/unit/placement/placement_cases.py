@@ -14,6 +14,7 @@ from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Progress
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.decide.scoring import Source
+from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.result.admission import Admission, admit
 from polyarch.placement.result.patch import controller_patch
 from polyarch.platforms import Platform
@@ -149,6 +150,7 @@ def look(
     sources: tuple[Source, ...] = (),
     stored: bool = False,
     nodes: Sequence[str] = (),
+    seal: Seal = UNSEALED,
 ) -> Case:
     """The pod, examined."""
     return examine(
@@ -159,6 +161,7 @@ def look(
             sources=sources,
             stored=stored,
             nodes=frozenset(nodes),
+            seal=seal,
         )
     )
 

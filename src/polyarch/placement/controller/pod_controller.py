@@ -160,6 +160,7 @@ class PodController:
                 sources=facts.sources,
                 stored=True,
                 nodes=facts.nodes,
+                seal=facts.seal,
             )
         )
         known = await self._inquiry.about(case, memory)

@@ -1,21 +1,24 @@
 """The annotation ``polyarch.dev/placement-decision``: what was decided, in at most 1 KiB of JSON (PL-246).
 
 It is also how a later call knows which expressions on the pod are ours, so that a manifest copied from a placed pod, or
-a second round of admission, is decided afresh (PL-200). It is a claim, not a proof: whoever reads it compares it with
-what stands on the pod, and a forged one changes nothing but its owner's own pod (PL-853).
+a second round of admission, is decided afresh (PL-200). It is a claim: whoever reads it looks at its signature, and
+compares it with what stands on the pod, so that a forged or copied one takes nothing off that is not ours (PL-853).
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from polyarch.placement.decide.decision import Decision
+from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.names import DECISION_ANNOTATION
 
 VERSION: Final = 1
 MAX_BYTES: Final = 1024
 MAX_IMAGES: Final = 8
+_SIGNED: Final = len('"sig":"0123456789012345678901",')
+"""What the signature adds to the text."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
@@ -32,7 +35,15 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
     created: bool = False
     preferred: tuple[tuple[str, int], ...] = ()
     images: dict[str, str | int] = msgspec.field(default_factory=dict)
+    sig: str | msgspec.UnsetType = msgspec.UNSET
     stale: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def named_images(self) -> tuple[str, ...] | None:
+        """The images that it was made for; None if it does not name all of them."""
+        if isinstance(self.images.get("more"), int):
+            return None
+        return tuple(self.images)
 
     def names_term(self, index: int) -> bool:
         return self.terms is msgspec.UNSET or index in self.terms
@@ -62,8 +73,47 @@ def read(annotations: Mapping[str, str] | None) -> Record | None:
     return record if record.v == VERSION else None
 
 
-def write(decision: Decision, *, by: str, mode: str) -> str:
+class Scope(NamedTuple):
+    """What a record is made for: the namespace, the pod's images as they stand there, and who signs."""
+
+    namespace: str
+    images: tuple[str, ...]
+    seal: Seal = UNSEALED
+
+
+def is_believed(record: Record, scope: Scope) -> bool:
+    """Whether we made the record, for a pod of this namespace and with these images (PL-853).
+
+    Images that were added since do not count against it: another webhook may add a container between two rounds of one
+    admission (PL-114), and what all of them support is no more than what the recorded ones do. Any other difference
+    does.
+    """
+    if not scope.seal.has_key:
+        return True
+    if record.sig is msgspec.UNSET:
+        return False
+    bare = msgspec.structs.replace(record, sig=msgspec.UNSET)
+    possible = [scope.images]
+    named = record.named_images
+    if named is not None and set(named) < set(scope.images):
+        possible.append(named)
+    return any(scope.seal.fits(record.sig, _signed(bare, scope.namespace, images)) for images in possible)
+
+
+def write(decision: Decision, *, by: str, mode: str, scope: Scope) -> str:
     """The annotation's text. It holds no time, so it is the same on every call with the same facts."""
+    record = made(decision, by=by, mode=mode)
+    if signature := scope.seal.sign(_signed(record, scope.namespace, scope.images)):
+        record = msgspec.structs.replace(record, sig=signature)
+    return _encode(record).decode()
+
+
+def _signed(record: Record, namespace: str, images: Iterable[str]) -> bytes:
+    return _encode((namespace, sorted(set(images)), record))
+
+
+def made(decision: Decision, *, by: str, mode: str) -> Record:
+    """The record of a decision, short enough to be written with a signature."""
     texts = [(finding.text, finding.note) for finding in decision.images]
     for count in range(min(len(texts), MAX_IMAGES), -1, -1):
         images: dict[str, str | int] = dict(texts[:count])
@@ -82,17 +132,20 @@ def write(decision: Decision, *, by: str, mode: str) -> str:
             images=images,
             stale=decision.stale or msgspec.UNSET,
         )
-        encoded = _encode(record)
-        if len(encoded) <= MAX_BYTES:
-            return encoded.decode()
+        if _fits(record):
+            return record
     return _cut(record)
 
 
-def _cut(record: Record) -> str:
+def _fits(record: Record) -> bool:
+    return len(_encode(record)) <= MAX_BYTES - _SIGNED
+
+
+def _cut(record: Record) -> Record:
     """For a pod with hundreds of terms, or an index with hundreds of architectures: say less, within the limit."""
     record = msgspec.structs.replace(record, terms=msgspec.UNSET)
     kept = len(record.arch)
-    while len(encoded := _encode(record)) > MAX_BYTES and kept:
+    while not _fits(record) and kept:
         kept -= 1
         record = msgspec.structs.replace(record, arch=record.arch[:kept], more_arch=(record.more_arch or 0) + 1)
-    return encoded.decode()
+    return record

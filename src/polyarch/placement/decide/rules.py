@@ -19,7 +19,9 @@ from polyarch.placement.decide.architectures import Supported, supported
 from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progress, Reason, Verdict
 from polyarch.placement.decide.eligibility import Circumstances, architecture_required, eligibility
 from polyarch.placement.decide.images import ImageUse, findings, images_of
+from polyarch.placement.decide.record import Scope
 from polyarch.placement.decide.scoring import Source, preferences
+from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.decide.view import View, user_view
 
 MAX_FAILURE: int = 256
@@ -38,6 +40,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """False: the pod is being admitted. True: it was read from the API server, its expressions are final (PL-005)."""
     nodes: frozenset[str] = frozenset()
     """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware`` (PL-218)."""
+    seal: Seal = UNSEALED
+    """By what our records are told from others' (PL-853)."""
 
 
 class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -61,6 +65,11 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def pod(self) -> Pod:
         return self.facts.pod
+
+    @property
+    def scope(self) -> Scope:
+        """What a record of this pod's decision is made for."""
+        return Scope(self.facts.namespace, tuple(use.text for use in self.images), self.facts.seal)
 
     @property
     def scoring_applies(self) -> bool:
@@ -87,7 +96,7 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def examine(facts: Facts) -> Case:
     """Look at the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
-    view = user_view(facts.pod, stored=facts.stored)
+    view = user_view(facts.pod, stored=facts.stored, namespace=facts.namespace, seal=facts.seal)
     sources = tuple(source for source in facts.sources if source.matches(view.labels))
     rule = eligibility(Circumstances(view, facts.namespace, facts.settings, bool(sources)))
     if rule is not None:

@@ -1,8 +1,9 @@
 """The user's view of a pod: the pod without anything that placement wrote on it (PL-200).
 
 So a manifest copied from a placed pod, and a pod that comes back in a second round of admission, are decided afresh.
-Which expressions are ours is read from the decision annotation and believed only as far as they still stand there
-unchanged. Positions of what is ours are kept, so that a patch can take it back or rewrite it in place. Pure.
+Which expressions are ours is read from the decision annotation, if it was made for this pod (PL-853), and believed only
+as far as they still stand there unchanged. Positions of what is ours are kept, so that a patch can take it back or
+rewrite it in place. Pure.
 
 Two traps. An expression is left to the user if without it the term would match no node (the user removed their own part
 of a copied term). And on a stored pod nothing can be taken out of required terms (PL-005), so there every expression
@@ -17,7 +18,9 @@ import msgspec
 from polyarch.model.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Reason
-from polyarch.placement.decide.record import Record, read
+from polyarch.placement.decide.images import images_of
+from polyarch.placement.decide.record import Record, Scope, is_believed, read
+from polyarch.placement.decide.seal import UNSEALED, Seal
 
 NOWHERE: Final = -1
 _NO_LABELS: Final[dict[str, str]] = {}
@@ -59,18 +62,25 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     accounted_labels: frozenset[str] = frozenset()
     """Result labels that the decision annotation says we wrote."""
     has_controller_owner: bool = False
+    has_foreign_record: bool = False
+    """Its decision annotation was not made for this pod (PL-853)."""
 
     @property
     def is_gated(self) -> bool:
         return bool(self.own_gates)
 
 
-def user_view(pod: Pod, *, stored: bool) -> View:
-    """The user's view of a pod that arrives at admission, or of one that is ``stored`` already."""
+def user_view(pod: Pod, *, stored: bool, namespace: str = "", seal: Seal = UNSEALED) -> View:
+    """The user's view of a pod that arrives at admission in ``namespace``, or of one that is ``stored`` already.
+
+    ``seal``: by what our own records are told from others' (PL-853).
+    """
     metadata = pod.metadata
     record = read(metadata.annotations)
     if record is not None and record.mode != "enforce":
         record = None  # an audit's annotation describes what is not on the pod
+    is_foreign = record is not None and seal.has_key and not is_believed(record, _scope(pod, namespace, seal))
+    record = None if is_foreign else record
     terms, created = _terms(pod, None if stored else record)
     preferred = pod.preferred or ()
     own_preferred = _own_preferred(preferred, record) if record is not None else ()
@@ -87,7 +97,12 @@ def user_view(pod: Pod, *, stored: bool) -> View:
         own_gates=tuple(index for index, gate in enumerate(pod.spec.scheduling_gates or ()) if gate.name == names.GATE),
         accounted_labels=_accounted(record) if record is not None else frozenset(),
         has_controller_owner=any(owner.controller for owner in metadata.owner_references or ()),
+        has_foreign_record=is_foreign,
     )
+
+
+def _scope(pod: Pod, namespace: str, seal: Seal) -> Scope:
+    return Scope(namespace, tuple(use.text for use in images_of(pod)), seal)
 
 
 def _user_labels(labels: dict[str, str] | None) -> Mapping[str, str]:

@@ -32,6 +32,7 @@ from polyarch.placement.api.resources import (
 )
 from polyarch.placement.api.settings import Settings, SettingsTable
 from polyarch.placement.decide.scoring import INVALID_SELECTOR, ScoringTable, Source, selector_problem
+from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.lookups.refinement import Refinement, Watches
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ class PodFacts(NamedTuple):
     settings: Settings
     sources: tuple[Source, ...]
     nodes: frozenset[str]
+    seal: Seal = UNSEALED
+    """By what our own records on pods are told from others' (PL-853)."""
 
 
 class ClusterFacts:
@@ -63,6 +66,7 @@ class ClusterFacts:
         )
         self._nodes = Refinement(watches, NODES, self._node_changed, told=self._list_arrived, clock=clock)
         self._were_complete = False
+        self._seal = UNSEALED
         self._handlers: list[Callable[[str | None], None]] = []
         self._table: SettingsTable | None = None
         self._scoring: ScoringTable | None = None
@@ -162,7 +166,7 @@ class ClusterFacts:
         nodes = self.architectures if settings.node_aware != "off" else frozenset[str]()
         if settings.node_aware != "off" and not self._nodes.is_known:
             settings = msgspec.structs.replace(settings, provisional=True)
-        return PodFacts(settings, self.scoring.of_namespace(namespace), nodes)
+        return PodFacts(settings, self.scoring.of_namespace(namespace), nodes, self._seal)
 
     def _with_nodes(self, settings: Settings) -> Settings:
         """As they are, or without asking for nodes that cannot be had."""
@@ -180,6 +184,11 @@ class ClusterFacts:
         if self._architectures is None:
             self._architectures = architectures_of(self._nodes.values())
         return self._architectures
+
+    def take(self, seal: Seal) -> None:
+        """Records are signed and told from others' by other keys from now on. No gated pod is decided otherwise."""
+        self._seal = seal
+        self._by_namespace.clear()
 
     # -- for those who decide again ------------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ def warnings_for(case: Case, decision: Decision) -> tuple[str, ...]:
     """At most two sentences for the terminal of whoever creates the pod (PL-118)."""
     found = [
         *_ignored_opt_out(case),
+        *_foreign_record(case),
         *_no_common_platform(decision),
         *_impossible_term(case.view, decision),
         *_odd_names(decision),
@@ -100,6 +101,14 @@ def _ignored_opt_out(case: Case) -> list[str]:
 
 
 _BEFORE_OPT_OUT: Final = (Reason.OPERATOR_NAMESPACE, Reason.KUBE_NAMESPACE, Reason.EXCLUDED_NAMESPACE, Reason.OPTED_OUT)
+
+
+def _foreign_record(case: Case) -> list[str]:
+    """A manifest copied from another pod keeps that one's architectures: nobody can tell who wrote them (PL-853)."""
+    if case.rule is not Reason.ARCHITECTURE_ALREADY_REQUIRED or not case.view.has_foreign_record:
+        return []
+    what = f"{names.DECISION_ANNOTATION} was not made for this pod, so its {names.ARCH_KEY} terms count as yours"
+    return [f"{what}; remove both to have it placed"]
 
 
 def _no_common_platform(decision: Decision) -> list[str]:

@@ -74,8 +74,8 @@ def agrees(case: Case, decision: Decision) -> bool:
     recorded = record.read(case.pod.metadata.annotations)
     if recorded is None:
         return case.is_audited or not (decision.writes_expression or decision.preferred)
-    now = msgspec.json.decode(record.write(decision, by=recorded.by, mode=recorded.mode), type=record.Record)
-    return now == msgspec.structs.replace(recorded, images=now.images, stale=now.stale)
+    now = record.made(decision, by=recorded.by, mode=recorded.mode)
+    return now == msgspec.structs.replace(recorded, images=now.images, stale=now.stale, sig=now.sig)
 
 
 def can_run(decision: Decision) -> bool:

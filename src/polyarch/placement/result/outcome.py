@@ -85,7 +85,7 @@ def target(case: Case, decision: Decision, by: By) -> Target:
     )
     return Target(
         labels=labels | _results(decision),
-        annotations=_annotations(decision, by),
+        annotations=_annotations(case, decision, by),
         gate=False,
         decision=decision,
     )
@@ -95,7 +95,7 @@ def audit_annotations(case: Case, decision: Decision) -> dict[str, str]:
     """The only thing an audited pod gets: the outcome that ``enforce`` would have reached (PL-130)."""
     if case.rule is not None:
         return {}
-    return {names.DECISION_ANNOTATION: record.write(decision, by=By.ADMISSION, mode="audit")}
+    return {names.DECISION_ANNOTATION: record.write(decision, by=By.ADMISSION, mode="audit", scope=case.scope)}
 
 
 def _state(gate: str, *, scoring_applies: bool, affinity: bool = False, preferred: bool = False) -> dict[str, str]:
@@ -132,10 +132,10 @@ def _results(decision: Decision) -> dict[str, str]:
             return {}
 
 
-def _annotations(decision: Decision, by: By) -> dict[str, str]:
+def _annotations(case: Case, decision: Decision, by: By) -> dict[str, str]:
     annotations = {}
     if decision.reason in _RECORDED:
-        annotations[names.DECISION_ANNOTATION] = record.write(decision, by=by, mode="enforce")
+        annotations[names.DECISION_ANNOTATION] = record.write(decision, by=by, mode="enforce", scope=case.scope)
     if decision.sources:
         annotations[names.PREFERRED_AFFINITY_SOURCES_ANNOTATION] = ",".join(map(str, decision.sources))
     if decision.reason in _UNRESOLVED:

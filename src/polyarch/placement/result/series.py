@@ -126,7 +126,12 @@ class Series:
 
 def _are_same(then: Facts, now: Facts) -> bool:
     """What is compiled once per namespace is compared as an object: a change makes a new one."""
-    return then.settings is now.settings and then.sources is now.sources and then.nodes is now.nodes
+    return (
+        then.settings is now.settings
+        and then.sources is now.sources
+        and then.nodes is now.nodes
+        and then.seal is now.seal
+    )
 
 
 def _entries(answers: Iterable[Inspection]) -> int:

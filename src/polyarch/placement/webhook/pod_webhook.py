@@ -125,6 +125,7 @@ class PodWebhook:
                 settings=facts.settings,
                 sources=facts.sources,
                 nodes=facts.nodes,
+                seal=facts.seal,
             )
         )
 

@@ -4,7 +4,9 @@ Two authorities: one for everything that speaks to the API server, one for etcd 
 certificate opens no door to the store.
 """
 
+import base64
 import datetime as dt
+import os
 from pathlib import Path
 
 import msgspec
@@ -85,6 +87,9 @@ class Pki:
         # Names of files as a Secret of type kubernetes.io/tls would be mounted.
         _keep(PairFiles.of(self.webhook_folder, "tls"), cluster, Subject("polyarch-webhook"), now, serves=True)
         write_private(self.webhook_folder / "ca.crt", cluster.certificate_pem)
+        record_key = self.webhook_folder / "record.key"  # what placement signs its annotations with
+        if not record_key.exists():
+            write_private(record_key, base64.b64encode(os.urandom(32)) + b"\n")
         if not Path(self.service_account_public).exists():
             signing = x509.new_key()
             write_private(Path(self.service_account_key), x509.key_pem(signing))

@@ -12,6 +12,7 @@ from polyarch.placement import names
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import Source
+from polyarch.placement.decide.seal import Seal
 from polyarch.placement.result import series
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import Path
@@ -105,8 +106,9 @@ def test_another_namespace_is_another_series() -> None:
         {"settings": Settings()},
         {"sources": (Source("ClusterPodPlacementConfig", (("arm64", 1),)),)},
         {"nodes": frozenset({"arm64"})},
+        {"seal": Seal([b"k" * 32])},
     ],
-    ids=["settings", "settings compiled anew", "sources", "nodes"],
+    ids=["settings", "settings compiled anew", "sources", "nodes", "key of records"],
 )
 def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None:
     """And the new look takes the place of the old one."""

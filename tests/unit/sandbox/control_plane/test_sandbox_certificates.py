@@ -56,6 +56,7 @@ def test_sb_003_everything_is_made_once_and_only_its_owner_reads_it(pki: Pki) ->
     pki.ensure(NOW + dt.timedelta(days=1))
     assert files(pki.folder) == first
     assert all(path.stat().st_mode & 0o077 == 0 for path in pki.folder.rglob("*") if path.is_file())
+    assert {"webhook/tls.crt", "webhook/record.key"} <= set(first)
     assert {Path(pki.client(name).certificate).name for name in CLIENTS} <= set(first)
 
 

@@ -1,0 +1,209 @@
+"""Only what placement wrote itself is taken off a pod again (PL-853, PL-200, PL-114)."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from placement_cases import (
+    APP,
+    SIDE,
+    admitted,
+    answers,
+    arch,
+    controlled,
+    gated,
+    index,
+    look,
+    pod,
+    preference,
+    preferences,
+    record,
+    required,
+    settings,
+    source,
+    term,
+    zone,
+)
+
+from polyarch.placement import names
+from polyarch.placement.decide.decision import Reason
+from polyarch.placement.decide.record import MAX_BYTES
+from polyarch.placement.decide.seal import Seal, keys_in
+
+KEY, LATER, LATEST = b"k" * 32, b"l" * 32, b"m" * 32
+SEAL = Seal([KEY])
+BOTH = answers(index(APP, "amd64", "arm64"), index(SIDE, "amd64", "arm64"))
+ARM = answers(index(APP, "arm64"), index(SIDE, "arm64"))
+ANOTHERS = term(arch("amd64"))
+"""What another mutating webhook of the cluster demands."""
+
+
+def forged(**content: Any) -> dict[str, str]:
+    full = {"v": 1, "by": "admission", "mode": "enforce", "reason": "ArchitecturesSet"} | content
+    return {names.DECISION_ANNOTATION: json.dumps(full)}
+
+
+@pytest.mark.parametrize(
+    "sig", [{}, {"sig": ""}, {"sig": "A" * 22}, {"sig": "\ud800é"}], ids=["none", "empty", "made up", "odd"]
+)
+@pytest.mark.parametrize(
+    "claim", [{"terms": [0]}, {"terms": [0], "created": True}, {}], ids=["named", "created", "any"]
+)
+def test_pl_853_a_forged_record_takes_nothing_from_another_webhook(claim: dict[str, Any], sig: dict[str, str]) -> None:
+    """PL-853: its expression stands, and the pod counts as constrained by it."""
+    document = pod(terms=[ANOTHERS], annotations=forged(arch=["amd64"], **claim, **sig))
+    result = admitted(document, ARM, seal=SEAL)
+    assert required(result.pod) == [ANOTHERS]
+    assert result.decision.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED
+    assert record(result.pod) is None
+    assert not result.case.view.own_preferred
+
+
+def test_pl_853_nor_does_a_forged_record_with_an_opt_out() -> None:
+    """PL-853: not being placed is no way to have it taken off either."""
+    annotations = forged(arch=["amd64"], terms=[0], created=True) | {names.SKIP_ANNOTATION: "true"}
+    result = admitted(pod(terms=[ANOTHERS], annotations=annotations), ARM, seal=SEAL)
+    assert required(result.pod) == [ANOTHERS]
+
+
+def test_pl_853_a_forged_record_takes_no_preference_of_others() -> None:
+    """PL-853: on a stored pod preferences could still be changed."""
+    others = preference(7, arch("arm64"))
+    document = gated(pod(preferred=[others]))
+    document["metadata"]["annotations"] = forged(preferred=[["arm64", 7]])
+    result = controlled(document, BOTH, seal=SEAL)
+    assert preferences(result.pod) == [others]
+
+
+def test_pl_853_a_record_of_another_process_of_ours_is_believed() -> None:
+    """PL-853, PL-114: all replicas have the key."""
+    first = admitted(pod(terms=[term(zone("a"))]), BOTH, seal=Seal([KEY]), sources=(source(arm64=5),))
+    again = admitted(first.pod, BOTH, seal=Seal([KEY]), sources=(source(arm64=5),))
+    assert again.admission.operations == ()
+    changed = admitted(first.pod, ARM, seal=Seal([KEY]))
+    assert required(changed.pod) == [term(zone("a"), arch("arm64"))]
+    assert preferences(changed.pod) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "believed"),
+    [([KEY], True), ([LATER, KEY], True), ([LATEST, LATER], False)],
+    ids=["the same", "the one before", "two rotations ago"],
+)
+def test_pl_853_the_last_two_keys_count(keys: list[bytes], believed: bool) -> None:
+    """PL-853: a rotation forgets nothing."""
+    first = admitted(pod(), BOTH, seal=SEAL)
+    again = admitted(first.pod, ARM, seal=Seal(keys))
+    assert required(again.pod) == [term(arch("arm64") if believed else arch("amd64", "arm64"))]
+
+
+@pytest.mark.parametrize("changed", ["namespace", "images"])
+def test_pl_853_a_record_copied_to_another_pod_is_not_of_that_pod(changed: str) -> None:
+    """PL-853: and whoever copied it is told what follows (PL-118)."""
+    copy = admitted(pod(), BOTH, seal=SEAL).pod
+    if changed == "images":
+        copy["spec"]["containers"][0]["image"] = SIDE
+    result = admitted(copy, ARM, seal=SEAL, namespace="other" if changed == "namespace" else "shop")
+    assert required(result.pod) == [term(arch("amd64", "arm64"))]
+    assert result.decision.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED
+    [warning] = result.admission.warnings
+    assert "was not made for this pod" in warning
+    assert len(warning) <= 200
+
+
+def test_pl_200_a_manifest_copied_with_its_images_is_decided_afresh() -> None:
+    """PL-200: in its own namespace."""
+    copy = admitted(pod(APP, SIDE), BOTH, seal=SEAL).pod
+    copy["spec"]["containers"].reverse()
+    assert required(admitted(copy, ARM, seal=SEAL).pod) == [term(arch("arm64"))]
+
+
+def test_pl_114_a_container_that_another_webhook_adds_narrows_what_was_written() -> None:
+    """PL-114, PL-853: a second round of the same admission."""
+    first = admitted(pod(), BOTH, seal=SEAL).pod
+    first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
+    known = BOTH | answers(index(SIDE, "arm64"))
+    second = admitted(first, known, seal=SEAL)
+    assert required(second.pod) == [term(arch("arm64"))]
+    third = admitted(second.pod, known, seal=SEAL)
+    assert third.admission.operations == ()
+    assert required(admitted(first, {}, seal=SEAL).pod) is None, "not known yet: gated"
+
+
+def test_pl_114_preferences_alone_rest_on_no_image() -> None:
+    """PL-114."""
+    first = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=1),), seal=SEAL).pod
+    first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
+    second = admitted(first, sources=(source(arm64=1),), seal=SEAL)
+    assert second.admission.operations == ()
+
+
+def test_pl_853_every_part_of_the_record_is_signed() -> None:
+    """PL-853."""
+    first = admitted(pod(), BOTH, seal=SEAL).pod
+    written = record(first)
+    assert written is not None
+    changes: dict[str, Any] = {
+        "by": "controller",
+        "reason": "FallbackSet",
+        "arch": ["arm64"],
+        "os": "linux",
+        "terms": [0, 1],
+        "created": False,
+        "preferred": [["arm64", 1]],
+        "images": {},
+        "stale": True,
+    }
+    for member, value in changes.items():
+        first["metadata"]["annotations"] = {names.DECISION_ANNOTATION: json.dumps(written | {member: value})}
+        assert look(first, seal=SEAL).view.has_foreign_record, member
+
+
+def test_pl_853_without_a_key_records_are_believed_as_before() -> None:
+    """PL-853: signed ones as well."""
+    for document in (admitted(pod(), BOTH).pod, admitted(pod(), BOTH, seal=SEAL).pod):
+        assert required(admitted(document, ARM).pod) == [term(arch("arm64"))]
+    assert "sig" not in (record(admitted(pod(), BOTH).pod) or {})
+
+
+def test_pl_246_a_signed_record_of_a_large_pod_keeps_to_its_size() -> None:
+    """PL-246, PL-853."""
+    images = [f"quay.io/team/{'x' * 100}-{number}:1" for number in range(20)]
+    known = answers(*(index(image, "amd64", "arm64") for image in images))
+    first = admitted(pod(*images), known, seal=SEAL)
+    text = first.annotations[names.DECISION_ANNOTATION]
+    assert len(text) <= MAX_BYTES
+    assert json.loads(text)["images"]["more"] > 0
+    assert admitted(first.pod, known, seal=SEAL).admission.operations == ()
+
+
+def test_pl_130_an_audit_is_signed_and_takes_nothing_back() -> None:
+    """PL-130."""
+    audited = admitted(pod(), BOTH, seal=SEAL, using=settings(mode="audit"))
+    assert len((record(audited.pod) or {})["sig"]) == 22
+    assert admitted(audited.pod, BOTH, seal=SEAL, using=settings(mode="audit")).admission.operations == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "it is empty"),
+        (b"\n \n", "it is empty"),
+        (b"two words\n", "line 1 is not base64"),
+        (base64.b64encode(b"short"), "the key in line 1 has 5 bytes"),
+        (base64.b64encode(KEY) + b"\n\xff\xfe", "line 2 is not base64"),
+    ],
+)
+def test_pl_853_a_key_file_that_cannot_be_used_is_told_without_its_content(content: bytes, problem: str) -> None:
+    """PL-853, PL-850."""
+    with pytest.raises(ValueError, match=problem) as error:
+        keys_in(content)
+    assert not any(word in str(error.value) for word in ("two words", "c2hvcnQ", "short"))
+
+
+def test_pl_853_a_key_file_has_the_newest_key_first() -> None:
+    """PL-853."""
+    lines = [base64.b64encode(key) for key in (LATEST, LATER, KEY)]
+    assert keys_in(b"\r\n".join(lines)) == (LATEST, LATER)
+    assert "l" * 4 not in repr(Seal([LATER]))

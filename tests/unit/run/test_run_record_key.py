@@ -1,0 +1,113 @@
+"""The key that decision annotations are signed with: found, rotated, lost (PL-853)."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from manual_clock import ManualClock
+from polyarch.placement.decide.seal import UNSEALED, Seal
+from polyarch.run.record_key import FILE, INTERVAL, SPREAD, RecordKey
+
+OLD, NEW = b"o" * 32, b"n" * 32
+TEXT = b"a record"
+
+
+class World:
+    """A process that follows ``record.key``."""
+
+    def __init__(self, folder: str) -> None:
+        self.clock = ManualClock(start=0)
+        self.seal: Seal = UNSEALED
+        self.key = RecordKey(folder, self._take, self.clock)
+        self.path = Path(folder) / FILE
+
+    def _take(self, seal: Seal) -> None:
+        self.seal = seal
+
+    def write(self, *keys: bytes) -> None:
+        self.path.write_bytes(b"".join(base64.b64encode(key) + b"\n" for key in keys))
+
+    async def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await self.key.look()
+
+    @property
+    def signs_with(self) -> str:
+        return next((name for name, key in (("old", OLD), ("new", NEW)) if Seal([key]).sign(TEXT) == self.sign()), "")
+
+    def sign(self) -> str:
+        return self.seal.sign(TEXT)
+
+    def believes(self, key: bytes) -> bool:
+        return self.seal.fits(Seal([key]).sign(TEXT), TEXT)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(str(tmp_path))
+
+
+async def test_pl_853_a_key_that_is_there_is_used_at_once(world: World) -> None:
+    """PL-853."""
+    world.write(OLD)
+    await world.after(0)
+    assert world.signs_with == "old"
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with the one before", "alone"])
+async def test_pl_853_a_new_key_is_believed_at_once_and_signed_with_when_all_have_it(world: World, keeps: bool) -> None:
+    """PL-853: a replica that has not heard of it must be able to believe what this one signs."""
+    world.write(OLD)
+    await world.after(0)
+    world.write(NEW, *([OLD] if keeps else []))
+    await world.after(INTERVAL)
+    assert (world.signs_with, world.believes(NEW), world.believes(OLD)) == ("old", True, True)
+    await world.after(SPREAD)
+    assert (world.signs_with, world.believes(NEW), world.believes(OLD)) == ("new", True, True)
+
+
+async def test_pl_853_a_process_that_starts_during_a_rotation_waits_as_well(world: World) -> None:
+    """PL-853."""
+    world.write(NEW, OLD)
+    await world.after(0)
+    assert world.signs_with == "old"
+    await world.after(SPREAD)
+    assert world.signs_with == "new"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no key\n"], ids=["gone", "empty", "damaged"])
+async def test_pl_853_what_happens_to_the_file_takes_no_key_away(world: World, content: bytes | None) -> None:
+    """PL-853: it is said once, and holds nothing of the content."""
+    world.write(OLD)
+    await world.after(0)
+    if content is None:
+        world.path.unlink()
+    else:
+        world.path.write_bytes(content)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await world.after(INTERVAL)
+    assert world.signs_with == "old"
+    assert [line["event"] for line in logs] == ["the key of decision annotations cannot be read, those in memory count"]
+
+
+@pytest.mark.parametrize("folder", ["", "nowhere"], ids=["no folder", "no file"])
+async def test_pl_853_without_a_key_that_is_said_once(folder: str) -> None:
+    """PL-853."""
+    world = World(folder)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await world.after(INTERVAL)
+    assert not world.seal.has_key
+    assert [(line["log_level"], line["problem"]) for line in logs] == [("warning", "there is none")]
+
+
+async def test_pl_853_a_key_that_comes_later_counts_from_then_on(world: World) -> None:
+    """PL-853."""
+    await world.after(0)
+    assert not world.seal.has_key
+    world.write(OLD)
+    await world.after(INTERVAL)
+    assert world.signs_with == "old"
