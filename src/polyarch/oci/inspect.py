@@ -127,8 +127,8 @@ class Inspector:
     ) -> Inspection:
         """The answer for one reference; a text that is none raises ``InvalidReference``, and nothing else is raised.
 
-        ``fresh`` has the tag checked now, at most once in ``revalidate_interval``; with ``not_before`` (monotonic) a
-        check made at or after that time is good enough, and an earlier one is not (PL-112, PL-404). A digest needs no
+        ``fresh`` has the tag checked now, unless that was done within ``revalidate_interval``; with ``not_before``
+        (monotonic) a check begun at or after that time is good enough, and no other (PL-112, PL-404). A digest needs no
         check. ``wait`` and ``stale_for`` stand in for the settings of that name. ``tenant`` is who has to take turns
         with other tenants (PL-851). ``checked_at`` of the answer is when the check of the tag was *begun*.
         """
@@ -314,7 +314,7 @@ class Inspector:
             not_before = self._clock.monotonic() - self.settings.tag_ttl
         elif not_before is None:
             not_before = self._clock.monotonic() - self.settings.revalidate_interval
-        question = Question(reference, mode, not_before, fresh)
+        question = Question(reference, mode, not_before)
         anybody: tuple[str, ...] = ()
         known = self._known(question, sources, [anybody] * len(sources))
         if known is not None:

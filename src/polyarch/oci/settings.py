@@ -31,7 +31,7 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     content_error_ttl: float = 600.0
     """How long a digest whose content is unusable is answered from memory (RG-060)."""
     revalidate_interval: float = 5.0
-    """The shortest time between two checks of one tag by ``fresh=True`` (RG-113); 0.25 for placement (PL-402)."""
+    """How old a check of a tag may be that is good enough for ``fresh=True`` (RG-113); 0.25 for placement (PL-402)."""
     circuit_rest: float = 30.0
     """How long a host is left alone after five failed connections (RG-061); 5 for placement (PL-402)."""
     patience: float = 5.0

@@ -461,7 +461,26 @@ class TestFreshness:
         clock.advance(0.1)
         later = await inspector.inspect(ref("team/app:1"), fresh=True, not_before=clock.time)
         assert later.checked_at >= checked + 0.1
-        assert clock.slept == [pytest.approx(0.15)]  # not oftener than once in the interval
+        assert clock.slept == []
+
+    async def test_a_burst_is_checked_within_an_admissions_budget(self, registry, make_inspector, ref):
+        """PL-112, PL-113, RG-113: each wants a check since he came, nobody waits for an interval, many share one."""
+        clock = SystemClock()
+        inspector = make_inspector(revalidate_interval=5.0, clock=clock)
+        registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        await inspector.inspect(ref("team/app:1"))
+        registry.delay = 0.02
+
+        async def admission(number):
+            await asyncio.sleep(number * 0.002)
+            arrived_at = clock.monotonic()
+            answer = await inspector.inspect(ref("team/app:1"), not_before=arrived_at)
+            assert answer.checked_at >= arrived_at
+            return clock.monotonic() - arrived_at
+
+        took = await asyncio.gather(*map(admission, range(50)))
+        assert max(took) < 2.0  # far less than the interval, however busy this machine is
+        assert len(registry.requests("HEAD")) < 25
 
     async def test_who_arrives_while_a_check_is_under_way_gets_one_of_his_own(
         self, registry, make_inspector, ref, clock

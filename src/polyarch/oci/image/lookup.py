@@ -35,7 +35,6 @@ class Question(NamedTuple):
     reference: Reference
     mode: BundleMode
     not_before: float
-    fresh: bool = False
 
 
 class Known(NamedTuple):
@@ -256,8 +255,6 @@ class Lookup:
             return await self._get(question, access, place, tag, visit)
         if record is not None and record.checked_at >= question.not_before and self._proves(access, place):
             return await self._at_digest(question, access, place, record, visit)
-        if record is not None and question.fresh:
-            await self._clock.sleep(record.checked_at + self._settings.revalidate_interval - self._clock.monotonic())
         asked_at = self._clock.monotonic()
         stated = await self._client.head_manifest(access, tag, visit)
         if stated is None:
