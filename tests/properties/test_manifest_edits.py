@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from polyarch.manifests.editing.editor import CannotEdit, render, splice
 from polyarch.manifests.editing.style import scalar
+from polyarch.manifests.lint.catalogue import DOCUMENT_RULES
 from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation, apply, pointer, read, segments
 from polyarch.manifests.repair.proof import prove
 from polyarch.manifests.scan.nodes import compose
@@ -197,7 +198,7 @@ def test_no_text_makes_a_scan_fail_mf_091(text: str) -> None:
     """MF-091: whatever a file says, there are objects or there is a finding with a place inside the file."""
     source = SourceText.of("web.yaml", ("image: x\n" + text).encode())
     found = scan(source)
-    for problem in found.problems:
+    for problem in (each for rule in DOCUMENT_RULES for each in rule.check(found)):
         assert 0 <= problem.span.start <= problem.span.end <= len(source.text)
     for document in found.documents:
         assert prove(source, document, [], source.text) is None

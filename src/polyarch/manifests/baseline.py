@@ -14,11 +14,12 @@ from functools import cached_property
 
 import msgspec
 
-from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, Span, fingerprint
+from polyarch.manifests.finding import Finding, Span
+from polyarch.manifests.lint.documents import ma903_unmatched, ma904_unproven
 
 SCHEMA_VERSION = "polyarch.dev/baseline/v1"
 REASON = "in the baseline"
-NEVER_WRITTEN = frozenset({"MA903", "MA904"})
+NEVER_WRITTEN = frozenset({ma903_unmatched.RULE.id, ma904_unproven.RULE.id})
 """What says that a run itself has to be looked after."""
 
 
@@ -122,19 +123,10 @@ class Baseline:
         number = next(own, 1)
         column = (lines[number - 1].find(entry.fingerprint) if lines else 0) + 1
         width = len(entry.fingerprint)
-        return Finding(
-            rule="MA903",
-            severity=Severity.INFO,
-            message=f"the baseline's {entry.rule} of {entry.object} in {entry.file} is not found any more",
-            hint="remove the entry, or write the baseline again with --write-baseline",
+        return ma903_unmatched.unmatched(
+            f"the baseline's {entry.rule} of {entry.object} in {entry.file} is not found any more",
+            "remove the entry, or write the baseline again with --write-baseline",
             file=self.path,
             span=Span(0, 0, number, max(column, 1), number, max(column, 1) + width),
-            fingerprint=fingerprint(
-                "MA903",
-                entry.fingerprint,
-                subject=NO_OBJECT,
-                file=self.path,
-                document=0,
-                named_path="",
-            ),
+            mark=entry.fingerprint,
         )

@@ -12,8 +12,8 @@ from typing import NoReturn
 import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from polyarch.manifests.catalogue import RULES
 from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.lint.options import TAINT_PRESETS, Taints
 from polyarch.manifests.report import FailOn
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose, duplicate_keys, entries, is_null, value

@@ -16,11 +16,12 @@ from polyarch.cli.input.bundles import read_bundle, read_subscription
 from polyarch.cli.lint.reports import write_reports
 from polyarch.cli.lint.settings import settle
 from polyarch.cli.options.manifests import DEFAULT_IMAGES, FailOnOption, ImageOptions, RuleOptions
-from polyarch.manifests.bundle import compat, native
+from polyarch.manifests.bundle import compat
 from polyarch.manifests.bundle.loader import Bundle, BundleNotValid
-from polyarch.manifests.bundle.native import BundleImageAnswer
 from polyarch.manifests.bundle.shape import misshapen
 from polyarch.manifests.finding import Finding, Severity, Span
+from polyarch.manifests.lint import bundle_run
+from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
 from polyarch.manifests.lint.options import Unresolved
 from polyarch.manifests.report import (
     ExaminedFile,
@@ -93,11 +94,11 @@ def validate(
     except BundleNotValid as problem:
         report = Report.of([_not_valid(directory, problem)], fail_on=settings.fail_on)
         return _print_native(report, "", output)
-    texts = native.images(bundle, options)
+    texts = bundle_run.images(bundle, options)
     answers = resolve_all((*texts, *((bundle_image,) if bundle_image else ())), images, file=settings.platforms_file)
     shipped = _shipped(bundle_image, answers)
     scans = (overrides,) if overrides is not None else ()
-    problems = native.validate(bundle, answers, options, subscriptions=scans, bundle_image=shipped)
+    problems = bundle_run.validate(bundle, answers, options, subscriptions=scans, bundle_image=shipped)
     known = image_answers(answers.of(text) for text in texts)
     report = Report.of(
         (problem.finding for problem in problems),
@@ -123,15 +124,15 @@ def judge_compat(
     document = value(bundle.service_version.object.node)
     if problem_of_type := misshapen(document):
         return (compat.no_bundle(f"{bundle.name}: {problem_of_type}"),), directory
-    answers = resolve_all(native.images(bundle), images, file=file)
+    answers = resolve_all(bundle_run.images(bundle), images, file=file)
     return compat.validate(document, answers, container_tool=container_tool), bundle.name
 
 
 def judge_native(directory: str, images: ImageOptions, *, file: AnswerFile | None) -> tuple[list[Finding], Bundle]:
     """The findings of native mode; raises ``BundleNotValid``."""
     bundle = read_bundle(directory)
-    answers = resolve_all(native.images(bundle), images, file=file)
-    return [problem.finding for problem in native.validate(bundle, answers)], bundle
+    answers = resolve_all(bundle_run.images(bundle), images, file=file)
+    return [problem.finding for problem in bundle_run.validate(bundle, answers)], bundle
 
 
 def _shipped(text: str | None, answers: Answers) -> BundleImageAnswer | None:

@@ -13,6 +13,7 @@ from polyarch.manifests.bundle.loader import (
     load,
     manifests_directory,
 )
+from polyarch.manifests.lint.catalogue import DOCUMENT_RULES
 from polyarch.manifests.scan.nodes import value
 from polyarch.manifests.scan.scanning import Scan, scan
 from polyarch.manifests.scan.text import SourceText, UnreadableText
@@ -57,8 +58,8 @@ def read_subscription(path: str) -> Scan:
         raise UsageError(f"--subscription {path}: {error.strerror}") from None
     except UnreadableText as problem:
         raise UsageError(f"--subscription {problem}") from None
-    for finding in found.problems:
-        if finding.rule in ("MA901", "MA902"):
+    for rule in DOCUMENT_RULES:
+        for finding in rule.check(found):
             raise UsageError(f"--subscription {path}:{finding.span.line}:{finding.span.column}: {finding.message}")
     configured = [subject for subject in found.objects if olm.config_path(subject.kind) is not None]
     if not configured:

@@ -20,10 +20,13 @@ from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.lint.catalogues import lint_catalogue
+from polyarch.manifests.lint.build_files import lint_source
+from polyarch.manifests.lint.bundle_run import lint_catalog
 from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.sources import base_images, is_source, lint_source
+from polyarch.manifests.lint.sources.ma301_dockerfile import base_images
+from polyarch.manifests.lint.sources.source_kinds import is_source
+from polyarch.manifests.lint.suppression import suppressed
 from polyarch.manifests.lint.wanted import wanted
 from polyarch.manifests.report import (
     ExaminedFile,
@@ -36,7 +39,6 @@ from polyarch.manifests.scan.kustomizations import Kustomizations
 from polyarch.manifests.scan.scanning import Scan, scan, worth_reading
 from polyarch.manifests.scan.sets import Answer
 from polyarch.manifests.scan.text import SourceText, UnreadableText
-from polyarch.manifests.suppression import suppressed
 
 _CATALOGUE_SIGN = b"olm."
 _CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")
@@ -160,7 +162,7 @@ class Run:
     def catalogue(self, paths: Iterable[str]) -> list[Finding]:
         """What is found in the files of one catalogue together."""
         scans = [scan(SourceText.of(path, self.read(path))) for path in paths]
-        problems = lint_catalogue(scans, self.options)
+        problems = lint_catalog(scans, self.options)
         marked: list[Problem] = []
         for each in scans:
             own = [problem for problem in problems if problem.finding.file == each.source.path]

@@ -16,7 +16,7 @@ from polyarch.cli.options.manifests import ImageOptions, RuleOptions
 from polyarch.manifests.baseline import Baseline
 from polyarch.manifests.configuration import check_pattern
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.lint.engine import ObjectRule, Problem
+from polyarch.manifests.lint.engine import ObjectCheck, Problem
 from polyarch.manifests.lint.options import FixOptions
 from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
 from polyarch.manifests.repair.emit import Component
@@ -129,17 +129,17 @@ def _settled(asked: Asked, rules: RuleOptions, options: ImageOptions) -> tuple[S
         settings = replace(settings, options=msgspec.structs.replace(settings.options, prefer=weights))
     request = FixRequest(options=settings.options, only=only, uncomment=asked.uncomment)
     if asked.bundle is not None:
-        request = msgspec.structs.replace(request, object_rules=_rules_with(asked.bundle))
+        request = msgspec.structs.replace(request, object_checks=_checks_with(asked.bundle))
     return settings, request, read_baseline(asked.baseline) if asked.baseline is not None else None
 
 
-def _rules_with(directory: str) -> tuple[ObjectRule, ...]:
+def _checks_with(directory: str) -> tuple[ObjectCheck, ...]:
     from polyarch.cli.input.bundles import read_bundle
-    from polyarch.manifests.bundle import native
     from polyarch.manifests.bundle.loader import BundleNotValid
+    from polyarch.manifests.lint import bundle_run
 
     try:
-        return native.object_rules(read_bundle(directory))
+        return bundle_run.object_checks(read_bundle(directory))
     except BundleNotValid as problem:
         raise UsageError(f"--bundle {directory}: {problem}") from None
 

@@ -5,7 +5,8 @@ import sys
 from polyarch.cli.errors import UsageError
 from polyarch.cli.output.render import Row, print_table
 from polyarch.manifests import examples
-from polyarch.manifests.catalogue import RULES, Rule
+from polyarch.manifests.lint.catalogue import RULES
+from polyarch.manifests.lint.rule import Rule
 
 
 def print_rules() -> int:

@@ -10,8 +10,8 @@ from polyarch.cli.lint.examination import Linted
 from polyarch.cli.lint.settings import Settings, existing_file, read_baseline
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, Entry
-from polyarch.manifests.catalogue import RULES
 from polyarch.manifests.finding import Finding
+from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.lint.engine import selected
 from polyarch.manifests.report import Report
 

@@ -151,7 +151,7 @@ def _scan(tree: BundleTree, path: str) -> Scan:
         result = scan(SourceText.of(name, tree.files[path]))
     except UnreadableText as problem:
         raise BundleNotValid(f"{problem}") from None
-    if result.template:
+    if result.template is not None:
         raise BundleNotValid(f"{name} is a template, not YAML")
     try:
         roots = [document.root for document in compose(result.source)]  # also what no rule wants to see

@@ -8,60 +8,50 @@ Pure: the same file, answers and options give the same findings in the same orde
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
-from polyarch.manifests.catalogue import RULES
+from polyarch.manifests.bundle.service_version import KIND
 from polyarch.manifests.editing.splices import Edit
 from polyarch.manifests.finding import Finding, Repair, fingerprint
-from polyarch.manifests.lint import (
-    architectures,
-    csv,
-    csv_images,
-    environment,
-    images,
-    obsolete,
-    overrides,
-    preferences,
-    systems,
-    tolerations,
-    unused,
-    values,
-)
+from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts, related_places
+from polyarch.manifests.lint.bundles.ma205_deployment import bundled
+from polyarch.manifests.lint.catalogue import BUNDLE_RULES, DOCUMENT_RULES, IMAGE_RULES, OBJECT_RULES, POD_RULES, RULES
+from polyarch.manifests.lint.constraints import precedence
 from polyarch.manifests.lint.facts import Draft, ObjectFacts, PodFacts
+from polyarch.manifests.lint.images.image_place import places_of
 from polyarch.manifests.lint.options import LintOptions
-from polyarch.manifests.lint.sharing import Entry, for_all_users
+from polyarch.manifests.lint.writing.sharing import Entry, for_all_users
 from polyarch.manifests.scan.nodes import named_pointer
 from polyarch.manifests.scan.objects import KubeObject
 from polyarch.manifests.scan.scanning import Scan
 from polyarch.manifests.scan.sets import Answers
 
-PodRule = Callable[[PodFacts], Iterable[Draft]]
-ObjectRule = Callable[[ObjectFacts], Iterable[Draft]]
+PodCheck = Callable[[PodFacts], Iterable[Draft]]
+ObjectCheck = Callable[[ObjectFacts], Iterable[Draft]]
 
-POD_RULES: tuple[PodRule, ...] = (
-    images.check,
-    architectures.check,
-    unused.check,
-    systems.check,
-    values.check,
-    preferences.check,
-    tolerations.check,
-    environment.check_init,
-)
-OPTIONAL_POD_RULES: tuple[tuple[str, PodRule], ...] = (("MA116", environment.check_passed),)
-"""Not even asked unless selected: they need images that nobody resolves otherwise."""
-OBJECT_RULES: tuple[ObjectRule, ...] = (
-    obsolete.check,
-    csv.check,
-    csv_images.check,
-    csv_images.check_children,
-    overrides.check,
-)
 
-BUNDLED = frozenset({"MA101", "MA102", "MA103", "MA106", "MA107", "MA109"})
-"""Reported as MA205 in the deployments of a ClusterServiceVersion."""
+def check_images(facts: PodFacts) -> Iterator[Draft]:
+    """MA001 to MA011."""
+    for place in places_of(facts):
+        for rule in IMAGE_RULES:
+            yield from rule.check(place)
+
+
+def check_bundle(facts: ObjectFacts) -> Iterator[Draft]:
+    """What is said of a ClusterServiceVersion; a patch of one is a part, of which nothing is known."""
+    if facts.object.kind != KIND or facts.object.patched_by is not None:
+        return
+    bundle = BundleFacts(facts)
+    for place in related_places(bundle):
+        for rule in IMAGE_RULES:
+            yield from rule.check(place)
+    for each in BUNDLE_RULES:
+        yield from each.check(bundle)
+
+
+OBJECT_CHECKS: tuple[ObjectCheck, ...] = (check_bundle, *(rule.check for rule in OBJECT_RULES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,32 +71,35 @@ def lint(
     answers: Answers,
     options: LintOptions = LintOptions(),  # noqa: B008 - frozen
     *,
-    object_rules: tuple[ObjectRule, ...] = OBJECT_RULES,
+    object_checks: tuple[ObjectCheck, ...] = OBJECT_CHECKS,
 ) -> tuple[Problem, ...]:
     """All findings of a file in the order of the text; those about reading the file too.
 
-    ``object_rules`` are others than usual where more is known than the file says (a bundle with its subscription).
+    ``object_checks`` are others than usual where more is known than the file says (a bundle with its subscription).
     """
     pods = [PodFacts(pod_spec, answers, options) for pod_spec in scan.pod_specs]
     drafts: list[Entry] = [
-        (facts.pod_spec.object, facts, _bundled(facts, draft))
+        (facts.pod_spec.object, facts, bundled(facts, draft))
         for facts in pods
-        for rule in _pod_rules(options)
-        for draft in rule(facts)
+        for check in _pod_checks(options)
+        for draft in check(facts)
     ]
     for subject in scan.objects:
         within = ObjectFacts(subject, tuple(each for each in pods if each.pod_spec.object is subject), answers, options)
-        drafts += [(subject, None, draft) for rule in object_rules for draft in rule(within)]
+        drafts += [(subject, None, draft) for check in object_checks for draft in check(within)]
     drafts = [each for each in _once(drafts) if _is_selected(options, each[2])]
     if any(draft.repair and draft.repair.operations for _, _, draft in drafts):
         drafts = for_all_users(drafts, pods)
-    problems = [_read(finding, options) for finding in scan.problems if selected(options, finding.rule)]
+    read = (finding for rule in DOCUMENT_RULES for finding in rule.check(scan))
+    problems = [_read(finding, options) for finding in read if selected(options, finding.rule)]
     problems += [problem(scan, subject, draft, options) for subject, _, draft in drafts]
     return tuple(sorted(problems, key=lambda each: each.finding.order))
 
 
-def _pod_rules(options: LintOptions) -> tuple[PodRule, ...]:
-    return (*POD_RULES, *(rule for name, rule in OPTIONAL_POD_RULES if selected(options, name)))
+def _pod_checks(options: LintOptions) -> tuple[PodCheck, ...]:
+    """Rules that do not run by themselves are not even asked: they need images that nobody resolves otherwise."""
+    chosen = (rule.check for rule in POD_RULES if rule.RULE.default or selected(options, rule.RULE.id))
+    return (check_images, precedence.check, *chosen)
 
 
 def selected(options: LintOptions, rule: str) -> bool:
@@ -117,14 +110,7 @@ def selected(options: LintOptions, rule: str) -> bool:
 
 
 def _is_selected(options: LintOptions, draft: Draft) -> bool:
-    return selected(options, draft.rule) and (draft.rule != "MA205" or selected(options, draft.sub))
-
-
-def _bundled(facts: PodFacts, draft: Draft) -> Draft:
-    if draft.rule not in BUNDLED or facts.pod_spec.object.kind != "ClusterServiceVersion":
-        return draft
-    severity = draft.severity or RULES[draft.rule].severity
-    return replace(draft, rule="MA205", sub=draft.rule, severity=facts.options.severity(draft.rule, severity))
+    return selected(options, draft.rule.id) and (draft.rule.id != "MA205" or selected(options, draft.sub))
 
 
 def _once(
@@ -133,8 +119,8 @@ def _once(
     """What is wrong with an image is said once for each object."""
     seen: set[tuple[int, str, str]] = set()
     for subject, facts, draft in drafts:
-        if draft.rule.startswith("MA0"):
-            key = (id(subject), draft.rule, draft.message)
+        if draft.rule.id.startswith("MA0"):
+            key = (id(subject), draft.rule.id, draft.message)
             if key in seen:
                 continue
             seen.add(key)
@@ -157,12 +143,12 @@ def _read(finding: Finding, options: LintOptions) -> Problem:
 
 def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions) -> Problem:
     """The finding that a draft about an object of the file becomes."""
-    rule, document = RULES[draft.rule], subject.document
+    rule, document = draft.rule, subject.document
     reference = subject.reference
     finding = Finding(
-        rule=draft.rule,
+        rule=rule.id,
         sub=draft.sub,
-        severity=options.severity(draft.rule, draft.severity or rule.severity),
+        severity=options.severity(rule.id, draft.severity or rule.severity),
         message=draft.message,
         hint=draft.hint,
         file=scan.source.path,
@@ -174,7 +160,7 @@ def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions)
         platforms=draft.platforms,
         fixable=bool(draft.repair and draft.repair.operations),
         fingerprint=fingerprint(
-            draft.rule,
+            rule.id,
             draft.sub,
             subject=reference,
             file=scan.source.path,

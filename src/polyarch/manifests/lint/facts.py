@@ -4,7 +4,7 @@ A rule is a function from :class:`PodFacts` to :class:`Draft` values. The sets a
 them and kept, so that a pod specification without anything to say costs next to nothing (MF-090).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,11 +13,12 @@ from yaml.nodes import Node
 from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.operations import TreeOperation, segments
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, item, text_of
 from polyarch.manifests.scan.objects import KubeObject
-from polyarch.manifests.scan.pod_specs import Expression, PodSpec, SelectorEntry
+from polyarch.manifests.scan.pod_specs import Expression, PodSpec, SelectorEntry, Term
 from polyarch.manifests.scan.sets import Answers, Constraints, Supported
 from polyarch.platforms import NodePlatform, PlatformSet
 
@@ -28,7 +29,7 @@ NO_SETS = PlatformSets()
 class Draft:
     """A finding before the engine gives it severity, position and fingerprint."""
 
-    rule: str
+    rule: Rule
     message: str
     hint: str
     node: Node
@@ -37,7 +38,7 @@ class Draft:
     """Of that node."""
     sub: str = ""
     severity: Severity | None = None
-    """None: as the catalogue says."""
+    """None: as the rule says."""
     images: tuple[str, ...] = ()
     platforms: PlatformSets = NO_SETS
     repair: Repair | None = None
@@ -114,6 +115,14 @@ class PodFacts:
         return tuple(filter(sets.is_architecture_constraint, self.expressions))
 
     @property
+    def terms(self) -> Iterator[Term]:
+        """Every term of node affinity, required and preferred."""
+        if self.pod_spec.required is not None:
+            yield from self.pod_spec.required.terms
+        for preferred in self.pod_spec.preferred:
+            yield from (term for term in (preferred.preference, preferred.bare) if term is not None)
+
+    @property
     def has_architectures(self) -> bool:
         """Whether there is an architecture constraint (MF-004)."""
         return bool(self.selector_architectures) or bool(self.architecture_expressions)
@@ -184,3 +193,13 @@ def repair(facts: PodFacts, write: Callable[[], Iterable[TreeOperation]]) -> Rep
 def needs_flag(facts: PodFacts, flag: str, effect: str) -> Repair:
     """No repair without the flag."""
     return Repair((), note=f"{flag} {effect}", document=facts.pod_spec.document.index)
+
+
+def one_operation(facts: PodFacts, operation: TreeOperation) -> Repair:
+    """The repair that is one operation, where the pod specification may be edited at all."""
+
+    def write() -> tuple[TreeOperation]:
+        facts.check_editable()
+        return (operation,)
+
+    return repair(facts, write)

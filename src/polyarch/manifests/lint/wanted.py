@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
-from polyarch.manifests.lint.csv_images import images_to_resolve
 from polyarch.manifests.lint.engine import selected
-from polyarch.manifests.lint.environment import passed_images
 from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.pods.ma116_passed_image import passed_images
 from polyarch.manifests.scan.scanning import Scan
 from polyarch.oci.reference import InvalidReference, parse
 
@@ -30,7 +29,8 @@ def _wanted(scan: Scan, options: LintOptions) -> Iterator[str]:
     for subject in scan.objects:
         if subject.kind == KIND:
             own = (pod_spec for pod_spec in scan.pod_specs if pod_spec.object is subject)
-            yield from images_to_resolve(ServiceVersion.of(subject, own))
+            bundle = ServiceVersion.of(subject, own)
+            yield from (image.text for image in bundle.images if image.is_in("variable", "related"))
 
 
 def wanted_indexes(images: Iterable[str]) -> dict[str, str]:

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from polyarch.manifests.catalogue import RULES
 from polyarch.manifests.editing.addition import CannotAdd, add_documents
 from polyarch.manifests.editing.comments import commented_affinity
 from polyarch.manifests.editing.editor import CannotEdit, Edit, render, splice
-from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, fingerprint
+from polyarch.manifests.finding import Finding
+from polyarch.manifests.lint.build_files import lint_source
+from polyarch.manifests.lint.catalogue import RULES
+from polyarch.manifests.lint.documents.ma904_unproven import unproven
 from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import Selection
-from polyarch.manifests.lint.sources import is_source, lint_source
+from polyarch.manifests.lint.sources.source_kinds import is_source
+from polyarch.manifests.lint.suppression import suppressed
 from polyarch.manifests.operations import Add, Misfit, Remove, TreeOperation, rebase
 from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal
 from polyarch.manifests.repair.proof import prove_all
@@ -29,7 +32,6 @@ from polyarch.manifests.scan.pod_specs import PodSpec
 from polyarch.manifests.scan.scanning import Scan, scan
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText
-from polyarch.manifests.suppression import suppressed
 
 ROUNDS = 20
 _ORDER = {rule: place for place, rule in enumerate(RULES)}
@@ -129,12 +131,12 @@ class _Fixing:
 
     def _problems(self, found: Scan) -> tuple[Problem, ...]:
         options = self.request.options
-        problems = lint(found, self.answers, options, object_rules=self.request.object_rules)
+        problems = lint(found, self.answers, options, object_checks=self.request.object_checks)
         if self.uncommented:
             # Nobody chose the values of a comment: they may be replaced and widened without being asked for.
             free = msgspec.structs.replace(options.fixes, widen=True, replace=True)
             options = msgspec.structs.replace(options, fixes=free)
-            freed = lint(found, self.answers, options, object_rules=self.request.object_rules)
+            freed = lint(found, self.answers, options, object_checks=self.request.object_checks)
             repairs = {
                 _identity(each.finding): each
                 for each in freed
@@ -257,15 +259,7 @@ class _Fixing:
                 yield Refusal(finding, f"after {ROUNDS} rounds of repairs it is still there; run it again")
 
     def _left(self, problems: Sequence[Problem], problem: str) -> FixResult:
-        finding = Finding(
-            rule="MA904",
-            severity=Severity.ERROR,
-            message=f"{self.source.path} was left as it was, because its repair could not be proven: {problem}",
-            hint="repair it by hand, and please report this with the file",
-            file=self.source.path,
-            span=self.source.span(0, 0),
-            fingerprint=fingerprint("MA904", "", subject=NO_OBJECT, file=self.source.path, document=0, named_path=""),
-        )
+        finding = unproven(self.source, problem)
         findings = (finding, *(each.finding for each in problems))
         return FixResult(source=self.source, text=self.source.text, remaining=findings, unproven=finding)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch.manifests.editing.splices import Edit, offset_before
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.lint.engine import OBJECT_RULES, ObjectRule
+from polyarch.manifests.lint.engine import OBJECT_CHECKS, ObjectCheck
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.operations import TreeOperation
 from polyarch.manifests.scan.text import SourceText
@@ -32,7 +32,7 @@ class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Rules to repair, by id or pattern; empty: all."""
     uncomment: bool = False
     """Make a commented affinity count instead of writing another beside it."""
-    object_rules: tuple[ObjectRule, ...] = OBJECT_RULES
+    object_checks: tuple[ObjectCheck, ...] = OBJECT_CHECKS
     """Others than usual where more is known than the files say: the bundle that a subscription installs (MF-083)."""
 
 

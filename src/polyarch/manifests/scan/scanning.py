@@ -1,18 +1,17 @@
 """A file as the rules see it: objects, pod specifications with their images, and what kept it from being read.
 
 Most files of a tree are of no interest, so :func:`worth_reading` looks at the bytes first, and resource definitions are
-not parsed at all (MF-015). What no one can read without guessing (templates, MF-013) becomes a finding.
+not parsed at all (MF-015). What no one can read without guessing (templates, MF-013) is said to be one.
 
 Pure.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node
 
-from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.scan.composer import children
 from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, ImageEntry, Kustomizations, resolve
 from polyarch.manifests.scan.nodes import (
@@ -52,15 +51,30 @@ _NAMED_IMAGE = re.compile(rb"""image["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
 
 
 @dataclass(frozen=True, eq=False)
+class Duplicate:
+    """A key that stands twice in a mapping of which it matters what it says (MA902)."""
+
+    object: KubeObject
+    key: str
+    node: Node
+    """Its repetition."""
+    pointer: str
+    """Of what it makes doubtful."""
+
+
+@dataclass(frozen=True, eq=False)
 class Scan:
-    """What a file holds. With ``template`` or a syntax problem there is a finding and nothing else."""
+    """What a file holds. With ``template`` or ``syntax`` there is nothing else."""
 
     source: SourceText
     documents: tuple[Document, ...] = ()
     objects: tuple[KubeObject, ...] = ()
     pod_specs: tuple[PodSpec, ...] = ()
-    problems: tuple[Finding, ...] = ()
-    template: bool = False
+    duplicates: tuple[Duplicate, ...] = ()
+    syntax: SyntaxProblem | None = None
+    """Why it does not parse."""
+    template: int | None = None
+    """Where the first mark of a template stands; None: it is none (MF-013)."""
 
     def document(self, number: int) -> Document:
         return next(document for document in self.documents if document.index == number)
@@ -82,11 +96,11 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
         documents = compose(source) if marked else compose(source, _wanted)
     except SyntaxProblem as problem:
         at = _first_mark(source.text) if marked and source.size <= MAX_BYTES else None
-        return Scan(source, problems=(_syntax(source, problem),)) if at is None else _template(source, at)
+        return Scan(source, syntax=problem) if at is None else Scan(source, template=at)
     if marked and any(_has_mapping_as_key(document.root) for document in documents):
         at = _first_mark(source.text)
         if at is not None:
-            return _template(source, at)
+            return Scan(source, template=at)
     entries = kustomizations.entries_for(source.path)
     patched_by = kustomizations.patched_by(source.path)
     objects: list[KubeObject] = []
@@ -95,9 +109,8 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
         found = list(objects_of(document, patched_by=patched_by))
         objects += found
         pod_specs += _pod_specs(document, found, entries)
-    problems = [problem for pod_spec in pod_specs for problem in _duplicates_of_pod(pod_spec)]
-    problems += [problem for subject in objects for problem in _duplicates_of_labels(subject)]
-    return Scan(source, tuple(documents), tuple(objects), tuple(pod_specs), tuple(dict.fromkeys(problems)))
+    duplicates = (*_duplicates_of_pods(pod_specs), *_duplicates_of_labels(objects))
+    return Scan(source, tuple(documents), tuple(objects), tuple(pod_specs), duplicates)
 
 
 def _only_defines(data: bytes) -> bool:
@@ -212,55 +225,15 @@ def _first_mark(text: str) -> int | None:
     return next((match.start() for match in _COMMENT_OR_MARK.finditer(text) if match["mark"]), None)
 
 
-def _template(source: SourceText, at: int) -> Scan:
-    finding = Finding(
-        rule="MA901",
-        severity=Severity.INFO,
-        message=f"{source.path} is a template, not plain YAML, and was not looked at",
-        hint="render it first, for example: helm template CHART | polyarch lint -",
-        file=source.path,
-        span=source.span(at, at + 2),
-    )
-    return Scan(source, problems=(finding,), template=True)
+def _duplicates_of_pods(pod_specs: Iterable[PodSpec]) -> Iterator[Duplicate]:
+    for pod_spec in pod_specs:
+        for key, node in pod_spec.duplicates:
+            yield Duplicate(pod_spec.object, key, node, pod_spec.pointer)
 
 
-def _syntax(source: SourceText, problem: SyntaxProblem) -> Finding:
-    return Finding(
-        rule="MA902",
-        sub="syntax",
-        severity=Severity.ERROR,
-        message=f"{source.path} does not parse as YAML: {problem}",
-        hint="correct the text at this place; nothing else in the file was looked at",
-        file=source.path,
-        span=source.span(problem.offset, problem.offset),
-    )
-
-
-def _duplicates_of_pod(pod_spec: PodSpec) -> Iterator[Finding]:
-    for key, node in pod_spec.duplicates:
-        yield _duplicate(pod_spec.object, key, node, pod_spec.pointer)
-
-
-def _duplicates_of_labels(subject: KubeObject) -> Iterator[Finding]:
+def _duplicates_of_labels(objects: Iterable[KubeObject]) -> Iterator[Duplicate]:
     """A bundle promises by its labels (MA201), and readers disagree about one that stands twice."""
-    for key, node in subject.duplicate_labels if subject.kind == "ClusterServiceVersion" else ():
-        yield _duplicate(subject, key, node, f"{subject.pointer}/metadata/labels")
-
-
-def _duplicate(subject: KubeObject, key: str, node: Node, where: str) -> Finding:
-    document = subject.document
-    span = document.span(node)
-    return Finding(
-        rule="MA902",
-        sub="duplicate-key",
-        severity=Severity.ERROR,
-        message=f"{subject.reference} has the key {key} twice, again at line "
-        f"{span.line}, column {span.column}; readers disagree about which one counts",
-        hint="remove one of the two",
-        file=document.source.path,
-        span=span,
-        object=subject.reference,
-        path=where,
-        document=document.index,
-        origin=subject.origin,
-    )
+    for subject in objects:
+        if subject.kind == "ClusterServiceVersion":
+            for key, node in subject.duplicate_labels:
+                yield Duplicate(subject, key, node, f"{subject.pointer}/metadata/labels")

@@ -1,0 +1,91 @@
+"""Judging what is more than one file: a bundle (MF-072 to MF-075) and a catalog.
+
+A bundle is its manifests, so the rules that hold everywhere find nearly everything. What they cannot know by themselves
+is added here: the subscription that the bundle will be installed with, and the image that it is shipped as.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from polyarch.manifests.bundle.loader import Bundle
+from polyarch.manifests.bundle.service_version import ServiceVersion
+from polyarch.manifests.lint.bundles import ma208_bundle_image, ma209_overrides, ma210_catalog
+from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
+from polyarch.manifests.lint.bundles.ma209_overrides import Deployment
+from polyarch.manifests.lint.engine import OBJECT_CHECKS, ObjectCheck, Problem, lint, problem, selected
+from polyarch.manifests.lint.facts import Draft, ObjectFacts
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.suppression import suppressed
+from polyarch.manifests.lint.wanted import wanted
+from polyarch.manifests.scan.nodes import find, item, text_of, value
+from polyarch.manifests.scan.pod_specs import PodSpec
+from polyarch.manifests.scan.scanning import Scan
+from polyarch.manifests.scan.sets import Answers
+
+
+def images(bundle: Bundle, options: LintOptions = LintOptions()) -> tuple[str, ...]:  # noqa: B008 - frozen
+    """The texts to resolve before :func:`validate`, once each, in the order of the manifests."""
+    return tuple(dict.fromkeys(text for scan in bundle.scans for text in wanted(scan, options)))
+
+
+def validate(
+    bundle: Bundle,
+    answers: Answers,
+    options: LintOptions = LintOptions(),  # noqa: B008 - frozen
+    *,
+    subscriptions: Iterable[Scan] = (),
+    bundle_image: BundleImageAnswer | None = None,
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with the bundle, and with its subscriptions for this bundle; what somebody does not want
+    to see has the reason (MF-032).
+    """
+
+    def judge_image(facts: ObjectFacts) -> Iterator[Draft]:
+        if bundle_image is not None and facts.object is bundle.service_version.object:
+            yield from ma208_bundle_image.check(facts, bundle_image)
+
+    checks = (*object_checks(bundle), judge_image)
+    problems = [
+        problem
+        for scan in (*bundle.scans, *subscriptions)
+        for problem in suppressed(
+            scan, lint(scan, answers, options, object_checks=checks), selected=lambda rule: selected(options, rule)
+        )
+    ]
+    return tuple(sorted(problems, key=lambda each: each.finding.order))
+
+
+def object_checks(bundle: Bundle) -> tuple[ObjectCheck, ...]:
+    """The checks of objects where the bundle is known that a subscription installs: MA209 can say what it takes away,
+    and give it back (MF-083).
+    """
+    deployments = deployments_of(bundle.service_version)
+
+    def judge_override(facts: ObjectFacts) -> Iterator[Draft]:
+        return ma209_overrides.drafts(facts.object, deployments)
+
+    return (*(check for check in OBJECT_CHECKS if check is not ma209_overrides.check), judge_override)
+
+
+def deployments_of(service_version: ServiceVersion) -> list[Deployment]:
+    """What OLM applies a subscription's config to."""
+    return [Deployment(_name(service_version, each), value(each.node)) for each in service_version.pod_specs]
+
+
+def _name(service_version: ServiceVersion, pod_spec: PodSpec) -> str:
+    """Of the deployment; its index in the list where it has none."""
+    subject = service_version.object
+    path = pod_spec.pointer.removesuffix("/spec/template/spec")
+    node = item(subject.document.root, path)
+    return f"deployment {text_of(find(node, 'name')) or path.rpartition('/')[2]}"
+
+
+def lint_catalog(scans: Iterable[Scan], options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
+    """MA210 for every package of the catalogs in these files, in their order."""
+    if not selected(options, ma210_catalog.RULE.id):
+        return ()
+    owner = {id(subject): scan for scan in scans for subject in scan.objects}
+    found = ma210_catalog.check(subject for scan in dict.fromkeys(owner.values()) for subject in scan.objects)
+    problems = [problem(owner[id(subject)], subject, draft, options) for subject, draft in found]
+    return tuple(sorted(problems, key=lambda each: each.finding.order))

@@ -1,0 +1,70 @@
+"""MA202: support that no label tells.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from yaml.nodes import MappingNode
+
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests.bundle.labels import SUPPORTED, AxisLabels, addable
+from polyarch.manifests.finding import PlatformSets, Repair, Severity
+from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts
+from polyarch.manifests.lint.facts import Draft
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.operations import Add, ensure
+from polyarch.manifests.scan.nodes import get
+from polyarch.manifests.scan.sets import texts
+
+RULE = Rule(
+    id="MA202",
+    severity=Severity.WARNING,
+    title="A bundle supports more than it promises",
+    meaning="Every image has an architecture or system without a label, so catalogues hide the operator there.",
+    fix="The labels are added, with the implicit ones that adding removes.",
+    upstream="V3",
+)
+
+
+def check(bundle: BundleFacts) -> Iterator[Draft]:
+    for labels, other in bundle.labels.both:
+        yield from _of_axis(bundle, labels, other)
+
+
+def _of_axis(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iterator[Draft]:
+    names = addable(bundle.common, labels, other)
+    if not names:
+        return
+    axis = labels.axis
+    keys = [axis.prefix + name for name in names]
+    untold = [name for name in names if name not in labels.promised]
+    known = "whose platforms are known " if bundle.unknown else ""
+    node, where = bundle.label_place
+    yield Draft(
+        rule=RULE,
+        message=f"{bundle.subject} does not say that it supports {', '.join(untold)}, which each of its images "
+        f"{known}does, so that catalogues hide it there",
+        hint=f"add {', '.join(keys)} with the value {SUPPORTED}{_why_the_default(labels, names)}",
+        node=node,
+        pointer=where,
+        platforms=PlatformSets(supported=texts(bundle.common)),
+        repair=_additions(bundle, keys),
+    )
+
+
+def _why_the_default(labels: AxisLabels, names: tuple[str, ...]) -> str:
+    if labels.entries or labels.axis.default not in names:
+        return ""
+    return f"; {labels.axis.default} needs a label too, because it counts by itself only where there is no other"
+
+
+def _additions(bundle: BundleFacts, keys: list[str]) -> Repair:
+    if bundle.unknown:
+        return bundle.repair((), f"the platforms of {', '.join(bundle.unknown)} are not known")
+    subject = bundle.facts.object
+    path = f"{subject.pointer}/metadata/labels"
+    node = get(subject.metadata, "labels")
+    if isinstance(node, MappingNode):
+        return bundle.repair(tuple(Add(path + pointer(key), SUPPORTED) for key in keys))
+    return bundle.repair((ensure(subject.document.value, path, dict.fromkeys(keys, SUPPORTED)),))

@@ -1,0 +1,94 @@
+"""MA203: labels that nobody reads as they are meant.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from polyarch.manifests.bundle.labels import SUPPORTED, AxisLabels
+from polyarch.manifests.bundle.service_version import LabelEntry
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts
+from polyarch.manifests.lint.facts import Draft
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.operations import Remove, Rename, Replace, TreeOperation
+
+RULE = Rule(
+    id="MA203",
+    severity=Severity.ERROR,
+    title="A label of a bundle does not say what it seems to",
+    meaning="The name after the prefix is unknown, or the value is not supported; with the prefix in use and "
+    "nothing supported the operator is shown nowhere (hidden).",
+    fix="Another name or case is replaced by the right one.",
+    subs=("unknown", "value", "hidden"),
+)
+
+
+def check(bundle: BundleFacts) -> Iterator[Draft]:
+    for labels, _ in bundle.labels.both:
+        yield from _of_axis(bundle, labels)
+
+
+def _of_axis(bundle: BundleFacts, labels: AxisLabels) -> Iterator[Draft]:
+    axis = labels.axis
+    for entry in labels.entries:
+        name = labels.name(entry)
+        if name not in axis.known:
+            meant = axis.meant(name)
+            better = f"write {axis.prefix}{meant}" if meant in axis.known else f"name one of the known {axis.plural}"
+            yield _label_draft(
+                bundle,
+                entry,
+                sub="unknown",
+                message=f"{bundle.subject} has the label {entry.key}, and {name or 'nothing'} is no known {axis.noun}, "
+                "so it promises nothing",
+                hint=f"{better}, or remove the label",
+                operations=_renamed(labels, entry, meant),
+            )
+        if entry.value != SUPPORTED:
+            variant = entry.value.strip().lower() == SUPPORTED
+            yield _label_draft(
+                bundle,
+                entry,
+                sub="value",
+                message=f"{bundle.subject} has the label {entry.key} with the value {entry.value!r}, "
+                f"which counts as not {SUPPORTED}",
+                hint=f"write {SUPPORTED}, or remove the label",
+                operations=(Replace(entry.pointer, SUPPORTED),) if variant else (),
+            )
+    if labels.hidden:
+        entry = labels.entries[0]
+        yield _label_draft(
+            bundle,
+            entry,
+            sub="hidden",
+            message=f"{bundle.subject} has labels {axis.prefix}* and none that promises a known {axis.noun}, so that "
+            f"catalogues show it on no cluster, not even on {axis.default}",
+            hint=f"label each supported {axis.noun} with the value {SUPPORTED}, or remove these labels",
+            operations=(),
+        )
+
+
+def _renamed(labels: AxisLabels, entry: LabelEntry, meant: str) -> tuple[TreeOperation, ...]:
+    """The alias becomes the name; where the name stands there already with the same value, the alias goes."""
+    if meant not in labels.axis.known:
+        return ()
+    other = labels.entry(meant)
+    if other is None:
+        first = next(each for each in labels.entries if labels.axis.meant(labels.name(each)) == meant)
+        return (Rename(entry.pointer, labels.axis.prefix + meant),) if first is entry else (Remove(entry.pointer),)
+    return (Remove(entry.pointer),) if other.value == entry.value else ()
+
+
+def _label_draft(
+    bundle: BundleFacts, entry: LabelEntry, *, sub: str, message: str, hint: str, operations: tuple[TreeOperation, ...]
+) -> Draft:
+    return Draft(
+        rule=RULE,
+        sub=sub,
+        message=message,
+        hint=hint,
+        node=entry.value_node if sub == "value" else entry.key_node,
+        pointer=entry.pointer,
+        repair=bundle.repair(operations) if operations else None,
+    )

@@ -1,0 +1,33 @@
+"""MA205: what the rules on pods find in a deployment of a bundle.
+
+It has an id of its own because operator-sdk's validator has one for all of it; ``sub`` names the rule.
+
+Pure.
+"""
+
+from dataclasses import replace
+
+from polyarch.manifests.bundle.service_version import KIND
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.facts import Draft, PodFacts
+from polyarch.manifests.lint.rule import Rule
+
+RULE = Rule(
+    id="MA205",
+    severity=Severity.ERROR,
+    title="A deployment of a bundle and its images disagree",
+    meaning="One of MA101, MA102, MA103, MA106, MA107 and MA109 in a deployment of a ClusterServiceVersion; sub "
+    "names it and its severity holds.",
+    fix="As the rule that sub names.",
+    subs=("MA101", "MA102", "MA103", "MA106", "MA107", "MA109"),
+    upstream="V5",
+)
+
+
+def bundled(facts: PodFacts, draft: Draft) -> Draft:
+    """The draft as MA205, if it is of a rule that MA205 stands for, in a ClusterServiceVersion."""
+    base = draft.rule
+    if base.id not in RULE.subs or facts.pod_spec.object.kind != KIND:
+        return draft
+    severity = facts.options.severity(base.id, draft.severity or base.severity)
+    return replace(draft, rule=RULE, sub=base.id, severity=severity)

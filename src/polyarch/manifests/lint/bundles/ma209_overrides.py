@@ -1,0 +1,362 @@
+"""MA209: subscriptions and cluster extensions that take an operator's architecture constraint away (MF-083).
+
+With the bundle at hand the rule computes what OLM makes of each deployment (``polyarch.manifests.olm``) and compares
+what is admitted before and after. Without it, it reports what would take away any constraint there may be.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from yaml.nodes import Node
+
+from polyarch.kube.client.jsonpatch import pointer
+from polyarch.manifests import olm
+from polyarch.manifests.finding import PlatformSets, Repair, Severity
+from polyarch.manifests.lint.facts import Draft, ObjectFacts, Refused
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation, apply, ensure, read
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.nodes import item, value
+from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEYS, OS_KEYS, PLATFORM_KEYS, Constraints, listed, texts
+from polyarch.platforms import NodePlatform, PlatformSet
+
+RULE = Rule(
+    id="MA209",
+    severity=Severity.ERROR,
+    title="A subscription's overrides remove an architecture constraint",
+    meaning="OLM replaces node affinity and node selectors as a whole, and an empty podAntiAffinity removes all "
+    "affinity.",
+    fix="What would be lost is written into the override.",
+    subs=("replaces-node-affinity", "anti-affinity-erases", "node-selector-drops"),
+)
+
+Terms = list[dict[str, Any]]
+_TERMS_PATH = ("affinity", "nodeAffinity", REQUIRED, TERMS)
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """A deployment of the bundle that is overridden."""
+
+    name: str
+    pod_spec: Mapping[str, Any]
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        return sets.constraints_of(self.pod_spec)
+
+
+@dataclass(frozen=True, eq=False)
+class Override:
+    """The config of an object and where it stands."""
+
+    object: KubeObject
+    config: Mapping[str, Any]
+    pointer: str
+
+    @cached_property
+    def document(self) -> Any:
+        return self.object.document.value
+
+    def at(self, *path: str | int) -> tuple[Node, str]:
+        """The node at a path below the config, or the deepest one there is on the way."""
+        for depth in range(len(path), -1, -1):
+            where = self.pointer + pointer(*path[:depth])
+            node = item(self.object.document.root, where)
+            if node is not None:
+                return node, where
+        return self.object.node, self.object.pointer
+
+    def get(self, *path: str) -> Any:
+        """What stands at a path below the config, None where nothing does."""
+        found: Any = self.config
+        for segment in path:
+            found = found.get(segment) if isinstance(found, Mapping) else None
+        return found
+
+    def after(self, operations: Iterable[TreeOperation]) -> Mapping[str, Any]:
+        """The config with these changes."""
+        found: Mapping[str, Any] = read(apply(self.document, tuple(operations)), self.pointer)
+        return found
+
+
+def check(facts: ObjectFacts) -> Iterator[Draft]:
+    """What can be said without the bundle."""
+    yield from drafts(facts.object, None)
+
+
+def drafts(subject: KubeObject, deployments: Sequence[Deployment] | None) -> Iterator[Draft]:
+    """MA209 for one object, judged against the deployments of its bundle if they are known.
+
+    A config that no OLM could read is none of this rule's: the API server refuses it.
+    """
+    override = override_of(subject)
+    if override is None:
+        return
+    if deployments is None:
+        yield from _suspicious(override)
+    else:
+        yield from _erased(override, deployments)
+        yield from _replaced(override, deployments)
+        yield from _dropped(override, deployments)
+
+
+def override_of(subject: KubeObject) -> Override | None:
+    """The config of a Subscription or ClusterExtension that has one of the right types."""
+    path = olm.config_path(subject.kind)
+    if path is None:
+        return None
+    try:
+        config = olm.config_of(value(subject.node))
+        olm.apply_config({}, config)
+    except olm.InvalidConfig:
+        return None
+    return Override(subject, config, subject.pointer + pointer(*path)) if config else None
+
+
+def _draft(
+    override: Override,
+    sub: str,
+    place: Sequence[str | int],
+    *,
+    message: str,
+    hint: str,
+    repair: Repair,
+    severity: Severity | None = None,
+    excess: Iterable[NodePlatform] = (),
+) -> Draft:
+    node, where = override.at(*place)
+    return Draft(
+        rule=RULE,
+        sub=sub,
+        severity=severity,
+        message=f"{override.object.reference} {message}",
+        hint=hint,
+        node=node,
+        pointer=where,
+        platforms=PlatformSets(excess=texts(excess)),
+        repair=repair,
+    )
+
+
+def _repair(override: Override, operations: Iterable[TreeOperation], note: str = "") -> Repair:
+    return Repair(tuple(operations), note=note, document=override.object.document.index)
+
+
+# Without the bundle ---------------------------------------------------------------------------------------------------
+
+_UNKNOWN = "what would be lost stands in the bundle; name its directory with polyarch fix --bundle"
+
+
+def _suspicious(override: Override) -> Iterator[Draft]:
+    terms = _terms(override.config)
+    without = [index for index, term in enumerate(terms) if not _constrains(term)]
+    if without:
+        yield _draft(
+            override,
+            "replaces-node-affinity",
+            (*_TERMS_PATH, without[0]),
+            message="gives the operator a node affinity that requires no architecture, in place of the one that its "
+            "bundle may have",
+            hint="require the architectures of the operator's images in each term too: OLM replaces node affinity as a "
+            "whole",
+            repair=_repair(override, (), _UNKNOWN),
+        )
+    if _is_empty(override.get("affinity", olm.OVERRIDDEN_AS_A_WHOLE)):
+        yield _draft(
+            override,
+            "anti-affinity-erases",
+            ("affinity", olm.OVERRIDDEN_AS_A_WHOLE),
+            message="has an empty podAntiAffinity, with which OLM removes all affinity of the operator's pods, that "
+            "for nodes too",
+            hint="leave podAntiAffinity out, or give one that is not empty",
+            repair=_repair(override, (), _UNKNOWN),
+        )
+
+
+def _is_empty(attribute: object) -> bool:
+    return isinstance(attribute, Mapping) and all(member is None for member in attribute.values())
+
+
+# replaces-node-affinity -----------------------------------------------------------------------------------------------
+
+
+def _replaced(override: Override, deployments: Sequence[Deployment]) -> Iterator[Draft]:
+    lost = {each: excess for each in deployments if (excess := _no_longer_kept_out(each, override.config))}
+    if not lost:
+        return
+    admitted = frozenset(platform for excess in lost.values() for platform in excess)
+    names = ", ".join(each.name for each in lost)
+    yield _draft(
+        override,
+        "replaces-node-affinity",
+        ("affinity", "nodeAffinity"),
+        message=f"removes the architecture constraint from the node affinity of {names}, "
+        f"which then admits {listed(admitted)}",
+        hint="write what the bundle requires of the architecture into the override too: OLM replaces node affinity as "
+        "a whole",
+        repair=_restored(override, list(lost)),
+        excess=admitted,
+    )
+
+
+def _no_longer_kept_out(deployment: Deployment, config: Mapping[str, Any]) -> frozenset[NodePlatform]:
+    """The platforms that an architecture constraint in node affinity kept out, and that the override lets in."""
+    if config.get("affinity") is None or not any(
+        sets.is_architecture_constraint(clause) for term in deployment.constraints.terms or () for clause in term
+    ):
+        return frozenset()
+    after = sets.constraints_of(olm.apply_config(deployment.pod_spec, config, behaviour="documented"))
+    if after.terms and all(any(map(sets.is_architecture_constraint, term)) for term in after.terms):
+        return frozenset()
+    return _admitted_more(deployment.constraints, after)
+
+
+def _admitted_more(before: Constraints, after: Constraints) -> frozenset[NodePlatform]:
+    considered = sets.universe(PlatformSet.EVERYTHING, before) | sets.universe(PlatformSet.EVERYTHING, after)
+    return sets.admitted(after, considered) - sets.admitted(before, considered)
+
+
+def _restored(override: Override, lost: Sequence[Deployment]) -> Repair:
+    try:
+        operations = _restoring(override, _lost_expressions(lost))
+        after = override.after(operations)
+        if any(_no_longer_kept_out(each, after) for each in lost):
+            raise Refused("the constraints that are lost cannot be said in terms of the override")
+    except Refused as refused:
+        return _repair(override, (), str(refused))
+    return _repair(override, operations)
+
+
+def _lost_expressions(lost: Sequence[Deployment]) -> list[Terms]:
+    """For each alternative that the bundle admits, the expressions on architecture and system; once each."""
+    found: list[list[Terms]] = []
+    for deployment in lost:
+        alternatives: list[Terms] = []
+        for term in _terms(deployment.pod_spec):
+            expressions = [each for each in _expressions(term) if each.get("key") in PLATFORM_KEYS]
+            if _expressions(term) and expressions not in alternatives:
+                alternatives.append(expressions)
+        if alternatives not in found:
+            found.append(alternatives)
+    if len(found) != 1:
+        raise Refused("the deployments of the bundle have different constraints, and one override holds for all")
+    return found[0]
+
+
+def _restoring(override: Override, alternatives: Sequence[Terms]) -> tuple[TreeOperation, ...]:
+    terms = _terms(override.config)
+    where = override.pointer + pointer(*_TERMS_PATH)
+    if not terms:
+        return (ensure(override.document, where, [{"matchExpressions": each} for each in alternatives]),)
+    operations: list[TreeOperation] = []
+    for index in range(len(terms) - 1, -1, -1):
+        if _constrains(terms[index]):
+            continue
+        first, *others = alternatives
+        operations += _appended(terms[index], f"{where}/{index}", first)
+        for offset, expressions in enumerate(others, 1):
+            copy = {**terms[index], "matchExpressions": [*_expressions(terms[index]), *expressions]}
+            operations.append(Add(f"{where}/{index + offset}", copy))
+    return tuple(operations)
+
+
+def _appended(term: Mapping[str, Any], where: str, expressions: Terms) -> list[TreeOperation]:
+    path = f"{where}/matchExpressions"
+    if "matchExpressions" not in term:
+        return [Add(path, expressions)]
+    if not isinstance(term["matchExpressions"], list):
+        return [Replace(path, expressions)]
+    return [Add(f"{path}/-", each) for each in expressions]
+
+
+def _terms(holder: Mapping[str, Any]) -> Terms:
+    """The terms of required node affinity of a pod specification or config that can match a node."""
+    found: Any = holder
+    for segment in _TERMS_PATH:
+        found = found.get(segment) if isinstance(found, Mapping) else None
+    return [each if isinstance(each, dict) else {} for each in found] if isinstance(found, list) else []
+
+
+def _expressions(term: Mapping[str, Any]) -> Terms:
+    found = term.get("matchExpressions")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _constrains(term: Mapping[str, Any]) -> bool:
+    """Requires an architecture, or matches no node at all."""
+    if not _expressions(term) and not term.get("matchFields"):
+        return True
+    return any(each.get("key") in ARCHITECTURE_KEYS and each.get("operator") != "Exists" for each in _expressions(term))
+
+
+# anti-affinity-erases -------------------------------------------------------------------------------------------------
+
+
+def _erased(override: Override, deployments: Sequence[Deployment]) -> Iterator[Draft]:
+    erased = [each for each in deployments if olm.exception_applies(each.pod_spec, override.config)]
+    if not erased:
+        return
+    yield _draft(
+        override,
+        "anti-affinity-erases",
+        ("affinity", olm.OVERRIDDEN_AS_A_WHOLE),
+        message=f"has an empty podAntiAffinity, with which OLM removes all affinity of {_names(erased)}, "
+        "that for nodes too",
+        hint="leave podAntiAffinity out, or give one that is not empty",
+        repair=_without_erasure(override, deployments),
+    )
+
+
+def _without_erasure(override: Override, deployments: Sequence[Deployment]) -> Repair:
+    attribute = olm.OVERRIDDEN_AS_A_WHOLE
+    if any((each.pod_spec.get("affinity") or {}).get(attribute) for each in deployments):
+        return _repair(
+            override, (), "no override can remove the anti-affinity of the bundle and keep its other affinity"
+        )
+    affinity = override.get("affinity")
+    rest = any(member is not None for key, member in affinity.items() if key != attribute)
+    place = ("affinity", attribute) if rest else ("affinity",)
+    return _repair(override, (Remove(override.pointer + pointer(*place)),))
+
+
+def _names(deployments: Iterable[Deployment]) -> str:
+    return ", ".join(each.name for each in deployments)
+
+
+# node-selector-drops --------------------------------------------------------------------------------------------------
+
+
+def _dropped(override: Override, deployments: Sequence[Deployment]) -> Iterator[Draft]:
+    selector = override.get("nodeSelector")
+    if selector is None:
+        return
+    dropped: dict[str, dict[str, list[str]]] = {}
+    for each in deployments:
+        for key, wanted in (each.pod_spec.get("nodeSelector") or {}).items():
+            if key in PLATFORM_KEYS and not any(other in selector for other in _spellings(key)):
+                dropped.setdefault(key, {}).setdefault(str(wanted), []).append(each.name)
+    for key, values in dropped.items():
+        names = ", ".join(dict.fromkeys(name for users in values.values() for name in users))
+        operation = Add(override.pointer + pointer("nodeSelector", key), next(iter(values)))
+        yield _draft(
+            override,
+            "node-selector-drops",
+            ("nodeSelector",),
+            severity=Severity.WARNING,
+            message=f"drops {key}={'|'.join(values)} from the node selector of {names}",
+            hint="write it into the override too: OLM replaces node selectors as a whole",
+            repair=_repair(override, (operation,))
+            if len(values) == 1
+            else _repair(override, (), "the deployments of the bundle ask for different values"),
+        )
+
+
+def _spellings(key: str) -> tuple[str, ...]:
+    return ARCHITECTURE_KEYS if key in ARCHITECTURE_KEYS else OS_KEYS

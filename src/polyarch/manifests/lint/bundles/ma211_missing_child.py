@@ -1,0 +1,54 @@
+"""MA211: indexes of which the registry does not have every manifest, of objects of every kind.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from polyarch.manifests.bundle.service_version import KIND, ImageText, ServiceVersion
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.facts import Draft, ObjectFacts
+from polyarch.manifests.lint.rule import Rule
+from polyarch.oci.answer import InspectionWarning
+
+RULE = Rule(
+    id="MA211",
+    severity=Severity.ERROR,
+    title="An index names manifests that its registry does not have",
+    meaning="Nodes of that platform cannot pull the image; usually a mirror copied only one platform.",
+)
+
+
+def check(facts: ObjectFacts) -> Iterator[Draft]:
+    seen: set[str] = set()
+    for place in _places(facts):
+        answer = facts.answers.of(place.text)
+        if place.text in seen or answer.inspection is None:
+            continue
+        seen.add(place.text)
+        gone = [warning for warning in answer.inspection.warnings if warning.code == "child-missing"]
+        if gone:
+            source = answer.inspection.source
+            host = source.host if source is not None else answer.reference.host_for_requests if answer.reference else ""
+            yield _incomplete(str(facts.object.reference), place, gone, host)
+
+
+def _incomplete(subject: str, place: ImageText, gone: list[InspectionWarning], host: str) -> Draft:
+    missing = "; ".join(warning.message or "a manifest that the index names is not there" for warning in gone)
+    return Draft(
+        rule=RULE,
+        message=f"{subject} uses {place.text}, of which {host or 'the registry'} lacks a part: {missing}",
+        hint="copy the whole index to the registry, every platform of it",
+        node=place.node,
+        pointer=place.pointer,
+        images=(place.text,),
+    )
+
+
+def _places(facts: ObjectFacts) -> Iterator[ImageText]:
+    for each in facts.pods:
+        for use in each.pod_spec.images:
+            if use.resolved_text:
+                yield ImageText(use.resolved_text, "deployment", use.container, use.node, use.pointer, use)
+    if facts.object.kind == KIND:
+        yield from ServiceVersion.of(facts.object, ()).related

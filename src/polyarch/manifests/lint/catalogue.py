@@ -1,0 +1,178 @@
+"""Every rule, by what its check is given: a rule is one module with its ``RULE`` and its ``check``, and one row here.
+
+The table is the contract with users (MF-020, MF-021). It feeds ``polyarch lint --rules`` and ``--explain``, the page of
+the documentation and SARIF. Examples, one bad, one good and one repaired for each rule, are in
+``polyarch.manifests.examples``.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from polyarch.manifests.finding import Finding
+from polyarch.manifests.lint.bundles import (
+    ma201_broken_promise,
+    ma202_missing_label,
+    ma203_misread_label,
+    ma204_behind_manager,
+    ma205_deployment,
+    ma206_related_images,
+    ma207_unpinned,
+    ma208_bundle_image,
+    ma209_overrides,
+    ma210_catalog,
+    ma211_missing_child,
+)
+from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts
+from polyarch.manifests.lint.constraints import (
+    ma101_unconstrained,
+    ma102_excess,
+    ma103_unused,
+    ma104_nowhere,
+    ma105_conflict,
+    ma106_no_system,
+    ma107_terms,
+    ma109_node_selector,
+    ma115_os_name,
+)
+from polyarch.manifests.lint.documents import (
+    ma117_obsolete,
+    ma901_template,
+    ma902_unparsed,
+    ma903_unmatched,
+    ma904_unproven,
+)
+from polyarch.manifests.lint.facts import Draft, ObjectFacts, PodFacts
+from polyarch.manifests.lint.images import (
+    ma001_unresolved,
+    ma002_one_platform,
+    ma003_required,
+    ma004_child_digest,
+    ma005_other_content,
+    ma006_index_entries,
+    ma007_no_system,
+    ma008_locked,
+    ma009_variants,
+    ma010_format,
+    ma011_name,
+)
+from polyarch.manifests.lint.images.image_place import ImagePlace
+from polyarch.manifests.lint.options import LintOptions
+from polyarch.manifests.lint.pods import (
+    ma108_deprecated_label,
+    ma110_unknown_value,
+    ma111_preferred_term,
+    ma112_missing_preference,
+    ma113_tolerations,
+    ma114_init_container,
+    ma116_passed_image,
+)
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.lint.sources import (
+    ma301_dockerfile,
+    ma302_build,
+    ma303_go,
+)
+from polyarch.manifests.lint.sources.source_kinds import Hit
+from polyarch.manifests.scan.scanning import Scan
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
+
+
+class Ruling(Protocol):
+    """A module with a rule."""
+
+    RULE: Rule
+
+
+class ImageRule(Ruling, Protocol):
+    def check(self, place: ImagePlace, /) -> Iterable[Draft]: ...
+
+
+class PodRule(Ruling, Protocol):
+    def check(self, facts: PodFacts, /) -> Iterable[Draft]: ...
+
+
+class BundleRule(Ruling, Protocol):
+    def check(self, bundle: BundleFacts, /) -> Iterable[Draft]: ...
+
+
+class ObjectRule(Ruling, Protocol):
+    def check(self, facts: ObjectFacts, /) -> Iterable[Draft]: ...
+
+
+class SourceRule(Ruling, Protocol):
+    def check(self, source: SourceText, answers: Answers, options: LintOptions, /) -> Iterable[Hit]: ...
+
+
+class DocumentRule(Ruling, Protocol):
+    def check(self, scan: Scan, /) -> Iterable[Finding]: ...
+
+
+IMAGE_RULES: tuple[ImageRule, ...] = (
+    ma001_unresolved,
+    ma002_one_platform,
+    ma003_required,
+    ma004_child_digest,
+    ma005_other_content,
+    ma006_index_entries,
+    ma007_no_system,
+    ma008_locked,
+    ma009_variants,
+    ma010_format,
+    ma011_name,
+)
+POD_RULES: tuple[PodRule, ...] = (
+    ma103_unused,
+    ma109_node_selector,
+    ma106_no_system,
+    ma115_os_name,
+    ma108_deprecated_label,
+    ma110_unknown_value,
+    ma111_preferred_term,
+    ma112_missing_preference,
+    ma113_tolerations,
+    ma114_init_container,
+    ma116_passed_image,
+)
+ONE_OF: tuple[Ruling, ...] = (ma105_conflict, ma104_nowhere, ma107_terms, ma102_excess, ma101_unconstrained)
+"""Of these ``constraints.precedence`` says which one a pod specification gets."""
+BUNDLE_RULES: tuple[BundleRule, ...] = (
+    ma201_broken_promise,
+    ma202_missing_label,
+    ma203_misread_label,
+    ma204_behind_manager,
+    ma206_related_images,
+    ma207_unpinned,
+)
+OBJECT_RULES: tuple[ObjectRule, ...] = (ma117_obsolete, ma209_overrides, ma211_missing_child)
+SOURCE_RULES: tuple[SourceRule, ...] = (ma301_dockerfile, ma302_build, ma303_go)
+DOCUMENT_RULES: tuple[DocumentRule, ...] = (ma901_template, ma902_unparsed)
+ELSEWHERE: tuple[Ruling, ...] = (ma205_deployment, ma208_bundle_image, ma210_catalog, ma903_unmatched, ma904_unproven)
+"""Those that need more than one file or object, or are about the run."""
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        rule.id: rule
+        for rule in sorted(
+            (
+                module.RULE
+                for family in (
+                    IMAGE_RULES,
+                    POD_RULES,
+                    ONE_OF,
+                    BUNDLE_RULES,
+                    OBJECT_RULES,
+                    SOURCE_RULES,
+                    DOCUMENT_RULES,
+                    ELSEWHERE,
+                )
+                for module in family
+            ),
+            key=lambda rule: rule.id,
+        )
+    }
+)
+"""All rules by id, in order."""

@@ -1,0 +1,39 @@
+"""MA101: a pod without an architecture constraint, of which some image does not run everywhere.
+
+Pure.
+"""
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.constraints.wording import platform_sets, shortfalls, supported_architectures
+from polyarch.manifests.lint.facts import Draft, PodFacts, repair
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.lint.writing.terms import restrict
+from polyarch.manifests.scan.sets import DEFAULT_UNIVERSE, listed
+
+RULE = Rule(
+    id="MA101",
+    severity=Severity.WARNING,
+    title="A pod may land where its images do not run",
+    meaning="There is no architecture constraint, and some platform that nodes may have is not supported by every "
+    "image. Nodes may be linux on amd64, arm64, ppc64le or s390x, unless --platforms names those of the cluster; then "
+    "it is an error.",
+    fix="Required node affinity with the architectures and systems that all images support.",
+)
+
+
+def draft(facts: PodFacts) -> Draft:
+    reason, images = shortfalls(facts, facts.excess)
+    usual = ", ".join(sorted(each.architecture for each in DEFAULT_UNIVERSE))
+    assumed = "" if facts.options.platforms else f"; nodes may be {usual}, unless --platforms names yours"
+    return Draft(
+        rule=RULE,
+        severity=Severity.ERROR if facts.options.platforms else None,
+        message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
+        hint=f"require kubernetes.io/arch in {supported_architectures(facts)} by node affinity, "
+        f"or publish the image for the other platforms{assumed}",
+        node=facts.pod_spec.node,
+        pointer=facts.pod_spec.pointer,
+        images=images,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: restrict(facts)),
+    )

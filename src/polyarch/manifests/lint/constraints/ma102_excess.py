@@ -1,0 +1,35 @@
+"""MA102: architecture constraints that admit a platform which some image lacks.
+
+Pure.
+"""
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.constraints.wording import architecture_place, platform_sets, shortfalls
+from polyarch.manifests.lint.facts import Draft, PodFacts, repair
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.lint.writing.terms import restrict
+from polyarch.manifests.scan.sets import listed
+
+RULE = Rule(
+    id="MA102",
+    severity=Severity.ERROR,
+    title="A pod asks for platforms that its images lack",
+    meaning="The architecture constraints admit a platform that some image is not built for.",
+    fix="Values that no image has are removed; where that is not enough, an In expression is added.",
+)
+
+
+def draft(facts: PodFacts) -> Draft:
+    reason, images = shortfalls(facts, facts.excess)
+    node, where = architecture_place(facts, facts.excess)
+    return Draft(
+        rule=RULE,
+        message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
+        hint=f"take out what the images lack, so that {listed(facts.admitted - facts.excess)} "
+        "remains, or publish them for it",
+        node=node,
+        pointer=where,
+        images=images,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: restrict(facts)),
+    )

@@ -1,0 +1,89 @@
+"""MA103: platforms that every image supports and an architecture constraint excludes.
+
+That a pod for linux does not run an image's windows entry is no loss. Where the node selector alone names an
+architecture, it is MA109.
+
+Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from polyarch.manifests.finding import Repair, Severity
+from polyarch.manifests.lint.constraints.wording import architecture_place, platform_sets
+from polyarch.manifests.lint.facts import Draft, PodFacts, Refused, needs_flag, repair
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.lint.writing.terms import non_empty
+from polyarch.manifests.operations import Add, TreeOperation
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.sets import listed, meant_architecture
+from polyarch.platforms import NodePlatform
+
+RULE = Rule(
+    id="MA103",
+    severity=Severity.INFO,
+    title="A pod leaves out platforms that its images support",
+    meaning="The architecture constraints exclude a platform of the universe that every image is built for.",
+    fix="The missing architectures are added to the In lists.",
+    flag="--widen",
+)
+
+
+def check(facts: PodFacts) -> Iterator[Draft]:
+    """Needs an exact P."""
+    unused = unused_platforms(facts)
+    if unused and not only_in_selector(facts):
+        message = f"{facts.subject} leaves out {listed(unused)}, which its images support"
+        hint = "add the architectures unless they are left out on purpose (polyarch fix --widen)"
+        node, where = architecture_place(facts, ())
+        yield Draft(
+            rule=RULE,
+            message=message,
+            hint=hint,
+            node=node,
+            pointer=where,
+            platforms=platform_sets(facts, missing=unused),
+            repair=widening(facts, _widened),
+        )
+
+
+def only_in_selector(facts: PodFacts) -> bool:
+    """Whether the node selector alone names architectures."""
+    return bool(facts.selector_architectures) and not facts.architecture_expressions
+
+
+def widening(facts: PodFacts, write: Callable[[PodFacts], Iterable[TreeOperation]]) -> Repair:
+    """A repair that nobody makes without being told to."""
+    if facts.options.fixes.widen:
+        return repair(facts, lambda: write(facts))
+    return needs_flag(facts, "--widen", "lets it run on every platform that its images support")
+
+
+def unused_platforms(facts: PodFacts) -> frozenset[NodePlatform]:
+    platforms = facts.platforms
+    if not facts.has_architectures or not facts.supported.exact or platforms.is_everything:
+        return frozenset()
+    useful = frozenset(platforms) & facts.universe
+    if not useful & facts.admitted:  # MA104 or MA105 says more
+        return frozenset()
+    free = facts.constraints.without_architectures()
+    return frozenset(each for each in useful - facts.admitted if free.admits(each))
+
+
+def _widened(facts: PodFacts) -> list[TreeOperation]:
+    """The missing architectures at the end of the In lists; what NotIn excludes is excluded on purpose."""
+    if facts.selector_architectures:
+        raise Refused("its nodeSelector names an architecture, too; take that out first")
+    unused = unused_platforms(facts) & facts.target.platforms
+    operations: list[TreeOperation] = []
+    for term in non_empty(facts):
+        constraints = [clause for clause in term.expressions if sets.is_architecture_constraint(clause)]
+        if any(clause.operator != "In" for clause in constraints):
+            continue
+        others = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
+        wanted = sorted({each.architecture for each in unused if all(sets.holds(clause, each) for clause in others)})
+        for clause in constraints:
+            known = set(map(meant_architecture, clause.values))
+            operations += [Add(f"{clause.pointer}/values/-", each) for each in wanted if each not in known]
+    if not operations:
+        raise Refused("they are excluded by another operator than In, which is taken as meant")
+    return operations

@@ -1,0 +1,46 @@
+"""MA104: a pod that asks only for platforms which its images lack.
+
+Pure.
+"""
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.constraints.wording import platform_sets, supported_architectures
+from polyarch.manifests.lint.facts import Draft, PodFacts, needs_flag, repair
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.lint.writing import replacing
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.sets import listed
+
+RULE = Rule(
+    id="MA104",
+    severity=Severity.ERROR,
+    title="A pod asks only for platforms that its images lack",
+    meaning="What the pod admits and what its images support have nothing in common: it can run nowhere.",
+    fix="The architectures asked for are replaced by those supported.",
+    flag="--replace",
+)
+
+
+def draft(facts: PodFacts) -> Draft:
+    places = [(entry.value_node, entry.pointer) for entry in (*facts.selector_architectures, *facts.selector_systems)]
+    places += [
+        (clause.node, clause.pointer)
+        for clause in facts.expressions
+        if sets.is_architecture_constraint(clause) or sets.is_os_constraint(clause)
+    ]
+    node, where = next(iter(places), (facts.pod_spec.node, facts.pod_spec.pointer))
+    names = tuple(dict.fromkeys(image.name for image, _ in facts.supported.constraining))
+    return Draft(
+        rule=RULE,
+        message=f"{facts.subject} can run nowhere: it admits {listed(facts.admitted)}, "
+        f"but {', '.join(names)} {'has' if len(names) == 1 else 'have in common'} only {listed(facts.platforms)}",
+        hint=f"ask for {supported_architectures(facts)} (polyarch fix --replace), "
+        "or use an image built for what is asked for",
+        node=node,
+        pointer=where,
+        images=names,
+        platforms=platform_sets(facts),
+        repair=repair(facts, lambda: replacing.replace(facts))
+        if facts.options.fixes.replace
+        else needs_flag(facts, "--replace", "writes what the images support instead"),
+    )

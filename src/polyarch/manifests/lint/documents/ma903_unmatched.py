@@ -1,0 +1,42 @@
+"""MA903: suppressions and entries of a baseline that nothing matches.
+
+``lint.suppression`` and ``baseline`` know which; what is said of them is the same rule.
+
+Pure.
+"""
+
+from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Severity, Span, fingerprint
+from polyarch.manifests.lint.rule import Rule
+
+RULE = Rule(
+    id="MA903",
+    severity=Severity.INFO,
+    title="A suppression that matches nothing",
+    meaning="A comment, an annotation or an entry of the baseline suppresses a finding that is not there.",
+)
+
+
+def unmatched(
+    message: str,
+    hint: str,
+    *,
+    file: str,
+    span: Span,
+    mark: str,
+    object: ObjectReference = NO_OBJECT,
+    path: str = "",
+    document: int = 0,
+) -> Finding:
+    """The finding; ``mark`` tells it from others of the file (MF-033)."""
+    return Finding(
+        rule=RULE.id,
+        severity=RULE.severity,
+        message=message,
+        hint=hint,
+        file=file,
+        span=span,
+        object=object,
+        path=path,
+        document=document,
+        fingerprint=fingerprint(RULE.id, mark, subject=object, file=file, document=document, named_path=path),
+    )

@@ -1,0 +1,28 @@
+"""MA904: a repair that could not be proven (MF-054).
+
+Pure.
+"""
+
+from polyarch.manifests.finding import NO_OBJECT, Finding, Severity, fingerprint
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.scan.text import SourceText
+
+RULE = Rule(
+    id="MA904",
+    severity=Severity.ERROR,
+    title="An edit could not be proven",
+    meaning="The edited text does not parse to what was meant. The file was left as it is; please report it.",
+)
+
+
+def unproven(source: SourceText, problem: str) -> Finding:
+    """What is said of a file that was left as it was; ``problem`` is where the proof failed."""
+    return Finding(
+        rule=RULE.id,
+        severity=RULE.severity,
+        message=f"{source.path} was left as it was, because its repair could not be proven: {problem}",
+        hint="repair it by hand, and please report this with the file",
+        file=source.path,
+        span=source.span(0, 0),
+        fingerprint=fingerprint(RULE.id, "", subject=NO_OBJECT, file=source.path, document=0, named_path=""),
+    )

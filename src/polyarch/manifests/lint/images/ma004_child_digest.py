@@ -1,0 +1,47 @@
+"""MA004: a digest that is one entry of the index that the tag shows.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from polyarch.manifests.finding import PlatformSets, Repair, Severity
+from polyarch.manifests.lint.facts import Draft
+from polyarch.manifests.lint.images.image_place import ImagePlace
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.operations import Replace
+from polyarch.manifests.scan.sets import texts
+from polyarch.oci.answer import Inspection
+from polyarch.platforms import Platform
+
+RULE = Rule(
+    id="MA004",
+    severity=Severity.WARNING,
+    title="An image is pinned to one platform of a multi-platform image",
+    meaning="The digest is that of one entry of the index that the tag shows, so every other platform is lost.",
+    fix="The digest becomes that of the index.",
+)
+
+
+def check(place: ImagePlace) -> Iterator[Draft]:
+    reference, index = place.answer.reference, place.index
+    if place.resolved is None or index is None or reference is None or reference.digest in (None, index.digest):
+        return
+    entry = next((entry for entry in index.entries if entry.digest == reference.digest), None)
+    if entry is None or not index.digest:
+        return
+    fixed = place.text.replace(reference.digest, index.digest) if reference.digest else place.text
+    yield place.draft(
+        RULE,
+        f"{place.subject} pins {place.name} to its {entry.platform} manifest; "
+        f"the multi-platform index is {index.digest}",
+        "pin the digest of the index",
+        platforms=PlatformSets(supported=(str(entry.platform.node),), missing=_lost(index, entry.platform)),
+        repair=Repair((Replace(place.pointer, fixed),), document=place.document)
+        if fixed != place.text
+        else Repair((), note="the digest comes from a kustomization; change it there", document=place.document),
+    )
+
+
+def _lost(index: Inspection, kept: Platform) -> tuple[str, ...]:
+    return texts(each for each in index.node_platforms if each != kept.node)

@@ -1,0 +1,31 @@
+"""MA006: an index in which nothing can run, or that has a platform twice.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.facts import Draft
+from polyarch.manifests.lint.images.image_place import ImagePlace
+from polyarch.manifests.lint.rule import Rule
+
+RULE = Rule(
+    id="MA006",
+    severity=Severity.ERROR,
+    title="An index has no platform, or one twice",
+    meaning="Nothing in the index can run (no-platforms), or two entries have the same platform, of which the "
+    "first is taken (duplicate-platform, a warning).",
+    subs=("no-platforms", "duplicate-platform"),
+)
+
+
+def check(place: ImagePlace) -> Iterator[Draft]:
+    for warning in place.answer.inspection.warnings if place.answer.inspection is not None else ():
+        if warning.code == "no-platforms":
+            message = f"{place.subject}: {place.name} has no platform at all: {warning.message or 'its index is empty'}"
+            yield place.draft(RULE, message, "push an index of runnable images", sub=warning.code)
+        elif warning.code == "duplicate-platform":
+            message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
+            hint = "push an index with one image for each platform"
+            yield place.draft(RULE, message, hint, sub=warning.code, severity=Severity.WARNING)

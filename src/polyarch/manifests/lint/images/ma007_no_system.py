@@ -1,0 +1,25 @@
+"""MA007: an image whose config names no operating system.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.facts import Draft
+from polyarch.manifests.lint.images.image_place import ImagePlace
+from polyarch.manifests.lint.rule import Rule
+
+RULE = Rule(
+    id="MA007",
+    severity=Severity.WARNING,
+    title="An image names no operating system",
+    meaning="Its config has an empty os. It is taken as linux; other tools may refuse it.",
+)
+
+
+def check(place: ImagePlace) -> Iterator[Draft]:
+    for warning in place.answer.inspection.warnings if place.answer.inspection is not None else ():
+        if warning.code == "empty-os":
+            message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
+            yield place.draft(RULE, message, "build the image with a current tool")

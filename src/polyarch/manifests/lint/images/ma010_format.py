@@ -1,0 +1,35 @@
+"""MA010: formats that today's container runtimes refuse.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.facts import Draft
+from polyarch.manifests.lint.images.image_place import PUSH_AGAIN, ImagePlace
+from polyarch.manifests.lint.rule import Rule
+
+RULE = Rule(
+    id="MA010",
+    severity=Severity.ERROR,
+    title="An image has a format that nodes no longer read",
+    meaning="Schema 1 manifests and unknown media types are refused by today's container runtimes.",
+)
+
+
+def check(place: ImagePlace) -> Iterator[Draft]:
+    inspection = place.answer.inspection
+    if inspection is None:
+        return
+    if inspection.error is not None and inspection.error.code == "unsupported-media-type":
+        told = place.told(inspection.error)
+        message = f"{place.subject}: nodes do not read the format of {place.name}: {told}"
+        yield place.draft(RULE, message, PUSH_AGAIN)
+    if inspection.kind == "schema1":
+        message = f"{place.subject}: {place.name} is a schema 1 manifest ({inspection.media_type or 'schemaVersion 1'})"
+        yield place.draft(RULE, f"{message}, which nodes no longer read", PUSH_AGAIN)
+        return
+    for warning in inspection.warnings:
+        if warning.code == "schema1":
+            yield place.draft(RULE, f"{place.subject}: {place.name}: {warning.message or warning.code}", PUSH_AGAIN)

@@ -1,0 +1,84 @@
+"""MA110: values of architecture and system labels that no node has, in the node selector and in terms of any kind.
+
+Pure.
+"""
+
+from collections.abc import Callable, Iterator
+
+from polyarch.manifests.finding import Severity
+from polyarch.manifests.lint.facts import Draft, PodFacts, one_operation
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.operations import Remove, Replace
+from polyarch.manifests.scan import sets
+from polyarch.manifests.scan.pod_specs import Expression
+from polyarch.manifests.scan.sets import meant_architecture, meant_system
+from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS
+
+RULE = Rule(
+    id="MA110",
+    severity=Severity.ERROR,
+    title="An unknown architecture or operating system",
+    meaning="No node has such a label. Often it is another name for one: x86_64 for amd64, aarch64 for arm64.",
+    fix="Another name or case is replaced by the name that nodes use; a repetition goes.",
+)
+
+
+def check(facts: PodFacts) -> Iterator[Draft]:
+    for entry in facts.pod_spec.node_selector:
+        meant = _meaning(entry.key, entry.value) if entry.key in sets.PLATFORM_KEYS else entry.value
+        if meant != entry.value:
+            yield Draft(
+                rule=RULE,
+                message=_message(facts, entry.key, entry.value, meant),
+                hint=_hint(entry.key, meant),
+                node=entry.value_node,
+                pointer=entry.pointer,
+                repair=one_operation(facts, Replace(entry.pointer, meant)) if meant else None,
+            )
+    for term in facts.terms:
+        for clause in term.expressions:
+            if clause.key in sets.PLATFORM_KEYS and clause.operator in ("In", "NotIn"):
+                yield from _values(facts, clause)
+
+
+def _values(facts: PodFacts, clause: Expression) -> Iterator[Draft]:
+    for index, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):
+        meant = _meaning(clause.key, text)
+        if meant == text:
+            continue
+        where = f"{clause.pointer}/values/{index}"
+        repeated = any(
+            other == meant or (place < index and _meaning(clause.key, other) == meant)
+            for place, other in enumerate(clause.values)
+            if place != index
+        )
+        yield Draft(
+            rule=RULE,
+            message=_message(facts, clause.key, text, meant),
+            hint=_hint(clause.key, meant),
+            node=node,
+            pointer=where,
+            repair=one_operation(facts, Remove(where) if repeated else Replace(where, meant)) if meant else None,
+        )
+
+
+def _meaning(key: str, text: str) -> str:
+    """The name meant, which is the text itself where that is a name; empty where nobody can tell."""
+    architecture = key in sets.ARCHITECTURE_KEYS
+    meant: Callable[[str], str] = meant_architecture if architecture else meant_system
+    known = KNOWN_ARCHITECTURES if architecture else KNOWN_SYSTEMS
+    name = meant(text)
+    return name if name in known else ""
+
+
+def _message(facts: PodFacts, key: str, text: str, meant: str) -> str:
+    kind = "architecture" if key in sets.ARCHITECTURE_KEYS else "operating system"
+    end = f"; {meant} is meant" if meant else ""
+    return f"{facts.subject} asks for {key} {text!r}, which is no {kind} that node labels have{end}"
+
+
+def _hint(key: str, meant: str) -> str:
+    if meant:
+        return f"write {meant}"
+    known = KNOWN_ARCHITECTURES if key in sets.ARCHITECTURE_KEYS else ("linux", "windows")
+    return f"write one of {', '.join(sorted(known))}"

@@ -1,0 +1,80 @@
+"""MA116: images that a container is told of by variable or argument, and starts later.
+
+Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from yaml.nodes import Node
+
+from polyarch.manifests.finding import PlatformSets, Severity
+from polyarch.manifests.lint.facts import Draft, PodFacts
+from polyarch.manifests.lint.rule import Rule
+from polyarch.manifests.scan.nodes import elements, get, text_of
+from polyarch.manifests.scan.pod_specs import PodSpec
+from polyarch.manifests.scan.sets import listed, texts
+
+RULE = Rule(
+    id="MA116",
+    severity=Severity.INFO,
+    title="An image passed by variable or argument has fewer platforms than the pod",
+    meaning="What an operator starts from RELATED_IMAGE_*, *_IMAGE or --*image= cannot run everywhere that the "
+    "operator can.",
+    default=False,
+)
+
+
+VARIABLE = re.compile(r"RELATED_IMAGE_.*|.*_IMAGE", re.DOTALL)
+
+
+_ARGUMENT = re.compile(r"(--[A-Za-z0-9_.-]*image)=(\S+)", re.ASCII)
+
+
+def check(facts: PodFacts) -> Iterator[Draft]:
+    platforms = facts.platforms
+    if platforms.is_everything or not facts.supported.exact:
+        return
+    for image in passed_images(facts.pod_spec):
+        has = facts.answers.of(image.text).platforms
+        missing = [each for each in platforms if has is not None and each not in has]
+        if has is not None and missing:
+            yield Draft(
+                rule=RULE,
+                message=f"{facts.subject} supports {listed(missing)}, but {image.text} of {image.name} "
+                f"has only {listed(has)}",
+                hint="publish the image for these platforms, or see that what it is used for stays off them",
+                node=image.node,
+                pointer=image.pointer,
+                images=(image.text,),
+                platforms=PlatformSets(supported=texts(has), missing=texts(missing)),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class PassedImage:
+    """An image that a container is told of."""
+
+    name: str
+    """Variable or option."""
+    text: str
+    node: Node
+    pointer: str
+
+
+def passed_images(pod_spec: PodSpec) -> Iterator[PassedImage]:
+    """Values of variables ``RELATED_IMAGE_*`` and ``*_IMAGE``, and arguments ``--…image=…``."""
+    for use in pod_spec.images:
+        if use.role == "volume":
+            continue
+        for index, entry in enumerate(elements(get(use.holder, "env"))):
+            name, node = text_of(get(entry, "name")), get(entry, "value")
+            text = text_of(node)
+            if name and node is not None and text and VARIABLE.fullmatch(name):
+                yield PassedImage(name, text, node, f"{use.holder_pointer}/env/{index}/value")
+        for field in ("command", "args"):
+            for index, node in enumerate(elements(get(use.holder, field))):
+                match = _ARGUMENT.fullmatch(text_of(node) or "")
+                if match:
+                    yield PassedImage(match[1], match[2], node, f"{use.holder_pointer}/{field}/{index}")

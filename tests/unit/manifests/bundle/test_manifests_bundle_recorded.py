@@ -1,0 +1,114 @@
+"""Compat mode says word for word what the real validator said of the same bundles (MF-076 to MF-078).
+
+``data/multiarch-validator.yaml`` was recorded from operator-framework/api; ``tests/cluster/test_integrations_olm.py``
+compares with the real one itself.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bundling import container, csv, in_terms, known, labels
+
+from polyarch.manifests.bundle import compat
+from polyarch.manifests.bundle.shape import misshapen
+
+RECORDED = yaml.safe_load((Path(__file__).parents[1] / "data" / "multiarch-validator.yaml").read_text())
+CAUSE = "unable to inspect the image ("
+
+
+def comparable(line: str) -> str:
+    """Without the cause of a failed inspection, which is the container tool's own there and ours here."""
+    return line[: line.index(") :") + len(") :")] if CAUSE in line else line
+
+
+@pytest.mark.parametrize("case", [pytest.param(each, id=each["case"]) for each in RECORDED])
+def test_the_same_words(case: Any) -> None:
+    document = csv(*case["pods"], labels=case["labels"], related=case["related"])
+    assert misshapen(document) == ""
+    outputs = compat.validate(document, known(document, case["images"]), container_tool=case["tool"])
+    assert sorted(comparable(compat.line(each, "acme.v1")) for each in outputs) == sorted(case["said"])
+    assert compat.passed(outputs) == (case["exit"] == 0)
+
+
+def test_every_kind_of_complaint_is_recorded() -> None:
+    """MF-077: the rows that need a ClusterServiceVersion."""
+    kinds = {
+        "V0b": "invalid value (container-tools)",
+        "V1": CAUSE,
+        "V2": "not all images specified",
+        "V3a": "for the Arch(s)",
+        "V3b": "for the OS(s)",
+        "V4a": "has labels for this Arch(s)",
+        "V4b": "has labels for this OS(s)",
+        "V5a": "is missing a node affinity",
+        "V5b": "missing or invalid node affinity",
+        "V5c": "the CSV includes [",
+        "V5d": "the image data indicates [",
+    }
+    said = "\n".join(line for case in RECORDED for line in case["said"])
+    assert {kind for kind, text in kinds.items() if text not in said} == set()
+
+
+def test_the_document_is_escaped_as_go_does() -> None:
+    """MF-078: scripts that search the raw text of ``-o json-alpha1`` find the same characters."""
+    text = compat.json_alpha1([("warning", 'the label (arch.<value>) & "é"')], passed=True)
+    assert r'"message": "the label (arch.\u003cvalue\u003e) \u0026 \"é\""' in text
+    assert json.loads(text)["outputs"][0]["message"] == 'the label (arch.<value>) & "é"'
+
+
+# What the real one cannot decode --------------------------------------------------------------------------------------
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """A sound ClusterServiceVersion with another value at a path."""
+    pod = {"containers": [container()], "affinity": in_terms({"os": ["linux"], "arch": ["amd64"]})}
+    document = csv(pod, labels=labels("amd64"), related={"x": "quay.io/acme/x:1"})
+    *parents, last = (int(each) if each.isdigit() else each for each in path.split("/"))
+    target: Any = document
+    for each in parents:
+        target = target[each]
+    target[last] = value
+    return document
+
+
+DEPLOYMENTS = "spec/install/spec/deployments"
+POD = f"{DEPLOYMENTS}/0/spec/template/spec"
+TERMS = f"{POD}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("metadata/labels", ["a"], "metadata.labels is no mapping"),
+        ("metadata/labels/a", ["b"], "metadata.labels.a is no text"),
+        ("spec", "x", "spec is no mapping"),
+        (DEPLOYMENTS, {}, "spec.install.spec.deployments is no list"),
+        (f"{POD}/containers", {"name": "manager"}, ".spec.template.spec.containers is no list"),
+        (f"{POD}/containers/0/image", {"a": "b"}, ".containers[0].image is no text"),
+        (TERMS, "x", ".nodeSelectorTerms is no list"),
+        (f"{TERMS}/0/matchExpressions/0/values", "linux", ".matchExpressions[0].values is no list"),
+        ("spec/relatedImages", "x", "spec.relatedImages is no list"),
+        ("spec/relatedImages", ["x"], "spec.relatedImages[0] is no mapping"),
+    ],
+)
+def test_what_a_typed_reader_refuses(path: str, value: Any, problem: str) -> None:
+    """Each was refused by the real one, with the same member in its message."""
+    assert misshapen(changed(path, value)).endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata/labels", None),
+        ("metadata/labels/a", True),
+        ("metadata/name", 5),
+        ("spec", None),
+        (f"{POD}/containers", None),
+        (f"{POD}/containers/0/image", 5),
+    ],
+)
+def test_what_a_typed_reader_takes(path: str, value: Any) -> None:
+    assert misshapen(changed(path, value)) == ""

@@ -1,0 +1,109 @@
+"""Every rule does what its example says (MF-020, MF-021): finds the bad text, is silent about the good one, repairs."""
+
+import re
+
+import pytest
+
+from polyarch.manifests import examples
+from polyarch.manifests.bundle.loader import Bundle
+from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
+from polyarch.manifests.editing.editor import render, splice
+from polyarch.manifests.examples import Example
+from polyarch.manifests.lint.build_files import lint_source
+from polyarch.manifests.lint.bundle_run import lint_catalog, validate
+from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
+from polyarch.manifests.lint.catalogue import RULES
+from polyarch.manifests.lint.engine import Problem, lint
+from polyarch.manifests.lint.sources.source_kinds import is_source
+from polyarch.manifests.lint.suppression import suppressed
+from polyarch.manifests.repair.proof import prove
+from polyarch.manifests.scan.scanning import scan
+from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.text import SourceText
+
+MINE = ("MA0", "MA1", "MA2", "MA3")
+ALSO = ("MA901", "MA902", "MA903")
+
+
+def found(example: Example, text: str) -> tuple[Problem, ...]:
+    source = SourceText.of(example.file, text.encode())
+    images = example.images()
+    answers = Answers(images, {text: images[shown] for text, shown in example.indexes.items()})
+    if is_source(example.file):
+        return lint_source(source, answers, example.lint_options())
+    scanned, options = scan(source), example.lint_options()
+    csv = next((subject for subject in scanned.objects if subject.kind == KIND), None)
+    if csv is not None:
+        bundle = Bundle(ServiceVersion.of(csv, scanned.pod_specs), (scanned,))
+        named = re.search(r"--bundle-image (\S+)", text)
+        image = BundleImageAnswer(named[1], images[named[1]]) if named else None
+        return validate(bundle, answers, options, bundle_image=image)
+    return suppressed(scanned, (*lint(scanned, answers, options), *lint_catalog([scanned], options)))
+
+
+def settled(example: Example, rule: str) -> str:
+    """The bad text after the repairs of one rule, one by one; documents that a repair adds are left out."""
+    text = example.bad
+    for _ in range(20):
+        problem = next(
+            (each for each in found(example, text) if each.finding.rule == rule and each.finding.fixable), None
+        )
+        if problem is None:
+            return text
+        if problem.edits:
+            text = splice(text, problem.edits)
+            continue
+        assert problem.repair is not None
+        source = SourceText.of(example.file, text.encode())
+        document = scan(source).document(problem.repair.document)
+        edited = splice(text, render(source, document, problem.repair.operations))
+        assert prove(source, document, problem.repair.operations, edited) is None
+        text = edited
+    raise AssertionError(f"{rule} is never settled")
+
+
+@pytest.mark.parametrize("rule", examples.ids())
+def test_a_rule_finds_its_bad_example_and_not_its_good_one(rule: str) -> None:
+    """MF-020, MF-023."""
+    example = examples.load(rule)
+    findings = [each.finding for each in found(example, example.bad) if each.finding.rule == rule]
+    assert findings, f"{rule} does not find its own example"
+    for finding in findings:
+        assert finding.severity is (example.severity or RULES[rule].severity) or RULES[rule].subs
+        assert finding.message[-1] not in ".!"
+        assert "\n" not in finding.message
+        assert finding.hint
+        assert finding.file == example.file
+        assert finding.span.line >= 1
+        assert not RULES[rule].subs or finding.sub in RULES[rule].subs
+    assert rule not in {each.finding.rule for each in found(example, example.good)}
+
+
+@pytest.mark.parametrize("rule", [rule for rule in examples.ids() if examples.load(rule).fixed])
+def test_a_repair_makes_the_fixed_example(rule: str) -> None:
+    """MF-050 to MF-053, MF-054: the finding is gone and a second repair changes nothing."""
+    example = examples.load(rule)
+    assert settled(example, rule) == example.fixed
+    assert not [each for each in found(example, example.fixed) if each.finding.rule == rule and each.finding.fixable]
+
+
+def test_every_rule_has_an_example_and_every_repair_is_shown() -> None:
+    """MF-021."""
+    shown = set(examples.ids())
+    for rule in RULES.values():
+        if rule.id.startswith(MINE) or rule.id in ALSO:
+            assert rule.id in shown, f"{rule.id} has no example"
+            repaired = bool(rule.fix) and rule.flag != "--update-lock"
+            assert bool(examples.load(rule.id).fixed) == repaired, f"{rule.id}: fixed text without a repair, or none"
+
+
+def test_ids_are_those_of_the_contract() -> None:
+    """MF-020, MF-021: nothing is renumbered, MA4xx is left to live clusters."""
+    numbers = [*range(1, 12), *range(101, 118), *range(201, 212), *range(301, 304), *range(901, 905)]
+    assert list(RULES) == [f"MA{number:03}" for number in numbers]
+
+
+def test_an_unknown_rule_has_no_example() -> None:
+    """MF-021."""
+    with pytest.raises(KeyError):
+        examples.load("MA000")
