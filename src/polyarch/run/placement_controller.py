@@ -17,6 +17,7 @@ from polyarch.placement.controller.pod_controller import PodController
 from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
 from polyarch.placement.lookups.attempts import Attempts
 from polyarch.placement.lookups.image_lookup import ImageKey
+from polyarch.placement.lookups.secret_reads import SecretReads
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
 from polyarch.run.logs import Verbosity
@@ -43,6 +44,7 @@ def duties(process: Process, parts: Parts) -> Duties:
     images: WorkQueue[ImageKey] = WorkQueue("images", clock, metrics=process.metrics)
     waiting = Waiting(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
     attempts = Attempts(waiting, images, parts.registries, parts.secrets, clock, metrics)
+    reads = SecretReads(parts.secrets, queue.add_after)
     recorder = process.recorder("polyarch.dev/placement-controller")
 
     def post(pod: Pod, event: Event) -> None:
@@ -54,6 +56,7 @@ def duties(process: Process, parts: Parts) -> Duties:
         pods=pods,
         facts=parts.facts,
         secrets=parts.secrets,
+        reads=reads,
         inspector=parts.registries,
         waiting=waiting,
         client=process.client,
@@ -83,7 +86,7 @@ def duties(process: Process, parts: Parts) -> Duties:
     async def take_over() -> None:
         controller.started_leading()
 
-    background: dict[str, Task] = {"attempts": attempts.run}
+    background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
     if election is None:  # it leads in any case, and webhooks gate for as long as somebody's Lease moves (PL-107)
         background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
     strays = StrayGates(pods, list_unlabelled, enqueue=queue.add, is_leading=is_leading, clock=clock, metrics=metrics)

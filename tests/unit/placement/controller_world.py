@@ -24,6 +24,7 @@ from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.placement.controller.pod_controller import PodController
 from polyarch.placement.lookups.attempts import Attempts
+from polyarch.placement.lookups.secret_reads import SecretReads
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.lookups.waiting import Waiting
 
@@ -53,10 +54,12 @@ class World:
             uniform=lambda: 0.5,
         )
         self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement)
+        self.reads = SecretReads(self.secrets, self.pods.add_after)
         self.controller = PodController(
             pods=self.api,
             facts=self.facts,
             secrets=self.secrets,
+            reads=self.reads,
             inspector=self.registry,
             waiting=self.waiting,
             client=self.api,
@@ -71,6 +74,7 @@ class World:
         self._tasks = [
             asyncio.create_task(self.facts.run()),
             asyncio.create_task(self.attempts.run()),
+            asyncio.create_task(self.reads.run()),
             asyncio.create_task(
                 Controller("pods", self.controller.reconcile, queue=self.pods, workers=4, clock=self.clock).run()
             ),

@@ -1,18 +1,21 @@
 """What is known of a gated pod's images when it is looked at, and what has to be waited for (PL-302, PL-404, PL-422).
 
-Answers come from the registry client's memory and from the look-ups that are under way; nothing is asked of a registry
-here. The one request there may be is for a pull secret, and only if some image is not known without it.
+Answers come from the registry client's memory and from the look-ups that are under way; nothing is asked here and
+nothing waited for. If some image is not known without the pod's pull secrets and those are not in memory, they are read
+elsewhere, and the pod comes back.
 """
 
 from typing import NamedTuple
 
 from polyarch.kube.clock import Clock
+from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection
 from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.decide.images import ImageUse
 from polyarch.placement.decide.rules import Case, assess
 from polyarch.placement.lookups.answers import Inspects, at_hand
 from polyarch.placement.lookups.image_lookup import ImageKey, Want, failure_of
+from polyarch.placement.lookups.secret_reads import SecretReads
 from polyarch.placement.lookups.secrets import PodCredentials, PullSecrets, PullSource
 from polyarch.placement.lookups.waiting import Waiting
 
@@ -39,32 +42,43 @@ class Inquiry:
     """``tag_ttl``: how old the check of a tag may be, in seconds (RG-110)."""
 
     def __init__(
-        self, inspector: Inspects, secrets: PullSecrets, waiting: Waiting, clock: Clock, *, tag_ttl: float
+        self,
+        inspector: Inspects,
+        secrets: PullSecrets,
+        reads: SecretReads,
+        waiting: Waiting,
+        clock: Clock,
+        *,
+        tag_ttl: float,
     ) -> None:
         self._inspector = inspector
         self._secrets = secrets
+        self._reads = reads
         self._waiting = waiting
         self._clock = clock
         self._tag_ttl = tag_ttl
 
-    async def about(self, case: Case, memory: GatedPod) -> Known:
-        """What is known of all images of the pod."""
-        if not case.images:
-            return Known({})
-        source = PullSource.of(case.pod, case.facts.namespace)
+    def about(self, case: Case, key: Key, memory: GatedPod) -> Known | None:
+        """What is known of all images of the pod; None: its pull secrets are read first, and then it comes back."""
+        known = self._known(case, PullSource.of(case.pod, case.facts.namespace), memory) if case.images else Known({})
+        if known is None:
+            self._reads.want(PullSource.of(case.pod, case.facts.namespace), key)
+        return known
+
+    def _known(self, case: Case, source: PullSource, memory: GatedPod) -> Known | None:
         answers = self._at_hand(case, source, memory)
         missing = [use for use in case.images if use.reference is not None and use.text not in answers]
         credentials = self._secrets.cached(source)
-        if missing and credentials is None:
-            credentials = await self._secrets.get(source)
-            answers = self._at_hand(case, source, memory)
-            missing = [use for use in missing if use.text not in answers]
-        if missing and credentials is not None:
+        if not missing:
+            known = Known(answers, problems=credentials.problems if credentials is not None else ())
+        elif credentials is not None:
             known = self._looked_up(missing, answers, credentials, memory)
         else:
-            known = Known(answers, problems=credentials.problems if credentials is not None else ())
+            return None
         if assess(case, known.answers).is_impossible:
-            known = await self._about_bundles(case, known, source)
+            if (with_bundles := self._about_bundles(case, known, source)) is None:
+                return None
+            known = with_bundles
         now = self._clock.monotonic()
         if not known.wants:
             memory.windows.waits_for_nothing(now)
@@ -107,10 +121,11 @@ class Inquiry:
             memory.windows.waits(now, begun=min(begun, default=None))
         return Known(answers, tuple(wants), tuple(answered), credentials.problems, pending)
 
-    async def _about_bundles(self, case: Case, known: Known, source: PullSource) -> Known:
+    def _about_bundles(self, case: Case, known: Known, source: PullSource) -> Known | None:
         """Before a pod is called impossible: which of its indexes might be operator bundles, and so constrain nothing.
 
-        Takes the answers of those that were looked at; what was not has to be waited for (RG-046).
+        Takes the answers of those that were looked at; what was not has to be waited for (RG-046). None: that takes
+        pull secrets that are not in memory.
         """
         anybody = PullSource(case.facts.namespace, ())
         answers = dict(known.answers)
@@ -120,7 +135,9 @@ class Inquiry:
             answer = answers.get(use.text)
             if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
                 continue
-            credentials = await self._secrets.get(anybody if answer.public else source)
+            credentials = self._secrets.cached(anybody if answer.public else source)
+            if credentials is None:
+                return None
             found = self._inspector.peek(use.reference, credentials.store, bundle="always")
             if found is None:
                 image = ImageKey(use.reference.canonical, credentials.fingerprint, "always")

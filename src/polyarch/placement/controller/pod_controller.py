@@ -31,6 +31,7 @@ from polyarch.placement.decide.retry import Waited, decide_after
 from polyarch.placement.decide.rules import Facts, decide, examine
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
+from polyarch.placement.lookups.secret_reads import SecretReads
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.metrics import PlacementMetrics
@@ -62,6 +63,7 @@ class PodController:
         pods: Pods,
         facts: ClusterFacts,
         secrets: PullSecrets,
+        reads: SecretReads,
         inspector: Inspects,
         waiting: Waiting,
         client: WritesPods,
@@ -82,7 +84,7 @@ class PodController:
         self._metrics = metrics
         self._is_leading = is_leading
         self._uniform = uniform
-        self._inquiry = Inquiry(inspector, secrets, waiting, clock, tag_ttl=tag_ttl)
+        self._inquiry = Inquiry(inspector, secrets, reads, waiting, clock, tag_ttl=tag_ttl)
         self._releases = Releases(
             client=client, post=post, clock=clock, metrics=metrics, is_leading=is_leading, uniform=uniform
         )
@@ -163,7 +165,9 @@ class PodController:
                 seal=facts.seal,
             )
         )
-        known = await self._inquiry.about(case, memory)
+        known = self._inquiry.about(case, key, memory)
+        if known is None:
+            return Done()
         if known.undecidable:
             self._park(key, memory, known)
             return Done()

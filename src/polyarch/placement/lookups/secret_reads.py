@@ -7,70 +7,84 @@ delays another by one reading at most. As much is in line as there are gated pod
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
-import structlog
-
-from polyarch.kube.causes import Causes
 from polyarch.model.meta import Key
+from polyarch.placement.bounded import Bounded
 from polyarch.placement.decide.retry import MAX_DELAY
 from polyarch.placement.lookups.secrets import PullSecrets, PullSource
-from polyarch.placement.metrics import PlacementMetrics
-
-log = structlog.get_logger(__name__)
+from polyarch.placement.lookups.turns import Places, Turn, Turns
 
 AT_ONCE: Final = 16
 """Pods' secrets that are read at a time."""
+FAULTS: Final = 1024
+"""Pods for which it is remembered that reading met a bug."""
+
+
+class _Wanted(NamedTuple):
+    """One reading, as the lines of ``turns`` know it: all are at the same host, the API server."""
+
+    source: PullSource
+
+    @property
+    def reference(self) -> str:
+        return ""
 
 
 class SecretReads:
     """``wake`` looks at a pod again after so many seconds."""
 
-    def __init__(self, secrets: PullSecrets, wake: Callable[[Key, float], None], metrics: PlacementMetrics) -> None:
+    def __init__(self, secrets: PullSecrets, wake: Callable[[Key, float], None]) -> None:
         self._secrets = secrets
         self._wake = wake
-        self._metrics = metrics
-        self._lines: OrderedDict[str, OrderedDict[PullSource, set[Key]]] = OrderedDict()
-        """By namespace, those served longest ago first: what to read, and for which pods."""
-        self._some = asyncio.Event()
-        self._causes = Causes()
+        self._turns: Turns[_Wanted] = Turns()
+        self._places = Places(AT_ONCE, per_host=AT_ONCE, per_namespace=AT_ONCE)
+        self._pods: dict[PullSource, set[Key]] = {}
+        """Who waits for what is in line or being read."""
+        self._changed = asyncio.Event()
+        self._faults: Bounded[Key, Exception] = Bounded(entries=FAULTS, weight=FAULTS)
 
     def __len__(self) -> int:
-        """How many are in line."""
-        return sum(map(len, self._lines.values()))
+        """How many are in line or being read."""
+        return len(self._pods)
 
     def want(self, source: PullSource, pod: Key) -> None:
-        """The pod is looked at again when these secrets are in memory."""
-        self._lines.setdefault(source.namespace, OrderedDict()).setdefault(source, set()).add(pod)
-        self._some.set()
+        """The pod is looked at again when these secrets are in memory.
+
+        Raises the bug that was met when they were read for it, once: so it counts as one of that pod (PL-306).
+        """
+        if (error := self._faults.get(pod)) is not None:
+            self._faults.discard(pod)
+            raise error
+        if source not in self._pods:
+            self._pods[source] = set()
+            self._turns.add(_Wanted(source), [source.namespace])
+            self._changed.set()
+        self._pods[source].add(pod)
 
     async def run(self) -> None:
         """Reads until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for number in range(AT_ONCE):
-                tasks.create_task(self._work(), name=f"read pull secrets {number}")
+            while True:
+                while (turn := self._turns.next(self._places, waits=lambda key, namespace: True)) is not None:
+                    self._places.take(turn)
+                    tasks.create_task(self._read(turn), name=f"read pull secrets in {turn.namespace}")
+                self._changed.clear()
+                await self._changed.wait()
 
-    async def _work(self) -> None:
-        while True:
-            while not self._lines:
-                self._some.clear()
-                await self._some.wait()
-            namespace, line = self._lines.popitem(last=False)
-            source, pods = line.popitem(last=False)
-            if line:
-                self._lines[namespace] = line
-            await self._read(source, pods)
-
-    async def _read(self, source: PullSource, pods: set[Key]) -> None:
-        delay = 0.0
+    async def _read(self, turn: Turn[_Wanted]) -> None:
+        source, delay, met = turn.key.source, 0.0, None
         try:
             await self._secrets.get(source)
-        except Exception as error:
-            delay = MAX_DELAY
-            self._metrics.internal_errors.inc()
-            traceback = error if self._causes.is_new(error) else None
-            log.error("pull secrets met a bug", namespace=source.namespace, exc_info=traceback)
-        for pod in pods:
+            if self._secrets.cached(source) is None:
+                delay = MAX_DELAY  # forgotten already, for want of memory: it must not be asked for without a pause
+        except Exception as error:  # noqa: BLE001 - raised in the passes of these pods, and must not end the others
+            met = error
+        finally:
+            self._places.leave(turn)
+            self._changed.set()
+        for pod in self._pods.pop(source):
+            if met is not None:
+                self._faults.put(pod, met, 1)
             self._wake(pod, delay)

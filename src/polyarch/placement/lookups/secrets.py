@@ -15,6 +15,7 @@ import secrets as _random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 import structlog
 
 from polyarch.kube.clock import Clock
@@ -110,6 +111,15 @@ class PodCredentials(NamedTuple):
     """What was skipped and why, to be named if an image cannot be had (PL-422)."""
 
 
+class _Made(msgspec.Struct):
+    """The credentials of a source, and what they were made of."""
+
+    contents: tuple[bytes, ...]
+    credentials: PodCredentials
+    read_at: float = float("-inf")
+    """When somebody last waited for them."""
+
+
 class PullSecrets:
     """The pull secrets in memory, with one request at a time for each."""
 
@@ -122,9 +132,7 @@ class PullSecrets:
         self._providers = providers
         self._readings: Bounded[tuple[str, str], Reading] = Bounded(entries=capacity, weight=BYTES)
         self._flights: dict[tuple[str, str], asyncio.Task[Reading]] = {}
-        self._made: Bounded[PullSource, tuple[tuple[bytes, ...], PodCredentials]] = Bounded(
-            entries=capacity, weight=BYTES
-        )
+        self._made: Bounded[PullSource, _Made] = Bounded(entries=capacity, weight=BYTES)
         self._line = Line(AT_ONCE, per_tenant=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
@@ -153,7 +161,7 @@ class PullSecrets:
         for name in source.names if self._allowed else ():
             reading = self._fresh((source.namespace, name))
             if reading is None:
-                return None
+                return self._just_made(source)
             readings.append(reading)
         return self._credentials(source, readings)
 
@@ -164,7 +172,10 @@ class PullSecrets:
         """
         names = source.names if self._allowed else ()
         readings = await asyncio.gather(*(self._reading((source.namespace, name), since) for name in names))
-        return self._credentials(source, readings if self._allowed else ())
+        credentials = self._credentials(source, readings if self._allowed else ())
+        if (made := self._made.get(source)) is not None:
+            made.read_at = self._clock.monotonic()
+        return credentials
 
     def lazy(self, source: PullSource) -> CredentialStore:
         """A store that reads the secrets when a registry turns out to want credentials, and not before (PL-422)."""
@@ -202,14 +213,14 @@ class PullSecrets:
         try:
             secret = await self._in_turn(namespace, name)
         except LineFull:
-            return self._nothing(f"too many pull secrets of namespace {namespace} are being read", KEEP_UNREADABLE)
+            reading = self._unreadable(namespace, name, "could not be read: too many of its namespace are")
         except NotFound:
             reading = self._nothing(f"pull secret {namespace}/{name} does not exist", KEEP_ABSENT)
         except Forbidden:
             reading = self._nothing(f"pull secret {namespace}/{name} may not be read by polyarch", KEEP_ABSENT)
         except KubernetesError as error:
             log.warning("a pull secret could not be read", namespace=namespace, name=name, error=str(error))
-            reading = self._unreadable(namespace, name)
+            reading = self._unreadable(namespace, name, "could not be read")
         else:
             document, problem = document_of(secret, f"{namespace}/{name}")
             content = repr(problem).encode() if document is None else _body(document)
@@ -226,12 +237,12 @@ class PullSecrets:
         finally:
             self._line.leave()
 
-    def _unreadable(self, namespace: str, name: str) -> Reading:
+    def _unreadable(self, namespace: str, name: str, problem: str) -> Reading:
         """What was read before counts on for as long as it cannot be told whether it still holds."""
         before = self._readings.get((namespace, name))
         if before is not None and before.document is not None:
             return before._replace(read_at=self._clock.monotonic(), keep=KEEP_UNREADABLE)
-        return self._nothing(f"pull secret {namespace}/{name} could not be read", KEEP_UNREADABLE)
+        return self._nothing(f"pull secret {namespace}/{name} {problem}", KEEP_UNREADABLE)
 
     def _nothing(self, problem: str, keep: float) -> Reading:
         return Reading(None, problem, b"", self._clock.monotonic(), keep)
@@ -239,8 +250,8 @@ class PullSecrets:
     def _credentials(self, source: PullSource, readings: Sequence[Reading]) -> PodCredentials:
         contents = tuple(reading.content for reading in readings)
         made = self._made.get(source)
-        if made is not None and made[0] == contents:
-            return made[1]
+        if made is not None and made.contents == contents:
+            return made.credentials
         documents = [reading.document for reading in readings if reading.document is not None]
         problems = [reading.problem for reading in readings if reading.problem]
         if source.names and not self._allowed:
@@ -253,8 +264,15 @@ class PullSecrets:
         fingerprint = self._digest(b"".join(contents)).hex() if documents else ""
         credentials = PodCredentials(source, fingerprint, store, (*problems, *keyring.problems))
         weight = min(READ_WEIGHT * sum(reading.weight for reading in readings), BYTES // 4)
-        self._made.put(source, (contents, credentials), weight)
+        self._made.put(source, _Made(contents, credentials), weight)
         return credentials
+
+    def _just_made(self, source: PullSource) -> PodCredentials | None:
+        """What was read for these pods a moment ago, if it was too much to be remembered for longer."""
+        made = self._made.get(source)
+        if made is None or self._clock.monotonic() - made.read_at >= KEEP_UNREADABLE:
+            return None
+        return made.credentials
 
     def _digest(self, content: bytes) -> bytes:
         return hashlib.blake2b(content, key=self._salt, digest_size=16).digest()
