@@ -12,8 +12,7 @@ import structlog
 from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.process.duties import Caches
 from polyarch.kube.process.roles import Process
-from polyarch.kube.resources import SECRETS, Resource
-from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.resources import SECRETS
 from polyarch.model.secret import Secret
 from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.entries import Credential
@@ -29,19 +28,6 @@ from polyarch.run.settings import RegistrySettings
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
-
-
-class Watches:
-    """Informers of the process: shared ones, and those that come and go with the policy."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def shared(self, resource: Resource, type: type[T], /) -> Informer[T]:
-        return self._process.informer(resource, type)
-
-    def own(self, resource: Resource, type: type[T], /) -> Informer[T]:
-        return Informer(self._process.client, resource, type, clock=self._process.clock)
 
 
 class Parts:
@@ -108,7 +94,7 @@ async def open_parts(process: Process) -> AsyncIterator[Parts]:
             read, clock, providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None
         )
         stack.push_async_callback(secrets.aclose)
-        facts = ClusterFacts(Watches(process), operator_namespace=namespace, clock=clock)
+        facts = ClusterFacts(process.informers, operator_namespace=namespace, clock=clock)
         parts = Parts(process, facts, secrets, registries)
         served = await openshift.served_by(client)
         if served:

@@ -51,15 +51,11 @@ class FakeInformer:
     def add_handler(self, handler: Callable[[Change[Any]], None]) -> None:
         self._handlers.append(handler)
 
+    def remove_handler(self, handler: Callable[[Change[Any]], None]) -> None:
+        self._handlers.remove(handler)
+
     async def synced(self) -> None:
         await self._synced.wait()
-
-    async def run(self) -> None:
-        self.running = True
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            self.running = False
 
     def sync(self) -> None:
         self._synced.set()
@@ -91,19 +87,22 @@ class FakeInformer:
 
 
 class FakeWatches:
-    """Informers by resource; ``own`` ones are made anew each time, as the real ones are."""
+    """Informers by resource; those that are not required come and go, and are made anew each time."""
 
     def __init__(self) -> None:
         self.informers: dict[str, FakeInformer] = {}
         self.owned: Counter[str] = Counter()
 
-    def shared(self, resource: Any, type: Any) -> FakeInformer:
-        return self.informers.setdefault(resource.plural, FakeInformer(type))
-
-    def own(self, resource: Any, type: Any) -> FakeInformer:
+    def informer(self, resource: Any, type: Any, *, required: bool = True) -> FakeInformer:
+        if required:
+            return self.informers.setdefault(resource.plural, FakeInformer(type))
         self.owned[resource.plural] += 1
         self.informers[resource.plural] = FakeInformer(type)
+        self.informers[resource.plural].running = True
         return self.informers[resource.plural]
+
+    def release(self, informer: FakeInformer) -> None:
+        informer.running = False
 
     def __getitem__(self, plural: str) -> FakeInformer:
         return self.informers[plural]

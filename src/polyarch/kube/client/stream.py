@@ -74,7 +74,7 @@ def _views(type: type[Several], raw: bytes | msgspec.Raw, resource: str) -> Seve
 
 @lru_cache(maxsize=256)
 def _event_decoder(type: type[Any]) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(_Event[type]).decode  # type: ignore[valid-type]
+    return msgspec.json.Decoder(_Event[type], dec_hook=decode_hook).decode  # type: ignore[valid-type]
 
 
 class Lines:

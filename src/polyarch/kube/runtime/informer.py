@@ -7,6 +7,7 @@ that enqueue a key and return. How the watch is kept, whatever happens, is ``ref
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -67,6 +68,10 @@ class Informer(Generic[T]):
         for key, object_ in self.store.items():
             self._tell(handler, Change("apply", key, None, object_, True))
 
+    def remove_handler(self, handler: Handler[T]) -> None:
+        """Tells it nothing any more."""
+        self._handlers.remove(handler)
+
     @property
     def has_synced(self) -> bool:
         return self._synced.is_set()
@@ -102,7 +107,7 @@ class Informer(Generic[T]):
     def take(self, output: Output[T]) -> None:
         """For the reflector: what it saw."""
         for change in self.store.take(output):
-            for handler in self._handlers:
+            for handler in tuple(self._handlers):
                 self._tell(handler, change)
         if isinstance(output, InitDone) and not self._synced.is_set():
             self._synced.set()
@@ -116,15 +121,17 @@ class Informer(Generic[T]):
 
 
 class _Shared:
-    """One watch, its informers by type, and the task that runs it."""
+    """One watch, its informers by type, how many use each, which are waited for, and the task that runs it."""
 
     def __init__(self, reflector: Reflector) -> None:
         self.reflector = reflector
         self.informers: dict[type[Any], Informer[Any]] = {}
+        self.uses: Counter[type[Any]] = Counter()
+        self.required: set[type[Any]] = set()
         self.task: asyncio.Task[None] | None = None
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        """Begins the watch, or begins it anew: with another type each object has to be read again."""
+        """Begins the watch, or begins it anew: with other types each object has to be read again."""
         if self.task is not None:
             self.task.cancel()
         self.task = tasks.create_task(self.reflector.run(), name=f"watch {self.reflector}")
@@ -162,8 +169,12 @@ class Informers:
         label_selector: str = "",
         field_selector: str = "",
         indexes: Mapping[str, IndexFunction[T]] | None = None,
+        required: bool = True,
     ) -> Informer[T]:
-        """The shared informer; indexes add up. One asked for while ``run()`` runs starts at once."""
+        """The shared informer; indexes add up. One asked for while ``run()`` runs starts at once.
+
+        ``required``: the process is not ready before its first list is there, nor while it is refused.
+        """
         selection = Selection(namespace, label_selector, field_selector)
         shared = self._shared.get((resource, selection))
         if shared is None:
@@ -179,7 +190,28 @@ class Informers:
                 shared.run_in(self._tasks)
         for name, function in (indexes or {}).items():
             known.store.add_index(name, function)
+        shared.uses[type] += 1
+        if required:
+            shared.required.add(type)
         return known
+
+    def release(self, informer: Informer[Any]) -> None:
+        """Ends one use of an informer; with the last use of all its types the watch ends."""
+        where = informer.resource, informer.selection
+        shared = self._shared[where]
+        shared.uses[informer.type] -= 1
+        if shared.uses[informer.type]:
+            return
+        del shared.informers[informer.type]
+        shared.required.discard(informer.type)
+        shared.reflector.remove(informer)
+        if shared.informers and self._tasks is not None:
+            shared.run_in(self._tasks)
+        if not shared.informers:
+            del self._shared[where]
+            self._broken.remove(str(shared.reflector))
+            if shared.task is not None:
+                shared.task.cancel()
 
     async def run(self) -> None:
         """Runs them all until it is cancelled."""
@@ -197,23 +229,28 @@ class Informers:
                 self._tasks = None
 
     async def synced(self) -> None:
-        """Returns once every informer there is has its first list."""
-        while pending := [informer for informer in self._all() if not informer.has_synced]:
+        """Returns once every informer that is required has its first list."""
+        while pending := [informer for informer in self._required() if not informer.has_synced]:
             await pending[0].synced()
 
     @property
     def has_synced(self) -> bool:
-        return all(informer.has_synced for informer in self._all())
+        return all(informer.has_synced for informer in self._required())
 
     @property
     def problems(self) -> list[str]:
         """What keeps this process from being ready, one sentence each; caches still being filled are named, too."""
         sentences = (
             informer.problem or f"the cache of {informer} is not complete yet"
-            for informer in self._all()
+            for informer in self._required()
             if informer.problem is not None or not informer.has_synced
         )
         return list(dict.fromkeys(sentences))
 
-    def _all(self) -> list[Informer[Any]]:
-        return [informer for shared in self._shared.values() for informer in shared.informers.values()]
+    def _required(self) -> list[Informer[Any]]:
+        return [
+            informer
+            for shared in self._shared.values()
+            for informer in shared.informers.values()
+            if informer.type in shared.required
+        ]

@@ -110,6 +110,11 @@ class Reflector:
         self._views = (*self._views, view)
         self._state = Empty()
 
+    def remove(self, view: View) -> None:
+        """It hears of nothing any more; the others are served as before, by a watch that begins anew."""
+        self._views = tuple(each for each in self._views if each is not view)
+        self._state = Empty()
+
     @property
     def _type(self) -> type[Any]:
         types = tuple(view.type for view in self._views)

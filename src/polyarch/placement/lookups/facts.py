@@ -19,6 +19,7 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.resources import NAMESPACES, NODES
+from polyarch.kube.runtime.on_demand import Shares
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.placement import names
@@ -33,7 +34,7 @@ from polyarch.placement.api.resources import (
 from polyarch.placement.api.settings import Settings, SettingsTable
 from polyarch.placement.decide.scoring import INVALID_SELECTOR, ScoringTable, Source, selector_problem
 from polyarch.placement.decide.seal import UNSEALED, Seal
-from polyarch.placement.lookups.refinement import Refinement, Watches
+from polyarch.placement.lookups.refinement import Refinement
 
 log = structlog.get_logger(__name__)
 
@@ -55,16 +56,16 @@ class PodFacts(NamedTuple):
 class ClusterFacts:
     """The compiled facts. ``operator_namespace`` is where polyarch itself runs."""
 
-    def __init__(self, watches: Watches, *, operator_namespace: str, clock: Clock) -> None:
+    def __init__(self, informers: Shares, *, operator_namespace: str, clock: Clock) -> None:
         self._operator_namespace = operator_namespace
         self._short_names_searched = False
-        self._cppcs = watches.shared(CPPCS, ClusterPodPlacementConfig)
-        self._ppcs = watches.shared(PPCS, PodPlacementConfig)
-        self._policies = watches.shared(POLICIES, PlacementPolicy)
+        self._cppcs = informers.informer(CPPCS, ClusterPodPlacementConfig)
+        self._ppcs = informers.informer(PPCS, PodPlacementConfig)
+        self._policies = informers.informer(POLICIES, PlacementPolicy)
         self._namespaces = Refinement(
-            watches, NAMESPACES, self._namespace_changed, told=self._list_arrived, clock=clock
+            informers, NAMESPACES, self._namespace_changed, told=self._list_arrived, clock=clock
         )
-        self._nodes = Refinement(watches, NODES, self._node_changed, told=self._list_arrived, clock=clock)
+        self._nodes = Refinement(informers, NODES, self._node_changed, told=self._list_arrived, clock=clock)
         self._were_complete = False
         self._seal = UNSEALED
         self._handlers: list[Callable[[str | None], None]] = []

@@ -17,7 +17,9 @@ from polyarch.kube.client.watch_event import Bookmark
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import NODES, PODS
 from polyarch.kube.runtime.informer import Informer, Informers
+from polyarch.kube.runtime.on_demand import OnDemand
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -433,6 +435,83 @@ async def test_kr_050_another_type_asked_for_later_begins_the_watch_anew(api, cl
         assert names(first) == names(late) == ["a", "b"]
         assert changes == [("a", True), ("b", True)], "of what did not change nobody is told again"
     assert watched(api) == ["stream", "stream"]
+
+
+async def test_kr_055_metadata_alone_is_asked_for_where_nobody_wants_more(api, client, clock):
+    """KR-055: the API server leaves out the rest, which of Nodes and ConfigMaps is most."""
+    informers = Informers(client, clock=clock, freeze=False)
+    informers.informer(NODES, PartialObjectMetadata)
+    async with running(informers):
+        await until(lambda: api.requests)
+    assert "as=PartialObjectMetadata" in api.last.headers["Accept"]
+
+
+async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client, clock):
+    """PL-301: and nobody waits for it, as it may be refused."""
+    metrics = Metrics()
+    informers = Informers(client, clock=clock, metrics=metrics, freeze=False)
+    heard = []
+    pods = OnDemand(informers, PODS, Pod, lambda change: heard.append(change.key.name))
+    api.otherwise = status(403, "Forbidden", "no")
+    async with running(informers):
+        await informers.synced()
+        assert (pods.is_wanted, pods.is_known, pods.problem, list(pods.values())) == (False, False, None, [])
+        await pods.synced()
+        pods.want(True)
+        pods.want(True)
+        await informers.synced()
+        await until(lambda: pods.problem is not None)
+        assert informers.problems == [], "that is for whoever wants it"
+
+        async def allowed(request):
+            answer = stream(then="hold") if "watch" in request.query else listing(pod("a", 1), pod("b", 2), version="5")
+            return await answer(request)
+
+        api.otherwise = allowed
+        await pods.synced()
+        assert heard == ["a", "b"]
+        assert pods.get(Key("demo", "a")).metadata.name == "a"
+        assert 'resource="pods"' in metrics.render()[0].decode()
+        pods.want(False)
+        assert (pods.is_known, pods.get(Key("demo", "a"))) == (False, None)
+        await until(lambda: not any("watch pods" in task.get_name() for task in asyncio.all_tasks()))
+        assert 'resource="pods"' not in metrics.render()[0].decode()
+        api.otherwise = stream(*STREAMED, then="hold")
+        pods.want(True)
+        await pods.synced()
+        assert heard == ["a", "b", "a", "b"], "it is listed once more"
+
+
+async def test_an_informer_on_demand_leaves_what_others_need(api, client, clock):
+    informers = Informers(client, clock=clock, freeze=False)
+    lasting = informers.informer(PODS, Pod)
+    heard = []
+    passing = OnDemand(informers, PODS, Pod, lambda change: heard.append(change.key.name))
+    gate = asyncio.Event()
+    api.otherwise = stream(*STREAMED, gate, event("ADDED", pod("c", 9)), then="hold")
+    async with running(informers):
+        await informers.synced()
+        passing.want(True)
+        assert heard == ["a", "b"]
+        passing.want(False)
+        gate.set()
+        await until(lambda: "c" in names(lasting))
+    assert heard == ["a", "b"]
+    assert watched(api) == ["stream"]
+
+
+async def test_kr_051_whole_objects_can_be_watched(api, client, clock):
+    """KR-051: for those few that are compared as a whole, in a list and in events."""
+    informer = Informer(client, PODS, Unstructured, clock=clock)
+    gate = asyncio.Event()
+    changed = event("MODIFIED", {**pod("a", 8), "spec": {"x": [1]}})
+    api.script(stream(*STREAMED, gate, changed, then="hold"))
+    async with running(informer):
+        await informer.synced()
+        assert informer.store.get(Key("demo", "a")).document["metadata"]["uid"] == "uid-a"
+        gate.set()
+        await until(lambda: informer.store.get(Key("demo", "a")).metadata.resource_version == "8")
+    assert informer.store.get(Key("demo", "a")).document["spec"] == {"x": [1]}
 
 
 async def test_kr_015_a_handler_added_late_hears_of_everything(api, informer):

@@ -1,0 +1,72 @@
+"""An informer that is there only while something needs it: for what one may not be allowed to watch, or need not.
+
+A setting that asks for a kind's objects may come and go while the process runs; the right to read them is granted for
+that setting alone. So nothing waits for such an informer's first list, and its problems are for whoever wants it.
+"""
+
+from collections.abc import Callable, ValuesView
+from typing import Any, Generic, Protocol, TypeVar
+
+from polyarch.kube.client.watch_event import KubernetesObject
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+class Shares(Protocol):
+    """What is needed of ``Informers``."""
+
+    def informer(self, resource: Resource, type: type[T], /, *, required: bool = ...) -> Informer[T]: ...
+
+    def release(self, informer: Informer[Any], /) -> None: ...
+
+
+class OnDemand(Generic[T]):
+    """The objects of one kind while :meth:`want` says so; ``handler`` is told of every change meanwhile."""
+
+    def __init__(
+        self, informers: Shares, resource: Resource, type: type[T], handler: Callable[[Change[T]], None]
+    ) -> None:
+        self.resource = resource
+        self.type = type
+        self._informers = informers
+        self._handler = handler
+        self._informer: Informer[T] | None = None
+
+    def want(self, wanted: bool) -> None:
+        """Starts or ends the watch; what was known is forgotten with it, without a word to the handler."""
+        if wanted and self._informer is None:
+            self._informer = self._informers.informer(self.resource, self.type, required=False)
+            self._informer.add_handler(self._handler)
+        elif not wanted and self._informer is not None:
+            self._informer.remove_handler(self._handler)
+            self._informers.release(self._informer)
+            self._informer = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._informer is not None
+
+    @property
+    def is_known(self) -> bool:
+        """The first list is there."""
+        return self._informer is not None and self._informer.has_synced
+
+    @property
+    def problem(self) -> str | None:
+        """Why the objects cannot be had, if the API server refuses them."""
+        return self._informer.problem if self._informer is not None else None
+
+    def get(self, key: Key) -> T | None:
+        return self._informer.store.get(key) if self._informer is not None else None
+
+    def values(self) -> ValuesView[T] | tuple[()]:
+        return self._informer.store.values() if self._informer is not None else ()
+
+    async def synced(self) -> None:
+        """Returns once the first list is there; at once if nothing is wanted."""
+        if self._informer is not None:
+            await self._informer.synced()
