@@ -1,0 +1,114 @@
+"""What the operator's webhooks refuse, and in which words (PL-011, PL-031, PL-032, PL-751)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.placement.api.resources import Plugins, PodPlacementConfig
+from polyarch.placement.operator.validation import (
+    Submitted,
+    judge,
+    judge_cluster_configuration,
+    judge_removal,
+    shadowed,
+)
+
+
+def config(name: str = "some", priority: int = 0, namespace: str = "team", **spec: Any) -> PodPlacementConfig:
+    document = {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"plugins": {}, "priority": priority, **spec},
+    }
+    return msgspec.convert(document, PodPlacementConfig)
+
+
+def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
+    platforms = [{"architecture": each, "weight": 1} for each in architectures]
+    return {"nodeAffinityScoring": {"enabled": enabled, "platforms": platforms}}
+
+
+def refusal(new: PodPlacementConfig, *others: PodPlacementConfig, old: Any = None, configured: bool = True) -> Any:
+    return judge(Submitted(new, old, others, configured))
+
+
+@pytest.mark.parametrize(
+    ("new", "others", "old"),
+    [
+        (config(), (), None),
+        (config(priority=7), (config("other", 8),), None),
+        (config(priority=7), (config(priority=7),), None),
+        (config(priority=7), (config("other", 7),), config(priority=7)),
+        (config(plugins=scoring("arm64", "arm64", enabled=False)), (), None),
+        (config(labelSelector={}), (), None),
+    ],
+    ids=["plain", "another priority", "itself in the cache", "equal before", "twice while disabled", "every pod"],
+)
+def test_pl_031_what_is_accepted(new, others, old) -> None:
+    """PL-031: a conflict that is there already keeps nobody from mending something else."""
+    assert refusal(new, *others, old=old) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        (
+            {"new": config(), "configured": False},
+            400,
+            ["PodPlacementConfig team/some", "create the ClusterPodPlacementConfig cluster first"],
+        ),
+        (
+            {"new": config(labelSelector={"matchExpressions": [{"key": "a", "operator": "In"}]})},
+            422,
+            ["spec.labelSelector", "correct it"],
+        ),
+        (
+            {"new": config(plugins=scoring("amd64", "arm64", "arm64"))},
+            422,
+            ["platforms[1] and [2] both have architecture arm64", "keep one"],
+        ),
+        (
+            {"new": config(priority=200), "others": (config("b", 200), config("a", 200))},
+            422,
+            ["spec.priority: 200", "PodPlacementConfig a", "0 to 255"],
+        ),
+        (
+            {"new": config(priority=7), "others": (config("other", 7),), "old": config(priority=6)},
+            422,
+            ["spec.priority: 7", "other"],
+        ),
+    ],
+    ids=["no cluster configuration", "selector", "twice", "taken", "changed to one that is taken"],
+)
+def test_pl_031_what_is_refused_and_how(given, code, said) -> None:
+    """PL-031, PL-751, PL-900 row 23: the number in decimal, and whose it is."""
+    others, configured = given.get("others", ()), given.get("configured", True)
+    refused = refusal(given["new"], *others, old=given.get("old"), configured=configured)
+    assert refused.code == code
+    assert all(part in refused.message for part in said), refused.message
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_pl_011_the_clusters_plugin_names_no_architecture_twice_be_it_enabled_or_not(enabled) -> None:
+    """PL-011."""
+    refused = judge_cluster_configuration(msgspec.convert(scoring("arm64", "amd64", "arm64", enabled=enabled), Plugins))
+    assert refused is not None
+    assert "platforms[0] and [2] both have architecture arm64" in refused.message
+    assert judge_cluster_configuration(msgspec.convert(scoring("arm64", "amd64"), Plugins)) is None
+    assert judge_cluster_configuration(None) is None
+
+
+def test_pl_011_the_cluster_configuration_stays_while_others_depend_on_it() -> None:
+    """PL-011: up to five are named."""
+    assert judge_removal([]) is None
+    refused = judge_removal([config(f"c{at}", namespace=f"n{at}") for at in range(7)])
+    assert refused is not None
+    assert "n0/c0, n1/c1, n2/c2, n3/c3, n4/c4 and 2 more; delete them first" in refused.message
+    assert refused.code == 403
+
+
+def test_pl_032_of_equal_priorities_the_later_names_are_shadowed() -> None:
+    """PL-032: two that were created at the same moment."""
+    configs = [config("c", 7), config("a", 7), config("b", 7), config("d", 8)]
+    assert shadowed(configs) == {"b": "a", "c": "a"}
+    assert shadowed([]) == {}
