@@ -371,7 +371,7 @@ async def soak(
             authority = sandbox.ca.read_bytes()
             webhook = objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
             await client.apply(MUTATING_WEBHOOKS, webhook)
-            await roles._until_asked(client, asked=True)
+            await roles.until_asked(client, roles.ROLES[roles.WEBHOOK])
             if fill:
                 await run.fill(fill, gated=False)
             await run.run(minutes, per_second, every)

@@ -177,7 +177,7 @@ async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
         authority = sandbox.ca.read_bytes()
         webhook = objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
         await client.apply(MUTATING_WEBHOOKS, webhook)
-        await roles._until_asked(client, asked=True)
+        await roles.until_asked(client, roles.ROLES[roles.WEBHOOK])
         yield Faults(sandbox, client, api, hosts, fleet)
 
 

@@ -250,7 +250,7 @@ async def register(folder: Folder, client: Client) -> None:
         if said is None:
             raise ProcessFailed(f"{role.name} does not run; bring it up with `polyarch up --name {folder.name}`")
         await client.apply(webhook.resource, webhook.configuration(said.admission, authority))
-        await _until_asked(client, role, webhook, asked=True)
+        await until_asked(client, role)
 
 
 async def unregister(client: Client) -> None:
@@ -260,19 +260,21 @@ async def unregister(client: Client) -> None:
             await client.delete(webhook.resource, webhook.configuration("", b"")["metadata"]["name"])
         except NotFound:
             continue
-        await _until_asked(client, role, webhook, asked=False)
+        await until_asked(client, role, asked=False)
 
 
 def _webhooks() -> list[tuple[SandboxRole, Webhook]]:
     return [(role, role.webhook) for role in TABLE if role.webhook is not None]
 
 
-async def _until_asked(client: Client, role: SandboxRole, webhook: Webhook, *, asked: bool) -> None:
-    """The API server learns of a webhook by a watch."""
+async def until_asked(client: Client, role: SandboxRole, *, asked: bool = True) -> None:
+    """The API server learns of a webhook by a watch: returns when it calls the role's, or no longer does."""
+    if role.webhook is None:
+        return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ESTABLISHED_SECONDS
     while loop.time() < deadline:
-        if await webhook.is_asked(client) == asked:
+        if await role.webhook.is_asked(client) == asked:
             return
         await asyncio.sleep(POLL_SECONDS)
     raise ProcessFailed(

@@ -76,7 +76,8 @@ def test_all_is_every_role_of_the_cluster_in_one_process(started):
     """KR-050: a tuple of roles."""
     assert main(["run", "all", "--cert-dir", "/certs"]) == 0
     ((name, roles, _),) = started
-    assert (name, roles) == ("all", ("placement-webhook", "placement-controller"))
+    assert name == "all"
+    assert {"placement-webhook", "placement-controller"} <= set(roles)
 
 
 @pytest.mark.parametrize("choice", Choice, ids=lambda choice: choice.label)
