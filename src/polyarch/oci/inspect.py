@@ -210,8 +210,18 @@ class Inspector:
         A tag older than its TTL answers as ``stale`` while its registry fails, up to ``stale_for`` (PL-407). A refusal
         or absence found less than a minute ago is known too: an answer with an error.
         """
-        if self._signatures is not None:
-            return None
+        judged = self._signatures.judge(reference) if self._signatures is not None else None
+        if isinstance(judged, InspectionError):
+            return Inspection(reference, Status.ERROR, error=judged)
+        store = credentials or self._credentials
+        answer = self._peek(reference, store, bundle, self.settings.stale_for if stale_for is None else stale_for)
+        if answer is not None and isinstance(judged, InspectionWarning):
+            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, judged))
+        return answer
+
+    def _peek(
+        self, reference: Reference, store: CredentialStore, bundle: BundleMode, stale_for: float
+    ) -> Inspection | None:
         if self._answers is not None and (given := self._answers.get(reference)) is not None:
             return given
         if self._offline:
@@ -219,8 +229,6 @@ class Inspector:
         sources = self._sources(reference)
         if isinstance(sources, InspectionError):
             return None
-        store = credentials or self._credentials
-        stale_for = self.settings.stale_for if stale_for is None else stale_for
         for source in sources:
             answer = self._remembered(reference, source, (), bundle, stale_for)
             if answer is not None:

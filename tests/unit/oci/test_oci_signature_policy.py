@@ -151,7 +151,7 @@ async def test_a_rejected_image_is_asked_from_nobody(registry, make_inspector, r
     inspector = make_inspector(signatures=policy({registry.host: REJECT}))
     answer = await inspector.inspect(ref("team/app:1"))
     assert (answer.status, answer.error.code) == (Status.ERROR, "policy-rejected")
-    assert inspector.peek(ref("team/app:1")) is None
+    assert inspector.peek(ref("team/app:1")).error == answer.error
     assert registry.seen == []
 
 
@@ -161,3 +161,13 @@ async def test_an_accepted_image_is_read_with_a_word_on_its_signatures(registry,
     assert (answer.status, [each.code for each in answer.warnings]) == (Status.RESOLVED, ["signature-unchecked"])
     answer = await make_inspector(signatures=policy({"": ACCEPT})).inspect(ref("team/app:1"))
     assert answer.warnings == ()
+
+
+async def test_what_memory_knows_is_judged_too(registry, make_inspector, ref):
+    """RG-107, RG-115: with a policy memory answers as without one, and says the same of signatures."""
+    registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+    inspector = make_inspector(signatures=policy({"": SIGNED}))
+    assert inspector.peek(ref("team/app:1")) is None
+    answer = await inspector.inspect(ref("team/app:1"))
+    known = inspector.peek(ref("team/app:1"))
+    assert (known.platforms, known.warnings) == (answer.platforms, answer.warnings)

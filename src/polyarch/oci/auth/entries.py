@@ -36,6 +36,8 @@ class Credential:
     registry_token: str = field(default="", repr=False)
     source: str = ""
     key: str = ""
+    _fingerprints: dict[bytes, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By key: each look-up asks for it."""
 
     @property
     def is_anonymous(self) -> bool:
@@ -62,6 +64,12 @@ class Credential:
 
         ``key`` has 1 to 64 bytes and is random per cache (RG-110), so that a fingerprint tells nothing by itself.
         """
+        found = self._fingerprints.get(key)
+        if found is None:
+            found = self._fingerprints[key] = self._fingerprint(key)
+        return found
+
+    def _fingerprint(self, key: bytes) -> str:
         if self.is_anonymous:
             return ""
         digest = hashlib.blake2b(key=key, digest_size=16)

@@ -9,7 +9,8 @@ A check that could not be made for a passing reason is an error of the image, no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -32,6 +33,8 @@ LAYERS_LIMIT = 256 * MIB
 """Compressed bytes read for one child (RG-049)."""
 UNPACKED_LIMIT = 4096 * MIB
 """What they may unpack to: small layers can be made that would take hours."""
+STEP = MIB // 2
+"""Compressed bytes that are unpacked at a time: a turn of a thread for every piece of the network costs more."""
 AT_ONCE = 4
 ELF_SYSTEMS = frozenset({"linux", "android", "freebsd", "netbsd", "openbsd", "dragonfly", "illumos", "solaris"})
 
@@ -187,16 +190,24 @@ class _Scan:
     async def _receive(self, chunks: AsyncIterator[bytes]) -> None:
         self._search.restart_layer()  # a layer that broke off is read again
         unpacker, archive = Unpacker(), ArchiveReader()
+        waiting: list[bytes] = []
         async for chunk in chunks:
             self._read += len(chunk)
-            if self._read > LAYERS_LIMIT:
+            over = self._read > LAYERS_LIMIT
+            if not over:
+                waiting.append(chunk)
+            if over or sum(map(len, waiting)) >= STEP:
+                self._program = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
+                if self._program is not None:
+                    return
+                waiting = []
+            if over:
                 raise Unfound(f"the program is not in the first {LAYERS_LIMIT // MIB} MiB of its layers")
-            self._program = await asyncio.to_thread(self._feed, unpacker, archive, chunk)
-            if self._program is not None:
-                return
+        if waiting:
+            self._program = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
 
-    def _feed(self, unpacker: Unpacker, archive: ArchiveReader, chunk: bytes) -> Program | None:
-        for piece in unpacker.feed(chunk):
+    def _feed(self, unpacker: Unpacker, archive: ArchiveReader, chunks: Iterable[bytes]) -> Program | None:
+        for piece in chain.from_iterable(map(unpacker.feed, chunks)):
             self._unpacked += len(piece)
             if self._unpacked > UNPACKED_LIMIT:
                 raise Unfound(f"its layers unpack to more than {UNPACKED_LIMIT // MIB} MiB")

@@ -252,6 +252,14 @@ class TestElf:
         index({"linux/arm64": image("linux/arm64", small)}, "2")
         assert codes(await look("elf", "team/app:2")) == ["wrong-binary"]  # four MiB of zeros are small when compressed
 
+    async def test_all_that_is_read_before_the_limit_is_looked_at(self, look, index, image, monkeypatch):
+        """RG-049: what came last before it waits for its turn with what came first."""
+        monkeypatch.setattr(deep, "LAYERS_LIMIT", deep.MIB)
+        monkeypatch.setattr(deep, "STEP", 8 * deep.MIB)
+        body = tar({"small": bytes(deep.MIB // 2), "app": elf("amd64"), "big": bytes(4 * deep.MIB)})
+        index({"linux/arm64": image("linux/arm64", body)})
+        assert codes(await look("elf")) == ["wrong-binary"]
+
     async def test_a_layer_that_unpacks_without_end_is_given_up(self, look, index, image, monkeypatch):
         monkeypatch.setattr(deep, "UNPACKED_LIMIT", 2 * deep.MIB)
         index({"linux/arm64": image("linux/arm64", layer({"big": bytes(4 * deep.MIB), "app": elf("amd64")}))})
