@@ -48,6 +48,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     url: str = ""
     inputs: str = ""
     boot: str = ""
+    """Empty in records of older versions."""
 
 
 class Stat(NamedTuple):
@@ -108,7 +109,7 @@ def _reap(pid: int) -> None:
 def is_running(record: Record) -> bool:
     """Whether this very program still runs: same boot, same pid, same start time, not a zombie."""
     stat = _stat(record.pid)
-    if stat is None or stat.start_time != record.start_time or record.boot != boot():
+    if stat is None or stat.start_time != record.start_time or (record.boot and record.boot != boot()):
         return False
     if stat.has_ended:
         _reap(record.pid)

@@ -120,6 +120,13 @@ def test_sb_003_inputs_differ_with_what_a_program_depends_on(tmp_path: Path) -> 
     assert processes.inputs_of("a", "b", files=[file]) == processes.inputs_of("a", "b", files=[file])
 
 
+async def test_sb_003_a_program_that_an_older_version_started_is_known(tmp_path: Path, started: list[Record]) -> None:
+    """Else `down` would leave it running, and `up` would start it twice."""
+    record = processes.start(python("a", PATIENT, tmp_path), records=tmp_path / "records")
+    started.append(record)
+    assert is_running(msgspec.structs.replace(record, boot=""))
+
+
 async def test_sb_003_whoever_stops_the_sandbox_does_not_stop_itself(tmp_path: Path) -> None:
     me = processes.identify("me", os.getpid())
     assert me is not None
