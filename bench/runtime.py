@@ -287,7 +287,7 @@ async def _hundred_images(say: Say) -> list[Figure]:
             served.push_index(f"team/index{number}", "1", entries=entries)
             served.push_image(f"team/single{number}", "1", "linux/amd64")
             images += [f"{served.host}/team/index{number}:1", f"{served.host}/team/single{number}:1"]
-        command = [sys.executable, "-m", "polyarch", "inspect", "--jobs", "8"]
+        command = [sys.executable, "-m", "polyarch", "inspect", "--concurrency", "8"]
         listing = "\n".join(f"docker://{image}" for image in images)
         skopeo = "xargs -P 8 -n 1 skopeo inspect --no-tags --tls-verify=false"
         ours, theirs = [], []

@@ -19,7 +19,7 @@ import bundling
 import pytest
 import yaml
 
-from polyarch.cli.bundle.validate import judge_compat
+from polyarch.cli.bundle.judging import judge_compat
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.manifests.bundle import compat

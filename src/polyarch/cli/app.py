@@ -5,6 +5,7 @@ without aiohttp. ``UsageError`` and ``CouldNotComplete`` are the two errors a co
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -13,41 +14,44 @@ from cyclopts import App, CycloptsError
 
 from polyarch import __version__
 from polyarch.cli.errors import CommandError
-from polyarch.cli.options.help_page import HelpPage
+from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page
+from polyarch.cli.options.renamed import with_new_names
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.terminal import styled, takes_colour
+
+AUTHORS, CLUSTERS, SANDBOX, OTHER = "Manifests and images", "Clusters", "Sandbox", "Other"
+COMMANDS = (
+    ("lint", AUTHORS, "lint.lint:lint", "Find pods that can be scheduled to nodes their images do not run on"),
+    ("fix", AUTHORS, "lint.fix:fix", "Fix what lint finds, and change nothing else"),
+    ("inspect", AUTHORS, "images.inspect:inspect", "Print the platforms of images"),
+    ("index", AUTHORS, "images.index:app", "Create and inspect image indexes"),
+    ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
+    ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
+    ("run", CLUSTERS, "cluster.run:app", "Run a process of the operator"),
+    ("up", SANDBOX, "cluster.sandbox:up", "Start a local control plane, a registry and fake nodes"),
+    ("down", SANDBOX, "cluster.sandbox:down", "Stop the sandbox"),
+    ("status", SANDBOX, "cluster.sandbox:status", "Show the state of the sandbox"),
+    ("sandbox", SANDBOX, "cluster.sandbox:app", "Manage binaries, images and sandboxes"),
+    ("completion", OTHER, "completion:completion", "Print a shell completion script"),
+)
+"""Name, group, place and meaning of each command, in the order of the help."""
 
 app = App(
     name="polyarch",
     version=__version__,
-    help="Kubernetes clusters whose nodes are not all alike: place pods by what their images can run on.",
-    help_format="plaintext",
-    help_formatter=HelpPage(),
+    help="Run mixed-architecture Kubernetes clusters: place pods by the platforms of their images.",
 )
-app.command("polyarch.cli.images.inspect:inspect", name="inspect", help="Print the platforms that images can run on.")
-app.command("polyarch.cli.explain.explain:explain", name="explain", help="Say why a pod is where it is, or would be.")
-app.command("polyarch.cli.lint.lint:lint", name="lint", help="Find pods that may run where their images cannot.")
-app.command("polyarch.cli.lint.fix:fix", name="fix", help="Repair what lint finds, and touch nothing else.")
-app.command("polyarch.cli.bundle.validate:app", name="bundle", help="Judge an operator bundle as the cluster would.")
-app.command("polyarch.cli.images.index:app", name="index", help="Create and inspect image indexes.")
-app.command("polyarch.cli.cluster.sandbox:up", name="up", help="Start a real control plane with fake nodes here.")
-app.command("polyarch.cli.cluster.sandbox:down", name="down", help="Stop the sandbox; its state is kept.")
-app.command("polyarch.cli.cluster.sandbox:status", name="status", help="Show what runs in the sandbox.")
-app.command("polyarch.cli.cluster.sandbox:app", name="sandbox", help="The sandbox's parts: binaries, images.")
-app.command("polyarch.cli.cluster.run:app", name="run", help="Run one process of the operator.")
-app.command(
-    "polyarch.cli.completion:install", name="--install-completion", help="Install completion of commands in your shell."
-)
+for name, group, place, meaning in COMMANDS:
+    app.command(f"polyarch.cli.{place}", name=name, group=group, help=meaning)
+app.command("polyarch.cli.shell_setup:install", name="--install-completion", show=False)
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code (0 clean, 1 findings, 2 usage, 3 could not complete)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _standard_output():
-            code = app(
-                list(sys.argv[1:] if arguments is None else arguments),
-                exit_on_error=False,
-                print_error=False,
-                result_action="return_value",
-            )
+            code = _run(words)
     except CycloptsError as error:
         return _complain(str(error), 2)
     except CommandError as error:
@@ -61,12 +65,24 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _run(words: list[str]) -> object:
+    if words[:1] == ["__complete"]:
+        from polyarch.cli.completion import print_candidates
+
+        return print_candidates(app, words[1:])
+    if not words or asks_for_help(words):
+        page = help_page(app, words, width=shutil.get_terminal_size().columns, colour=takes_colour())
+        if page is not None:
+            sys.stdout.write(page)
+            return 0
+        words = [word for word in words if word not in FLAGS]
+    words = with_new_names(words, Messages().warn)
+    return app(words, exit_on_error=False, print_error=False, result_action="return_value")
+
+
 def _complain(problem: str, code: int) -> int:
     """One line on stderr, however long: logs are searched by lines."""
-    from rich.console import Console  # a tenth of the start of a command that says nothing on it
-
-    console = Console(stderr=True, highlight=False)
-    console.print(f"polyarch: {problem}", style="red", markup=False, soft_wrap=True)
+    print(styled(f"polyarch: {problem}", "red", colour=takes_colour(sys.stderr)), file=sys.stderr)
     return code
 
 

@@ -1,7 +1,231 @@
-"""``polyarch --install-completion``: a module of its own, so that no other command imports what finds out the shell."""
+"""``polyarch completion SHELL``: a script that asks ``polyarch __complete`` what can stand where the cursor is.
 
-from cyclopts.completion.install import create_install_completion_command
+So the script never gets older than the program, as with kubectl. An answer is a line ``KIND<tab>PREFIX`` and a line
+``VALUE<tab>MEANING`` for each candidate. The kinds ``files`` and ``directories`` ask the shell for names of its own;
+the prefix is the part of the word that stays.
+"""
 
-from polyarch.cli.app import app
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-install = create_install_completion_command(app.install_completion, add_to_startup=True)
+from cyclopts import App
+
+from polyarch.cli.options.declared import Declared, declared
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import Placeholder, option, subject
+
+if TYPE_CHECKING:
+    from cyclopts.command_spec import CommandSpec
+
+Shell = Annotated[Literal["bash", "zsh", "fish"], Placeholder("SHELL")]
+
+EPILOGUE = epilogue(
+    examples=(
+        ("Complete commands in this shell", "source <(polyarch completion bash)"),
+        (
+            "In every shell from now on (bash)",
+            "polyarch completion bash > ~/.local/share/bash-completion/completions/polyarch",
+        ),
+        (
+            "In every shell from now on (zsh; the directory must be in fpath)",
+            "polyarch completion zsh > ~/.zfunc/_polyarch",
+        ),
+        ("In every shell from now on (fish)", "polyarch completion fish > ~/.config/fish/completions/polyarch.fish"),
+    ),
+    exits=((0, "the script was printed"), (2, "the command line is wrong")),
+)
+
+BASH = r"""# bash completion for polyarch
+_polyarch() {
+    local IFS=$'\n' i word last=-1 words=() lines=() kind prefix line
+    # bash cuts words at = and :, here they belong to them
+    for ((i = 1; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if ((last >= 0)) && [[ $word == [=:]* || ${words[last]} == *[=:] ]]; then
+            words[last]+=$word
+        else
+            words[++last]=$word
+        fi
+    done
+    while read -r line; do lines+=("$line"); done < <("$1" __complete "${words[@]}" 2>/dev/null)
+    kind=${lines[0]%%$'\t'*}
+    prefix=${lines[0]#*$'\t'}
+    word=${words[last]#"$prefix"}
+    case $kind in
+        files) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$word")) ;;
+        directories) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$word")) ;;
+        *)
+            [[ $prefix == *[=:]* ]] && prefix=${prefix##*[=:]}
+            COMPREPLY=()
+            for line in "${lines[@]:1}"; do
+                COMPREPLY+=("$prefix${line%%$'\t'*}")
+            done ;;
+    esac
+}
+complete -F _polyarch polyarch
+"""
+
+ZSH = r"""#compdef polyarch
+_polyarch() {
+    local -a lines candidates
+    local kind prefix line
+    lines=("${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    kind=${lines[1]%%$'\t'*}
+    prefix=${lines[1]#*$'\t'}
+    compset -p ${#prefix}
+    case $kind in
+        files) _files ;;
+        directories) _files -/ ;;
+        *)
+            for line in "${(@)lines[2,-1]}"; do
+                candidates+=("${${line%%$'\t'*}//:/\\:}${${line#*$'\t'}:+:${line#*$'\t'}}")
+            done
+            _describe -t values value candidates -M 'm:{[:lower:][:upper:]}={[:upper:][:lower:]}' ;;
+    esac
+}
+if [[ ${funcstack[1]} == _polyarch ]]; then
+    _polyarch "$@"
+else
+    (( ${+functions[compdef]} )) || { autoload -Uz compinit && compinit; }
+    compdef _polyarch polyarch
+fi
+"""
+
+FISH = r"""# fish completion for polyarch
+function __polyarch_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l lines ($words[1] __complete $words[2..-1] "$current" 2>/dev/null)
+    set -l head (string split \t -- $lines[1])
+    set -l rest (string sub -s (math (string length -- "$head[2]") + 1) -- "$current")
+    switch $head[1]
+        case files
+            for path in (__fish_complete_path "$rest")
+                echo "$head[2]$path"
+            end
+        case directories
+            for path in (__fish_complete_directories "$rest")
+                echo "$head[2]$path"
+            end
+        case '*'
+            for line in $lines[2..-1]
+                echo "$head[2]$line"
+            end
+    end
+end
+complete -c polyarch -f -a '(__polyarch_complete)'
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+def print_script(
+    shell: Annotated[Shell, option("bash, zsh or fish", group=subject("Shell"))],
+    /,
+) -> int:
+    """Print a completion script; returns the exit code."""
+    sys.stdout.write(SCRIPTS[shell])
+    return 0
+
+
+completion = App(name="completion", help_epilogue=EPILOGUE)
+completion.default(print_script)
+
+
+class Candidates(NamedTuple):
+    """What can stand at the cursor."""
+
+    kind: Literal["words", "files", "directories"] = "words"
+    prefix: str = ""
+    values: Sequence[tuple[str, str]] = ()
+    """Each with its meaning."""
+
+
+def print_candidates(root: App, words: Sequence[str]) -> int:
+    """Answer a script; the last of the words is the one to complete."""
+    found = candidates(root, words)
+    sys.stdout.write(f"{found.kind}\t{found.prefix}\n")
+    sys.stdout.writelines(f"{value}\t{meaning}\n" for value, meaning in found.values)
+    return 0
+
+
+def candidates(root: App, words: Sequence[str]) -> Candidates:
+    """What can stand in the place of the last word, which may have begun."""
+    *before, current = words or [""]
+    command = root
+    while before and not before[0].startswith("-") and before[0] in command:
+        command = command[before.pop(0)]
+    if command.default_command is None:
+        found = [(name, _item(command, name).help or "") for name in command if not name.startswith("-")]
+        return _beginning(current, [*found, *_help(current)])
+    options = declared(command)
+    if "--" in before:
+        return _argument(options, current)
+    named = {name: each for each in options if not each.is_argument for name in each.names}
+    if before and (each := named.get(before[-1])) is not None and each.placeholder:
+        return _value(each, current)
+    name, equals, value = current.partition("=")
+    if equals and name in named:
+        found_value = _value(named[name], value)
+        return found_value._replace(prefix=f"{name}={found_value.prefix}")
+    if current.startswith("-"):
+        return _beginning(current, [*((name, each.help) for name, each in named.items()), *_help(current)])
+    return _argument(options, current)
+
+
+def _argument(options: Iterable[Declared], current: str) -> Candidates:
+    argument = next((each for each in options if each.is_argument), None)
+    return _value(argument, current) if argument is not None else Candidates()
+
+
+def _value(each: Declared, current: str) -> Candidates:
+    if each.placeholder.endswith("[=FILE]"):
+        form, equals, _ = current.partition("=")
+        if equals:
+            return Candidates("files", f"{form}=")
+    if each.choices:
+        return _beginning(current, [(choice, "") for choice in each.choices])
+    match each.placeholder:
+        case "FILE" | "PATH" | "GLOB":
+            return Candidates("files")
+        case "DIR":
+            return Candidates("directories")
+        case "RULE":
+            return _beginning(current, _rules())
+        case "RULES" | "RULE=LEVEL":
+            return _listed(current, _rules())
+        case "PLATFORMS":
+            return _listed(current, _platforms())
+    return Candidates()
+
+
+def _listed(current: str, known: Iterable[tuple[str, str]]) -> Candidates:
+    """Values by commas: the last of them is to be completed."""
+    head, comma, last = current.rpartition(",")
+    return _beginning(last, known)._replace(prefix=f"{head}{comma}")
+
+
+def _beginning(current: str, known: Iterable[tuple[str, str]]) -> Candidates:
+    folded = current.casefold()
+    return Candidates(values=[each for each in known if each[0].casefold().startswith(folded)])
+
+
+def _help(current: str) -> list[tuple[str, str]]:
+    return [("--help", "Print help")] if current.startswith("-") else []
+
+
+def _rules() -> Iterator[tuple[str, str]]:
+    from polyarch.manifests.lint.catalogue import RULES
+
+    return ((rule.id, rule.title) for rule in RULES.values())
+
+
+def _platforms() -> Iterator[tuple[str, str]]:
+    from polyarch.platforms import KNOWN_ARCHITECTURES
+
+    return ((f"linux/{name}", "") for name in sorted(KNOWN_ARCHITECTURES))
+
+
+def _item(command: App, name: str) -> "App | CommandSpec":
+    return command._get_item(name)

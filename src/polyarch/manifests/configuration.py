@@ -139,20 +139,20 @@ class _Reader:
 
     def patterns(self, node: Node, key: str) -> tuple[str, ...]:
         texts = self.texts(node, key)
-        for element, text in zip(node.value, texts, strict=True):
-            self.pattern(element, text)
-        return texts
+        return tuple(self.pattern(element, text) for element, text in zip(node.value, texts, strict=True))
 
-    def pattern(self, node: Node, text: str) -> None:
-        problem = check_pattern(text)
+    def pattern(self, node: Node, text: str) -> str:
+        problem = check_pattern(text.upper())
         if problem:
             self.fail(node, problem)
+        return text.upper()
 
     def severities(self, node: Node, key: str) -> dict[str, Severity]:
         found = {}
         for pattern, pattern_node, member in self.members(node, key):
-            self.pattern(pattern_node, pattern)
-            found[pattern] = Severity(self.one_of(member, f"the severity of {pattern}", tuple(Severity)))
+            found[self.pattern(pattern_node, pattern)] = Severity(
+                self.one_of(member, f"the severity of {pattern}", tuple(Severity))
+            )
         return found
 
     def fail_on(self, node: Node, key: str) -> FailOn:

@@ -12,21 +12,22 @@ import structlog
 import structlog.tracebacks
 from structlog.typing import EventDict, WrappedLogger
 
-from polyarch.run.settings import LogFormat
+from polyarch.run.settings import LogFormat, LogLevel
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
-_VERBOSITY: Final = {"Normal": logging.INFO, "Debug": logging.DEBUG, "Trace": logging.DEBUG, "TraceAll": logging.DEBUG}
+_VERBOSITY: Final = {"Debug": logging.DEBUG, "Trace": logging.DEBUG, "TraceAll": logging.DEBUG}
 
 
 class Verbosity:
     """The least level that is written; a processor of structlog."""
 
-    def __init__(self) -> None:
-        self._least = logging.INFO
+    def __init__(self, level: LogLevel = "info") -> None:
+        self._usual = _LEVELS[level]
+        self._least = self._usual
 
     def set(self, word: str) -> None:
-        """``Normal``, ``Debug``, ``Trace`` or ``TraceAll``; another word means ``Normal``."""
-        self._least = _VERBOSITY.get(word, logging.INFO)
+        """``Debug``, ``Trace`` or ``TraceAll``; another word means what the process was started with."""
+        self._least = _VERBOSITY.get(word, self._usual)
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         if _LEVELS.get(method, logging.ERROR) < self._least:
@@ -34,9 +35,9 @@ class Verbosity:
         return event
 
 
-def configure(format: LogFormat) -> Verbosity:
+def configure(format: LogFormat, level: LogLevel = "info") -> Verbosity:
     """Sends the logs of this process to stderr; stdout is for what a program reads."""
-    verbosity = Verbosity()
+    verbosity = Verbosity(level)
     processors: list[structlog.typing.Processor] = [
         verbosity,
         structlog.contextvars.merge_contextvars,

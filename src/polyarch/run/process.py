@@ -16,7 +16,7 @@ from polyarch.run.settings import RunSettings
 
 async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
     """Plays the roles until SIGTERM. Raises ``ConfigurationError`` if the API server cannot be found."""
-    verbosity = configure(settings.log_format)
+    verbosity = configure(settings.log_format, settings.log_level)
     metrics = Metrics(process=True)
     configuration = config.load(settings.kubeconfig, settings.context, os.environ)
     async with (

@@ -9,6 +9,7 @@ from polyarch.oci.auth.credential_providers import ProviderConfiguration
 from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
 
 LogFormat = Literal["json", "console"]
+LogLevel = Literal["debug", "info", "warning"]
 
 
 class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,4 +33,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str | None = None
     context: str | None = None
     log_format: LogFormat = "json"
+    log_level: LogLevel = "info"
+    """What is written while the cluster's configuration asks for nothing special."""
     registries: RegistrySettings = RegistrySettings()

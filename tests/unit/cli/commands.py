@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cyclopts import App, CycloptsError
 
-from polyarch.cli.errors import CommandError
+from polyarch.cli import main
 
 WEB = """\
 apiVersion: apps/v1
@@ -45,10 +44,10 @@ class Ran(NamedTuple):
 
 
 class Command:
-    """Runs an application in a folder with a platforms file; ``offline`` unless told otherwise."""
+    """Runs a command in a folder with a platforms file; ``offline`` unless told otherwise."""
 
-    def __init__(self, app: App, capsys: Any, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.app = app
+    def __init__(self, name: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.name = name
         self.capsys = capsys
         self.monkeypatch = monkeypatch
         self.folder = folder
@@ -65,12 +64,6 @@ class Command:
     def __call__(self, *arguments: str, stdin: str = "", known: bool = True) -> Ran:
         words = [*arguments, "--offline", "--platforms-file", "platforms.yaml"] if known else list(arguments)
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        try:
-            code = self.app(words, exit_on_error=False, print_error=True, result_action="return_value")
-        except CycloptsError:
-            code = 2
-        except CommandError as error:
-            sys.stderr.write(f"polyarch: {error}\n")
-            code = error.exit_code
+        code = main([*self.name.split(), *words])
         captured = self.capsys.readouterr()
-        return Ran(int(code or 0), captured.out, captured.err)
+        return Ran(code, captured.out, captured.err)

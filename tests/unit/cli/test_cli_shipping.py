@@ -11,9 +11,6 @@ import pytest
 import yaml
 from commands import FIXED, WEB, Command
 
-from polyarch.cli.lint.fix import fix
-from polyarch.cli.lint.lint import lint
-
 ROOT = Path(__file__).parents[3]
 
 
@@ -23,7 +20,7 @@ def load(name: str) -> Any:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    return Command(lint, capsys, monkeypatch, tmp_path)
+    return Command("lint", capsys, monkeypatch, tmp_path)
 
 
 def test_pre_commit_hooks_are_for_yaml_and_run_one_at_a_time() -> None:
@@ -40,7 +37,7 @@ def test_pre_commit_hooks_work_on_the_files_they_are_given(run: Command) -> None
     for hook in load(".pre-commit-hooks.yaml"):
         program, command, *arguments = shlex.split(hook["entry"])
         assert program == "polyarch"
-        run.app = {"lint": lint, "fix": fix}[command]
+        run.name = command
         assert run(*arguments, "web.yaml").code in (0, 1)
     assert path.read_text() == FIXED
 
@@ -56,11 +53,9 @@ def test_the_action_takes_what_the_specification_says_and_inputs_never_become_pr
 def test_the_action_calls_lint_as_it_is(run: Command) -> None:
     run.write("web.yaml")
     script = load("action.yml")["runs"]["steps"][1]["run"]
-    assert "--format github --output -" in script
-    assert "--format sarif --output" in script
-    result = run(
-        "--fail-on", "warning", "--format", "github", "--output", "-", "--format", "sarif", "--output", "s", "."
-    )
+    assert "--output github" in script
+    assert '--output "sarif=$SARIF"' in script
+    result = run("--fail-on", "warning", "--output", "github", "--output", "sarif=s", ".")
     assert result.code == 1
     assert result.out.startswith("::")
     assert (run.folder / "s").exists()

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from polyarch.cli.bundle.validate import judge_compat, judge_native
+from polyarch.cli.bundle.judging import judge_compat, judge_native
 from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions

@@ -7,6 +7,8 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from polyarch.cli.output.messages import Messages
+
 LINE_SECONDS = 10.0
 """In a pipe, a step that counts something says so this often."""
 
@@ -85,7 +87,25 @@ def _count(done: int, total: int, detail: str) -> str:
     return f"{done} of {total} packages" if total else detail[-60:]
 
 
-def shown() -> TerminalProgress | LineProgress:
-    """What fits stderr; use it as a context manager."""
+class NoProgress:
+    """Nothing, for ``-q``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step(self, text: str) -> None:
+        """Not told."""
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        """Not told."""
+
+
+def shown(messages: Messages) -> TerminalProgress | LineProgress | NoProgress:
+    """What fits stderr and the command line; use it as a context manager."""
+    if messages.quiet:
+        return NoProgress()
     console = Console(stderr=True, highlight=False)
     return TerminalProgress(console) if console.is_terminal else LineProgress(sys.stderr)

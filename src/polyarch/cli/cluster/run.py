@@ -4,28 +4,34 @@ The flags are what a process cannot read from the cluster. Once it serves it pri
 where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease given back.
 """
 
-import asyncio
 import importlib
-from collections.abc import Callable, Coroutine, Iterator
 from enum import Enum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import yaml
 from cyclopts import App, Parameter
 
-from polyarch.cli.collecting import collect_as_usual
-from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.kube.process.roles import ProcessSettings, Role
-from polyarch.kube.runtime.lease import LeadershipError
-from polyarch.kube.serving.certificates import CertificateError
-from polyarch.oci.auth.credential_providers import InvalidProviderConfiguration, ProviderConfiguration
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
-from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
-from polyarch.run import process
-from polyarch.run.settings import LogFormat, RegistrySettings, RunSettings
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import (
+    CLUSTER,
+    OUTPUT,
+    REGISTRIES,
+    Address,
+    Cidr,
+    Context,
+    Directory,
+    File,
+    Name,
+    Namespace,
+    Placeholder,
+    Port,
+    option,
+    subject,
+)
+from polyarch.cli.options.verbosity import LOGGED_AS_USUAL, LogVerbosity
+
+if TYPE_CHECKING:
+    from polyarch.kube.process.roles import Role
 
 
 class Choice(Enum):
@@ -40,58 +46,83 @@ class Choice(Enum):
         """As it is typed."""
         return self.name.lower().replace("_", "-")
 
-    def roles(self) -> tuple[Role, ...]:
+    def roles(self) -> "tuple[Role, ...]":
         """Imported only now: a process needs what its own roles need."""
         return tuple(importlib.import_module(f"polyarch.run.{module}").ROLE for module in self.value)
 
 
-DEFAULTS = ProcessSettings(namespace=DEFAULT_NAMESPACE)
+RoleName = Annotated[Choice, Placeholder("ROLE")]
+LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
 
-EPILOGUE = """Examples:
+EPILOGUE = epilogue(
+    examples=(
+        ("Run every role in one process, with your kubeconfig", "polyarch run all --cert-dir ./certificates"),
+        ("Run one role as its Deployment does", "polyarch run placement-controller --bind="),
+    ),
+    exits=(
+        (0, "ended by SIGTERM, everything handed over"),
+        (2, "the command line or a file it names is wrong"),
+        (3, "it could not go on: no API server, a port in use, the lead lost"),
+    ),
+)
+PROCESS = subject("Process")
 
-- `polyarch run all --cert-dir ./certificates` every role in one process, with your kubeconfig
-- `polyarch run placement-controller --bind=` one role as its Deployment starts it
-
-Exit codes:
-
-- 0: ended by SIGTERM, everything handed over
-- 2: the command line or a file it names is wrong
-- 3: it could not go on: no API server, a port in use, the lead lost
-"""
-
-app = App(name="run", help="Run one process of the operator.", help_epilogue=EPILOGUE)
+app = App(name="run", help_epilogue=EPILOGUE)
 
 
 @app.default
 def run(
-    role: Annotated[Choice, Parameter(help="Which process; `all` is every role in one.")],
+    role: Annotated[RoleName, option("The process to run; all runs every role in one", group=PROCESS)],
     *,
-    namespace: Annotated[str, Parameter(name=["--namespace", "-n"], help="Where polyarch itself runs.")] = (
-        DEFAULTS.namespace
-    ),
-    kubeconfig: Annotated[str | None, Parameter(help="Default: as kubectl, or the pod's own account.")] = None,
-    context: Annotated[str | None, Parameter(help="A context of the kubeconfig.")] = None,
-    bind: Annotated[str, Parameter(help="Address to listen on; empty for all.")] = DEFAULTS.bind,
-    port: Annotated[int, Parameter(help="Port of the webhook; 0 takes a free one.")] = DEFAULTS.port,
-    metrics_port: Annotated[int, Parameter(help="Port of /metrics.")] = DEFAULTS.metrics_port,
-    health_port: Annotated[int, Parameter(help="Port of /healthz and /readyz.")] = DEFAULTS.health_port,
-    cert_dir: Annotated[str, Parameter(help="Folder with tls.crt and tls.key, followed while they change.")] = "",
-    global_pull_secret_namespace: Annotated[str, Parameter(help="Default on OpenShift: openshift-config.")] = "",
-    global_pull_secret_name: Annotated[str, Parameter(help="Default on OpenShift: pull-secret.")] = "",
-    registries_conf: Annotated[str | None, Parameter(help="Mirrors, blocked and insecure registries.")] = None,
-    ca: Annotated[
-        list[str] | None, Parameter(negative="", help="Certificates (PEM) to trust for registries; repeatable.")
+    bind: Annotated[Address, option("Address to listen on; empty for all", group=PROCESS)] = "127.0.0.1",
+    port: Annotated[Port, option("Port of the webhook; 0 picks a free one", group=PROCESS)] = 9443,
+    metrics_port: Annotated[Port, option("Port of /metrics", group=PROCESS)] = 8443,
+    health_port: Annotated[Port, option("Port of /healthz and /readyz", group=PROCESS)] = 8081,
+    cert_dir: Annotated[
+        Directory, option("Directory with tls.crt and tls.key; changes are picked up", group=PROCESS)
+    ] = "",
+    leader_elect: Annotated[
+        bool,
+        Parameter(help="Elect a leader among replicas, by a Lease; on by default", group=PROCESS, show_default=False),
+    ] = True,
+    namespace: Annotated[
+        Namespace, option("Namespace that polyarch itself runs in", "-n", "--namespace", group=CLUSTER)
+    ] = "polyarch-system",
+    kubeconfig: Annotated[
+        File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl, or the pod's service account")
     ] = None,
+    context: Annotated[
+        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
+    ] = None,
+    log_format: Annotated[LogFormat, option("Format of the logs on stderr", group=OUTPUT)] = "json",
+    global_pull_secret_namespace: Annotated[
+        Namespace, option("Namespace of the global pull secret", group=REGISTRIES, show_default="as OpenShift has it")
+    ] = "",
+    global_pull_secret_name: Annotated[
+        Name, option("Name of the global pull secret", group=REGISTRIES, show_default="as OpenShift has it")
+    ] = "",
+    registries_conf: Annotated[
+        File | None, option("Mirror configuration, see containers-registries.conf(5)", group=REGISTRIES)
+    ] = None,
+    ca: Annotated[list[File] | None, option("CA certificates (PEM) to trust; repeatable", group=REGISTRIES)] = None,
     allow_address: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="Range (CIDR) that registries may be in although refused; repeatable."),
+        list[Cidr] | None,
+        option("Allow registries in this address range, which is refused otherwise; repeatable", group=REGISTRIES),
     ] = None,
-    image_credential_provider_config: Annotated[str, Parameter(help="As the kubelet's flag of that name.")] = "",
-    image_credential_provider_bin_dir: Annotated[str, Parameter(help="As the kubelet's flag of that name.")] = "",
-    leader_elect: Annotated[bool, Parameter(help="Take turns with other replicas by a Lease.")] = True,
-    log_format: LogFormat = "json",
+    image_credential_provider_config: Annotated[
+        File, option("The kubelet's flag of the same name", group=REGISTRIES)
+    ] = "",
+    image_credential_provider_bin_dir: Annotated[
+        Directory, option("The kubelet's flag of the same name", group=REGISTRIES)
+    ] = "",
+    verbosity: LogVerbosity = LOGGED_AS_USUAL,
 ) -> int:
     """Run one process of the operator; returns when it has ended."""
+    messages = verbosity.messages()
+    from polyarch.cli.cluster.role_process import play, providers
+    from polyarch.kube.process.roles import ProcessSettings
+    from polyarch.run.settings import RegistrySettings, RunSettings
+
     name, roles = role.label, role.roles()
     if not cert_dir and any(each.needs_certificate for each in roles):
         raise UsageError(f"run {name}: --cert-dir is needed, as API servers call webhooks over TLS only")
@@ -111,56 +142,14 @@ def run(
         kubeconfig=kubeconfig,
         context=context,
         log_format=log_format,
+        log_level="warning" if messages.quiet else "debug" if messages.verbose else "info",
         registries=RegistrySettings(
             global_pull_secret=secret,
             registries_conf=registries_conf,
             ca=tuple(ca or ()),
             allow_addresses=tuple(allow_address or ()),
-            credential_providers=_providers(image_credential_provider_config, image_credential_provider_bin_dir),
+            credential_providers=providers(image_credential_provider_config, image_credential_provider_bin_dir),
         ),
     )
-    collect_as_usual()
-    try:
-        _runner()(process.run(name, roles, settings))
-    except (ConfigurationError, InvalidConfiguration, InvalidSetting) as error:
-        raise UsageError(f"run {name}: {error}") from None
-    except (KubernetesError, OSError) as error:
-        raise CouldNotComplete(f"run {name}: {error}") from None
-    except BaseExceptionGroup as group:
-        known, unknown = group.split((OSError, KubernetesError, CertificateError, LeadershipError))
-        if known is None or unknown is not None:
-            raise
-        problem = "; ".join(dict.fromkeys(str(error) for error in _leaves(known)))
-        raise CouldNotComplete(f"run {name}: {problem}") from None
+    play(name, roles, settings)
     return 0
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
-
-
-def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """uvloop where it is installed (extra ``fast``)."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
-
-
-def _providers(path: str, directory: str) -> ProviderConfiguration | None:
-    if bool(path) != bool(directory):
-        raise UsageError(
-            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
-        )
-    if not path:
-        return None
-    try:
-        content = yaml.safe_load(Path(path).read_bytes())
-        return ProviderConfiguration.from_mapping(content, directory=directory, origin=path)
-    except (OSError, yaml.YAMLError, InvalidProviderConfiguration) as error:
-        raise UsageError(f"--image-credential-provider-config {path}: {error}") from None

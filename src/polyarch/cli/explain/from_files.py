@@ -4,13 +4,15 @@ Workloads count by their template: the pod that their controller would create. W
 defaults have it, and every assumption is said.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.explain.templates import templates_of
 from polyarch.cli.input.objects import Document
+from polyarch.manifests.scan.places import KINDS
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.namespace import Namespace
 from polyarch.model.pod import Pod
@@ -28,17 +30,6 @@ from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import ScoringTable
 from polyarch.placement.lookups.facts import architectures_of
 from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
-
-_TEMPLATES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "Deployment": (("spec", "template"), "ReplicaSet"),
-    "ReplicaSet": (("spec", "template"), "ReplicaSet"),
-    "ReplicationController": (("spec", "template"), "ReplicationController"),
-    "StatefulSet": (("spec", "template"), "StatefulSet"),
-    "DaemonSet": (("spec", "template"), "DaemonSet"),
-    "Job": (("spec", "template"), "Job"),
-    "CronJob": (("spec", "jobTemplate", "spec", "template"), "Job"),
-}
-"""Where a kind keeps its pod template, and what owns the pods made of it."""
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
@@ -75,7 +66,7 @@ class Configuration(msgspec.Struct, frozen=True):
         operator_namespace: str = DEFAULT_NAMESPACE,
         notes: Iterable[str] = (),
     ) -> "Configuration":
-        assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig: one with all defaults is assumed"]
+        assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig given: assuming the defaults"]
         cppc = cppc or ClusterPodPlacementConfig()
         table = SettingsTable.of(policy, cppc, operator_namespace=operator_namespace)
         unused = [f"not used: {problem}" for problem in table.problems]
@@ -133,7 +124,7 @@ def _singleton(document: Document, found: Any, known: Any) -> Any:
 
 
 def pods_from(documents: Iterable[Document], *, namespace: str) -> list[GivenPod]:
-    """Pods and workloads' templates; other objects are passed over, as manifests hold many kinds.
+    """Pods, and the pods of workloads' templates; other objects are skipped, as manifests hold many kinds.
 
     ``namespace`` counts where an object names none. :class:`UsageError` if there is no pod at all.
     """
@@ -141,38 +132,15 @@ def pods_from(documents: Iterable[Document], *, namespace: str) -> list[GivenPod
     pods = [pod for document in documents for pod in _pods_of(document, namespace)]
     if not pods:
         files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
-        kinds = ", ".join(("Pod", *_TEMPLATES))
+        kinds = f"{', '.join(KINDS)} or a Kubeflow job"
         raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
     return pods
 
 
-def _pods_of(document: Document, namespace: str) -> list[GivenPod]:
-    content = document.content
-    given = content.get("metadata")
-    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
-    place = str(metadata.get("namespace") or namespace)
+def _pods_of(document: Document, namespace: str) -> Iterator[GivenPod]:
     if document.kind == "Pod":
-        pod = document.into(Pod)
-        return [GivenPod(content, pod, place, f"{document.where}")]
-    if document.kind not in _TEMPLATES:
-        return []
-    path, owner = _TEMPLATES[document.kind]
-    template: Any = content
-    for member in path:
-        template = template.get(member) if isinstance(template, dict) else None
-    if not isinstance(template, dict):
-        raise document.error(f"a {document.kind} has its pods' template at {'.'.join(path)}; there is none")
-    name = str(metadata.get("name") or document.kind.lower())
-    made = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            **(template.get("metadata") or {}),
-            "generateName": f"{name}-",
-            "namespace": place,
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner, "name": name, "uid": "", "controller": True}],
-        },
-        "spec": template.get("spec") or {},
-    }
-    pod = document.part(path, made).into(Pod)
-    return [GivenPod(made, pod, place, f"{document.kind} {name}, {document.where}")]
+        yield GivenPod(document.content, document.into(Pod), document.namespace or namespace, document.where)
+        return
+    name = document.name or document.kind.lower()
+    for made in templates_of(document, namespace=namespace):
+        yield GivenPod(made.content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")

@@ -1,97 +1,87 @@
 """The explanation for people: one block per pod, what decided first, what is written after it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.text import Text
-
-from polyarch.cli.output.printable import printable
-from polyarch.cli.output.render import console as stdout
-from polyarch.cli.output.render import remarks
+from polyarch.cli.output.terminal import printable, styled
 
 Json = Mapping[str, Any]
 
 _STYLES = {"inline": "green", "gated": "yellow", "audit": "cyan", "ignored": "dim", "unavailable": "red"}
 
 
-class _Rows:
-    """Names and what they have, one line each: a terminal wraps long ones, a pipe gets them as they are."""
+class _Row(NamedTuple):
+    """What is said, in parts with a style each. No line is wrapped: in a pipe it is as long as it is."""
 
-    def __init__(self) -> None:
-        self._rows: list[tuple[str, Text]] = []
-
-    def add_row(self, name: str, text: Text) -> None:
-        self._rows.append((name, text))
-
-    def print(self, console: Console) -> None:
-        width = max(len(name) for name, _ in self._rows)
-        for name, text in self._rows:
-            text.plain = printable(text.plain)
-            console.print(Text.assemble((name.ljust(width), "dim"), "  ", text), soft_wrap=True)
+    name: str
+    parts: tuple[tuple[str, str], ...]
 
 
-def print_text(entries: Iterable[Json], notes: Sequence[str]) -> None:
-    """On stdout; notes go to stderr."""
-    console = stdout()
-    for number, entry in enumerate(entries):
-        if number:
-            console.print()
-        _print_pod(console, entry)
-    errors = remarks()
-    for note in notes:
-        errors.print(f"note: {note}", markup=False)
+def text_of(entries: Iterable[Json], *, colour: bool = False) -> str:
+    """A block for each pod."""
+    return "\n".join(_pod(entry, colour) for entry in entries)
 
 
-def _print_pod(console: Console, entry: Json) -> None:
-    decision = entry["decision"]
-    title = Text(f"{entry['namespace']}/{entry['name']}", style="bold")
+def _pod(entry: Json, colour: bool) -> str:
+    title = styled(printable(f"{entry['namespace']}/{entry['name']}"), "bold", colour=colour)
     if source := entry.get("source"):
-        title.append(f"  ({source})", style="dim")
-    console.print(title)
-    rows = _Rows()
-    rows.add_row("  path", Text(entry["path"], style=_STYLES.get(entry["path"], "")))
+        title += styled(printable(f"  ({source})"), "dim", colour=colour)
+    rows = list(_rows(entry))
+    width = max(len(row.name) for row in rows)
+    lines = [
+        f"{styled(row.name.ljust(width), 'dim', colour=colour)}  "
+        + "".join(styled(printable(text), style, colour=colour) for text, style in row.parts)
+        for row in rows
+    ]
+    return "".join(f"{line.rstrip()}\n" for line in (title, *lines))
+
+
+def _rows(entry: Json) -> Iterator[_Row]:
+    decision = entry["decision"]
+    yield _row("path", entry["path"], _STYLES.get(entry["path"], ""))
     rule = decision["rule"] if decision["rule"] != decision["reason"] else None
-    rows.add_row("  decision", Text(decision["reason"] + (f" ({rule})" if rule else "")))
-    rows.add_row("", Text(decision["message"]))
+    yield _row("decision", decision["reason"] + (f" ({rule})" if rule else ""))
+    yield _row("", decision["message"])
     if (agrees := entry.get("agrees")) is not None:
         recorded = entry["recorded"] or {"reason": "nothing"}
         was = " ".join((recorded["reason"], ", ".join(recorded.get("arch") or ()))).strip()
-        verdict, style = ("as it is decided now", "") if agrees else ("not what is decided now", "red")
-        rows.add_row("  recorded", Text(f"{was}: {verdict}", style))
+        verdict, style = ("the same as now", "") if agrees else ("differs from now", "red")
+        yield _row("recorded", f"{was}: {verdict}", style)
     for number, image in enumerate(decision["images"]):
-        rows.add_row("  images" if not number else "", _image(image))
-    _add_terms(rows, entry)
-    labels = [f"{key}={value}" for key, value in entry["labels"].items() if key.startswith("multiarch.openshift.io/")]
-    _add(rows, "  labels", labels)
-    _add(rows, "  gates", entry["gates"])
-    _add(rows, "  warnings", entry["warnings"])
-    _add(rows, "  events", [f"{event['type']} {event['reason']}: {event['note']}" for event in entry["events"]])
-    if (waiting := entry["next"]) is not None:
-        rows.add_row("  next", Text(_next(waiting)))
-    rows.print(console)
-
-
-def _image(image: Json) -> Text:
-    text = Text(image["image"])
-    if image["platforms"]:
-        text.append(f"  {', '.join(image['platforms'])}")
-    else:
-        text.append(f"  {image['verdict']} ({image['note']})")
-    if image["stale"]:
-        text.append("  an older reading, its registry does not answer", style="yellow")
-    if image["problem"]:
-        text.append(f"  {image['problem']}", style="red")
-    return text
-
-
-def _add_terms(rows: _Rows, entry: Json) -> None:
+        yield _Row("  images" if not number else "", tuple(_image(image)))
     for what in ("required", "preferred"):
-        before, after = entry[what]["before"], entry[what]["after"]
-        if before == after:
-            _add(rows, f"  {what}", [*_terms(before), "(unchanged)"] if before else [])
-            continue
-        _add(rows, f"  {what}", [*(f"- {term}" for term in _terms(before)), *(f"+ {term}" for term in _terms(after))])
+        yield from _several(what, _changed(entry[what]["before"], entry[what]["after"]))
+    labels = [f"{key}={value}" for key, value in entry["labels"].items() if key.startswith("multiarch.openshift.io/")]
+    yield from _several("labels", labels)
+    yield from _several("gates", entry["gates"])
+    yield from _several("warnings", entry["warnings"])
+    yield from _several("events", [f"{event['type']} {event['reason']}: {event['note']}" for event in entry["events"]])
+    if (waiting := entry["next"]) is not None:
+        yield _row("next", _next(waiting))
+
+
+def _row(name: str, text: str, style: str = "") -> _Row:
+    return _Row(f"  {name}" if name else "", ((text, style),))
+
+
+def _several(name: str, lines: Iterable[str]) -> Iterator[_Row]:
+    for number, line in enumerate(lines):
+        yield _row(name if not number else "", line)
+
+
+def _image(image: Json) -> Iterator[tuple[str, str]]:
+    known = ", ".join(image["platforms"]) or f"{image['verdict']} ({image['note']})"
+    yield f"{image['image']}  {known}", ""
+    if image["stale"]:
+        yield "  an earlier answer, the registry does not respond", "yellow"
+    if image["problem"]:
+        yield f"  {image['problem']}", "red"
+
+
+def _changed(before: Any, after: Any) -> list[str]:
+    if before == after:
+        return [*_terms(before), "(unchanged)"] if before else []
+    return [*(f"- {term}" for term in _terms(before)), *(f"+ {term}" for term in _terms(after))]
 
 
 def _terms(affinity: Any) -> list[str]:
@@ -110,11 +100,6 @@ def _terms(affinity: Any) -> list[str]:
         weight = f"{term['weight']}: " if "weight" in term else ""
         lines.append(weight + (" and ".join(texts) or "an empty term, which matches no node"))
     return lines
-
-
-def _add(rows: _Rows, name: str, lines: Iterable[str]) -> None:
-    for number, line in enumerate(lines):
-        rows.add_row(name if not number else "", Text(line))
 
 
 def _next(waiting: Json) -> str:

@@ -42,7 +42,9 @@ def given_images(images: Sequence[str], file: str | None = None, *, search: Conf
         more = [f"and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
         raise UsageError("\n".join([*problems[:MAX_SHOWN], *more]))
     if not found:
-        raise UsageError("no image is named; give references such as quay.io/team/app:1.0, or a list with -f FILE")
+        raise UsageError(
+            "no image given; name references such as quay.io/team/app:1.0, or a list with --from-file FILE"
+        )
     return found
 
 

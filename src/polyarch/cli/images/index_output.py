@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from polyarch.cli.output.render import Row
+from polyarch.cli.output.tables import Row
 from polyarch.oci.image.index_tree import Node, Tree
 from polyarch.oci.reference import Reference
 from polyarch.oci.write.assembly import Assembled, Child

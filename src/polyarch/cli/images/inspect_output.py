@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from polyarch.cli.images.image_lists import Given
-from polyarch.cli.output.render import Row
+from polyarch.cli.output.tables import Row
 from polyarch.oci.answer import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.platforms_file import SCHEMA_VERSION

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
+from polyarch.cli.output.messages import Messages
 from polyarch.manifests.lint.wanted import wanted_indexes
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.answer import Inspection, InspectionError, Status
@@ -70,8 +71,16 @@ class Known(Mapping[str, Inspection]):
 class Images:
     """The answers of a run, and how to get those that are missing."""
 
-    def __init__(self, options: ImageOptions, *, file: AnswerFile | None, indexes: bool) -> None:
+    def __init__(
+        self,
+        options: ImageOptions,
+        *,
+        file: AnswerFile | None,
+        indexes: bool,
+        messages: Messages = Messages(),  # noqa: B008 - frozen
+    ) -> None:
         self.options = options
+        self._messages = messages
         self._known = Known(file)
         self._indexes: dict[str, Inspection] = {}
         self._wants_indexes = indexes
@@ -117,7 +126,7 @@ class Images:
         from polyarch.oci.transport.addresses import InvalidSetting
 
         try:
-            return asyncio.run(_inspected(asked, self._wiring(), self.options))
+            return asyncio.run(_inspected(asked, self._wiring(), self.options, self._messages))
         except InvalidSetting as error:
             raise UsageError(str(error)) from None
 
@@ -128,7 +137,10 @@ class Images:
         access = self.options.access
         return Wiring(
             settings=InspectorSettings(
-                timeout=access.timeout, max_wait=access.max_wait, requests=MAX_REQUESTS, requests_per_host=8
+                timeout=access.timeout,
+                max_wait=access.max_wait,
+                requests=max(MAX_REQUESTS, access.concurrency),
+                requests_per_host=access.concurrency,
             ),
             configuration=access.configuration(),
             trust=access.trust(),
@@ -137,12 +149,18 @@ class Images:
         )
 
 
-def resolve_all(texts: Iterable[str], options: ImageOptions, *, file: AnswerFile | None) -> Answers:
+def resolve_all(
+    texts: Iterable[str],
+    options: ImageOptions,
+    *,
+    file: AnswerFile | None,
+    messages: Messages = Messages(),  # noqa: B008 - frozen
+) -> Answers:
     """An answer for each text that names an image, and for the indexes that digests may belong to; first from
     ``file``.
     """
-    options.access.check()
-    images = Images(options, file=file, indexes=True)
+    options.check()
+    images = Images(options, file=file, indexes=True, messages=messages)
     missing = images.missing(tuple(texts))
     if missing:
         images.resolve(missing)
@@ -165,18 +183,28 @@ def _wanted(known: Known, text: str) -> Reference | None:
 
 
 def _offline_miss(reference: Reference) -> Inspection:
-    message = f"{reference.familiar} is not in the platforms file, and --offline keeps from asking its registry"
+    message = f"{reference.familiar} is not in the platforms file, and --offline forbids to ask its registry"
     return Inspection(reference, Status.ERROR, error=InspectionError.of("offline-miss", message))
 
 
-async def _inspected(asked: Mapping[str, Reference], wiring: "Wiring", options: ImageOptions) -> dict[str, Inspection]:
-    from polyarch.cli.output.progress import progress
+def how(answer: Inspection) -> str:
+    """Where an answer came from, for ``--verbose``: ``quay.io/acme/web:2: index of 2 platforms from quay.io, …``."""
+    said = answer.error.message.removeprefix(f"{answer.reference.canonical}: ") if answer.error else answer.kind
+    platforms = f" of {', '.join(map(str, answer.platforms))}" if answer.platforms else ""
+    source = f" from {answer.source.host}" if answer.source is not None else ""
+    requests = "cached" if answer.cached else f"{answer.requests} request{'' if answer.requests == 1 else 's'}"
+    return f"{answer.reference.canonical}: {said}{platforms}{source} ({requests})"
+
+
+async def _inspected(
+    asked: Mapping[str, Reference], wiring: "Wiring", options: ImageOptions, messages: Messages
+) -> dict[str, Inspection]:
     from polyarch.oci.layers.deep import look_deeper
     from polyarch.oci.opening import open_inspector
     from polyarch.oci.write.together import together
 
     references = list({reference.canonical: reference for reference in asked.values()}.values())
-    shown = progress("inspecting images", len(references))
+    shown = messages.progress("inspecting images", len(references))
     async with open_inspector(wiring, credentials=options.access.credentials(), notice=shown.remark) as inspector:
         with shown:
             found = await inspector.inspect_many(references, fresh=options.fresh, on_answer=lambda _: shown.advance())
@@ -185,5 +213,7 @@ async def _inspected(asked: Mapping[str, Reference], wiring: "Wiring", options: 
                 found = await together(
                     lambda answer: look_deeper(inspector.connection, answer, depth), found, at_once=SETTLED_AT_ONCE
                 )
+    for answer in found:
+        messages.detail(how(answer))
     by_name = {reference.canonical: answer for reference, answer in zip(references, found, strict=True)}
     return {text: by_name[reference.canonical] for text, reference in asked.items()}

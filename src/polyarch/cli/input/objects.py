@@ -39,6 +39,16 @@ class Document(msgspec.Struct, frozen=True):
         return str(self.content.get("kind") or "")
 
     @property
+    def name(self) -> str:
+        """Empty if it has none."""
+        return self._metadata("name")
+
+    @property
+    def namespace(self) -> str:
+        """Empty if it names none."""
+        return self._metadata("namespace")
+
+    @property
     def where(self) -> str:
         return f"{self.file}, document {self.number} (line {self.line})"
 
@@ -57,7 +67,7 @@ class Document(msgspec.Struct, frozen=True):
         """A part of the object, rewritten as ``content``, whose errors name the lines where it stands."""
         node = self.node
         for name in path:
-            node = _member(node, name)
+            node = _element(node, int(name)) if name.isdecimal() else _member(node, name)
         return Document(self.file, self.number, content, node or self.node)
 
     def error(self, problem: str) -> UsageError:
@@ -65,9 +75,12 @@ class Document(msgspec.Struct, frozen=True):
         return UsageError(f"{self.where}: {problem}")
 
     def _named(self) -> str:
-        metadata = self.content.get("metadata")
-        name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+        name = self.name or self._metadata("generateName")
         return f" {name!r}" if name else ""
+
+    def _metadata(self, member: str) -> str:
+        metadata = self.content.get("metadata")
+        return str(metadata.get(member) or "") if isinstance(metadata, dict) else ""
 
     def _line_of(self, path: str) -> int:
         """The line of the deepest member on a path such as ``$.spec.containers[0].image`` that exists."""
@@ -86,7 +99,7 @@ def read_documents(path: str) -> list[Document]:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(
-            f"{path}: {error.strerror or error}; name a file with Kubernetes objects, or - for stdin"
+            f"{path}: {error.strerror or error}; give a file with Kubernetes objects, or - for standard input"
         ) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: it is not UTF-8 (byte {error.start})") from None

@@ -18,6 +18,7 @@ from polyarch.cli.input.kustomizations import read_kustomizations
 from polyarch.cli.lint.processes import over_files
 from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
+from polyarch.cli.output.messages import Messages
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.build_files import lint_source
@@ -76,14 +77,22 @@ class Run:
     """The content of what can be read only once."""
 
     @classmethod
-    def over(cls, paths: Sequence[str], settings: Settings, options: ImageOptions) -> "Run":
+    def over(
+        cls,
+        paths: Sequence[str],
+        settings: Settings,
+        options: ImageOptions,
+        *,
+        messages: Messages = Messages(),  # noqa: B008 - frozen
+    ) -> "Run":
         """Find the files; raises ``UsageError`` for a path that does not exist."""
         sources = any(selected(settings.options, rule) for rule in SOURCE_RULES)
         given = find_files(paths, ignore=settings.ignored, sources=sources)
         indexes = any(selected(settings.options, rule) for rule in INDEX_RULES)
-        images = Images(options, file=settings.platforms_file, indexes=indexes)
+        images = Images(options, file=settings.platforms_file, indexes=indexes, messages=messages)
         streams, unreadable = _read_once(given.streams)
         files = tuple(path for path in given.files if path not in unreadable)
+        messages.detail(f"{len(files)} {'file' if len(files) == 1 else 'files'} in {', '.join(paths)}")
         return cls(
             settings,
             images,

@@ -1,74 +1,116 @@
-"""``polyarch fix``: repair what ``polyarch lint`` finds, and touch no other character (MF-050).
+"""``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character (MF-050).
 
 Shows a diff unless it is told to write. Standard input becomes standard output, so it can stand in a pipe behind
-``helm template`` or be a post-renderer. What could not be repaired is said on stderr with its reason.
+``helm template`` or be a post-renderer. What could not be fixed is said on stderr with its reason.
 """
 
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.manifests import DEFAULT_IMAGES, DEFAULT_RULES, ImageOptions, RuleOptions
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.manifests import (
+    CHECKED,
+    DEFAULT_IMAGES,
+    DEFAULT_RULES,
+    ImageOptions,
+    RuleOptions,
+)
 from polyarch.cli.options.misspelt import refuse_misspelt
-from polyarch.cli.options.registries import flag, several
+from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
+from polyarch.cli.options.values import (
+    IMAGES,
+    Directory,
+    File,
+    Path,
+    Placeholder,
+    Platforms,
+    Rules,
+    Weights,
+    flag,
+    option,
+    subject,
+)
+from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
-EPILOGUE = """Examples:
-
-- `polyarch fix .` shows what would change
-- `polyarch fix --write deploy/` changes the files
-- `helm template CHART | polyarch fix - | kubectl apply -f -` repairs what a chart makes
-- `polyarch fix --only MA102,MA106 --write web.yaml` repairs these findings only
-- `polyarch fix --emit kustomize deploy/ > polyarch/kustomization.yaml` writes a component of patches instead
-- `polyarch fix --bundle bundle/ --write subscription.yaml` gives back what an override takes from the operator
-- `polyarch fix --assume linux/amd64 --write .` takes images nobody knows for amd64 ones
-
-Exit codes:
-
-- 0: nothing to change, or everything was changed
-- 1: a diff was shown, or a finding as bad as --fail-on remains
-- 2: the command line, the configuration or a file it names is wrong
-- 3: a file could not be read, proven or written, or an image could not be asked about
-"""
+EPILOGUE = epilogue(
+    examples=(
+        ("Show what would change", "polyarch fix"),
+        ("Apply it", "polyarch fix --write deploy/"),
+        ("Fix what a chart renders", "helm template CHART | polyarch fix - | kubectl apply -f -"),
+        ("Fix two rules only", "polyarch fix --only MA102,MA106 --write web.yaml"),
+        ("Write a kustomize component instead", "polyarch fix --emit kustomize deploy/ > polyarch/kustomization.yaml"),
+        (
+            "Restore what an override takes from the operator in a bundle",
+            "polyarch fix --bundle bundle/ --write subscription.yaml",
+        ),
+        ("Assume amd64 for images without an answer", "polyarch fix --assume linux/amd64 --write"),
+    ),
+    exits=(
+        (0, "nothing to change, or everything was changed"),
+        (1, "a diff was shown, or a finding that reaches --fail-on remains"),
+        (2, "the command line, the configuration or a file it names is wrong"),
+        (3, "a file could not be read, proven or written, or an image could not be inspected"),
+    ),
+)
+FIXES = subject("What to fix")
+Emission = Annotated[Literal["yaml", "kustomize"], Placeholder("KIND")]
 
 
 def fix_files(
-    *paths: Annotated[str, Parameter(allow_leading_hyphen=True, help="Files, directories or patterns; - is stdin.")],
-    write: Annotated[bool, flag("Change the files.")] = False,
-    diff: Annotated[bool, flag("Show what would change; this is what happens without --write.")] = False,
-    only: Annotated[list[str] | None, several("Rules to repair, MA102 or MA1*, by commas; all without it.")] = None,
+    *paths: Annotated[
+        Path,
+        option("Files, directories or globs to fix; - is standard input", group=CHECKED, show_default=".", hyphen=True),
+    ],
+    write: Annotated[bool, flag("Apply the fixes to the files", group=FIXES)] = False,
+    diff: Annotated[bool, flag("Show the fixes as a diff; the default", group=FIXES)] = False,
     emit: Annotated[
-        Literal["yaml", "kustomize"] | None,
-        Parameter(help="Print the repaired manifests, or a kustomize component, and change no file."),
+        Emission | None,
+        option("Print the fixed manifests, or a kustomize component; leave the files alone", group=FIXES),
     ] = None,
-    assume: Annotated[list[str] | None, several("Platforms of images that nobody knows, by commas.")] = None,
-    limit_to_universe: Annotated[bool, flag("Write only platforms of --platforms.")] = False,
-    widen: Annotated[bool, flag("Add what images support and constraints leave out.")] = False,
-    replace: Annotated[bool, flag("Replace constraints that no image can meet.")] = False,
-    remove_labels: Annotated[bool, flag("Remove labels of bundles that promise too much.")] = False,
-    prefer: Annotated[list[str] | None, several("ARCH=WEIGHT, by commas: add preferred terms.")] = None,
-    uncomment: Annotated[bool, flag("Make a commented affinity count, instead of a new one beside it.")] = False,
+    only: Annotated[
+        list[Rules] | None, option("Fix findings of these rules only, comma-separated; MA1* is a prefix", group=FIXES)
+    ] = None,
+    assume: Annotated[
+        list[Platforms] | None, option("Platforms of images without an answer, comma-separated", group=FIXES)
+    ] = None,
+    limit_to_universe: Annotated[bool, flag("Write platforms of --platforms only", group=FIXES)] = False,
+    widen: Annotated[bool, flag("Add platforms that images support and constraints exclude", group=FIXES)] = False,
+    replace: Annotated[bool, flag("Replace constraints that no image satisfies", group=FIXES)] = False,
+    remove_labels: Annotated[
+        bool, flag("Remove bundle labels that promise more than the images support", group=FIXES)
+    ] = False,
+    prefer: Annotated[list[Weights] | None, option("Add preferred terms, comma-separated", group=FIXES)] = None,
+    uncomment: Annotated[
+        bool, flag("Uncomment and correct a commented-out affinity instead of adding one", group=FIXES)
+    ] = False,
     bundle: Annotated[
-        str | None, Parameter(help="Directory of the bundle that subscriptions install: what they take away from it.")
+        Directory | None, option("The bundle that the given subscriptions install (MA209)", group=CHECKED)
     ] = None,
-    baseline: Annotated[str | None, Parameter(help="Findings to leave alone, as --write-baseline wrote them.")] = None,
-    lock: Annotated[str | None, Parameter(help="What each tag showed when it was locked.")] = None,
+    baseline: Annotated[File | None, option("Ignore the findings saved in this baseline", group=CHECKED)] = None,
+    lock: Annotated[
+        File | None, option("Compare tags with the digests and platforms in this lock file", group=IMAGES)
+    ] = None,
+    output: Annotated[list[Format | str] | None, OUTPUT_OPTION] = None,
     selection: RuleOptions = DEFAULT_RULES,
     images: ImageOptions = DEFAULT_IMAGES,
+    verbosity: Verbosity = AS_USUAL,
 ) -> int:
-    """Repair manifests so that pods admit what their images support; returns the exit code."""
-    if not paths:
-        raise UsageError("nothing to repair is named; give files or directories, . for this one, - for standard input")
+    """Fix manifests so that pods admit what their images support; returns the exit code."""
+    messages = verbosity.messages()
+    wanted = outputs(output, FORMATS, messages=messages)
     refuse_misspelt(paths, fix)
+    paths = paths or (".",)
     if sum((write, diff, emit is not None)) > 1:
         raise UsageError("--write, --diff and --emit exclude each other: leave all but one out")
     if "-" in paths and len(paths) > 1:
-        raise UsageError("standard input is repaired alone: give - or files, not both")
+        raise UsageError("standard input is fixed alone: give - or files, not both")
     if limit_to_universe and not selection.platforms and selection.config is None:
         from polyarch.cli.lint.settings import configured
 
         if not configured(None)[0].platforms:
-            raise UsageError("--limit-to-universe needs to know the universe: give --platforms")
+            raise UsageError("--limit-to-universe needs the platforms of the cluster: give --platforms")
     from polyarch.cli.lint.repair import Asked, run_fix
 
     asked = Asked(
@@ -86,8 +128,8 @@ def fix_files(
         baseline=baseline,
         lock=lock,
     )
-    return run_fix(asked, selection, images)
+    return run_fix(asked, selection, images, wanted, messages=messages)
 
 
-fix = App(name="fix", usage="polyarch fix [OPTIONS] PATH...", help_format="plaintext", help_epilogue=EPILOGUE)
+fix = App(name="fix", help_epilogue=EPILOGUE)
 fix.default(fix_files)

@@ -1,88 +1,109 @@
 """``polyarch lint``: which pod specifications and their images disagree? (MF-030, MF-040)
 
-Findings go to stdout or files, progress and remarks to stderr. Nothing is imported before the command line is known to
+Findings go to stdout or files, progress and notes to stderr. Nothing is imported before the command line is known to
 be more than a question for help.
 """
 
-import sys
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.manifests import DEFAULT_IMAGES, DEFAULT_RULES, Format, ImageOptions, RuleOptions
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.manifests import (
+    CHECKED,
+    DEFAULT_IMAGES,
+    DEFAULT_RULES,
+    REPORT_FORMATS,
+    ImageOptions,
+    ReportFormat,
+    RuleOptions,
+)
 from polyarch.cli.options.misspelt import refuse_misspelt
-from polyarch.cli.options.registries import flag
+from polyarch.cli.options.outputs import EARLIER_FORMAT, output_option, outputs
+from polyarch.cli.options.values import IMAGES, OUTPUT, RULES, File, Number, Path, Rule, Rules, flag, option
+from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
-EPILOGUE = """Examples:
-
-- `polyarch lint .` checks every manifest below this directory
-- `helm template CHART | polyarch lint -` checks what a chart makes
-- `polyarch lint --require amd64,arm64 --fail-on error deploy/` ends with 1 only for errors
-- `polyarch lint --offline --platforms-file platforms.json .` gives the same answer without a registry
-- `polyarch lint -o text --output - -o sarif --output polyarch.sarif .` prints one form and writes another
-- `polyarch lint --lock polyarch.lock --update-lock .` notes what each tag shows today
-- `polyarch lint --explain MA102` says what a rule means
-
-Exit codes:
-
-- 0: nothing found, or nothing as bad as --fail-on
-- 1: a finding is as bad
-- 2: the command line, the configuration or a file it names is wrong
-- 3: a file could not be read, or an image could not be asked about
-"""
+EPILOGUE = epilogue(
+    examples=(
+        ("Check every manifest below this directory", "polyarch lint"),
+        ("Check what a chart renders", "helm template CHART | polyarch lint -"),
+        (
+            "Require two platforms; exit with 1 for errors only",
+            "polyarch lint --require amd64,arm64 --fail-on error deploy/",
+        ),
+        ("Check for the nodes of your cluster", "polyarch lint --platforms amd64,arm64 deploy/"),
+        ("Print findings, and write them to a SARIF file", "polyarch lint -o text -o sarif=polyarch.sarif"),
+        ("Check without registries", "polyarch lint --offline --platforms-file platforms.json"),
+        ("Explain a rule", "polyarch lint --explain MA102"),
+    ),
+    exits=(
+        (0, "no finding reaches --fail-on"),
+        (1, "a finding does"),
+        (2, "the command line, the configuration or a file it names is wrong"),
+        (3, "a file could not be read, or an image could not be inspected"),
+    ),
+)
 
 
 def lint_files(
-    *paths: Annotated[str, Parameter(allow_leading_hyphen=True, help="Files, directories or patterns; - is stdin.")],
-    format: Annotated[
-        list[Format] | None, Parameter(name=["--format", "-o"], negative="", help="How to print.")
+    *paths: Annotated[
+        Path,
+        option(
+            "Files, directories or globs to check; - is standard input", group=CHECKED, show_default=".", hyphen=True
+        ),
+    ],
+    baseline: Annotated[File | None, option("Ignore the findings saved in this baseline", group=CHECKED)] = None,
+    write_baseline: Annotated[File | None, option("Save current findings as a baseline", group=CHECKED)] = None,
+    fail_if_no_objects: Annotated[bool, flag("Exit with 1 if there is nothing to check", group=CHECKED)] = False,
+    jobs: Annotated[
+        Number | None, option("Parallel processes", group=CHECKED, show_default="one per CPU, for large trees")
     ] = None,
-    output: Annotated[
-        list[str] | None,
-        Parameter(negative="", allow_leading_hyphen=True, help="Where to, one for each --format; - is stdout."),
+    only: Annotated[
+        list[Rules] | None,
+        option("Run these rules only, comma-separated; MA1* is a prefix. Syntax errors are always found", group=RULES),
     ] = None,
-    baseline: Annotated[str | None, Parameter(help="Findings to pass over, as --write-baseline wrote them.")] = None,
-    write_baseline: Annotated[str | None, Parameter(help="Write what is found there, to be passed over later.")] = None,
-    lock: Annotated[str | None, Parameter(help="What each tag showed when it was locked.")] = None,
-    update_lock: Annotated[bool, flag("Write to the lock file what each tag shows now.")] = False,
-    show_suppressed: Annotated[bool, flag("Print suppressed findings, too.")] = False,
-    fail_if_no_objects: Annotated[bool, flag("End with 1 if there is nothing to check.")] = False,
-    jobs: Annotated[int | None, Parameter(help="Processes for large trees; as many as there are processors.")] = None,
     explain: Annotated[
-        str | None, Parameter(help="Print what a rule means, an example and its fix; check nothing.")
+        Rule | None, option("Explain a rule, with an example and its fix, and exit", group=RULES)
     ] = None,
-    rules: Annotated[bool, flag("List all rules with their severity; check nothing.")] = False,
+    rules: Annotated[bool, flag("List all rules with their severity, and exit", group=RULES)] = False,
+    lock: Annotated[
+        File | None, option("Compare tags with the digests and platforms in this lock file", group=IMAGES)
+    ] = None,
+    update_lock: Annotated[bool, flag("Write current digests and platforms to the lock file", group=IMAGES)] = False,
+    output: Annotated[list[ReportFormat | str] | None, output_option(*REPORT_FORMATS)] = None,
+    format: EARLIER_FORMAT = None,
+    show_suppressed: Annotated[bool, flag("Also print suppressed findings", group=OUTPUT)] = False,
     selection: RuleOptions = DEFAULT_RULES,
     images: ImageOptions = DEFAULT_IMAGES,
+    verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Check manifests: what pods admit against what their images support; returns the exit code."""
+    messages = verbosity.messages()
+    wanted = outputs(output, REPORT_FORMATS, messages=messages, earlier=format)
     if explain is not None or rules:
-        from polyarch.cli.lint.rules import print_rule, print_rules
+        from polyarch.cli.lint.rules import print_rules
 
-        return print_rule(explain) if explain is not None else print_rules()
-    if not paths:
-        raise UsageError("nothing to check is named; give files or directories, . for this one, - for standard input")
+        return print_rules(explain, wanted)
     refuse_misspelt(paths, lint)
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least 1 process is needed")
+        raise UsageError(f"--jobs {jobs}: give at least 1")
     from polyarch.cli.lint.examination import Run
     from polyarch.cli.lint.examination import lint_files as over
-    from polyarch.cli.lint.reports import pairs, write_reports
+    from polyarch.cli.lint.reports import write_reports
     from polyarch.cli.lint.settings import settle
     from polyarch.cli.lint.state import Keeping, judged
 
-    outputs = pairs(format or [], output or [])
-    settings = settle(selection, images, lock=lock, update_lock=update_lock)
+    settings = settle(selection, images, only=only, lock=lock, update_lock=update_lock, messages=messages)
     keeping = Keeping.of(baseline, write_baseline, update_lock=update_lock)
-    run = Run.over(paths, settings, images)
-    report = judged(over(run, jobs=jobs), settings, keeping, show_suppressed=show_suppressed)
-    write_reports(report, outputs)
+    run = Run.over(paths or (".",), settings, images, messages=messages)
+    report = judged(over(run, jobs=jobs), settings, keeping, messages=messages, show_suppressed=show_suppressed)
+    write_reports(report, wanted, messages=messages)
     if not report.summary.objects and report.summary.complete:
-        print("polyarch: no Kubernetes object was found in what is named", file=sys.stderr)
+        messages.note("no checkable objects in the given paths")
         return max(report.exit_code, 1 if fail_if_no_objects else 0)
     return report.exit_code
 
 
-lint = App(name="lint", usage="polyarch lint [OPTIONS] PATH...", help_format="plaintext", help_epilogue=EPILOGUE)
+lint = App(name="lint", help_epilogue=EPILOGUE)
 lint.default(lint_files)

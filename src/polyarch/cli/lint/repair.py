@@ -1,31 +1,28 @@
 """The work of ``polyarch fix``: files in, diffs, files or patches out, and an account of what was and was not done."""
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.files import STDIN, is_special, write_file
-from polyarch.cli.lint.diffs import unified_diff
+from polyarch.cli.lint.account import Account, Way
 from polyarch.cli.lint.examination import Run, is_judged, resolved
-from polyarch.cli.lint.settings import Settings, parse_platforms, parse_weights, read_baseline, settle, split
+from polyarch.cli.lint.settings import Settings, parse_platforms, parse_weights, patterns, read_baseline, settle
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
+from polyarch.cli.options.outputs import STDOUT, Output, emit
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.messages import Messages
 from polyarch.manifests.baseline import Baseline
-from polyarch.manifests.configuration import check_pattern
-from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.engine import ObjectCheck, Problem
 from polyarch.manifests.lint.options import FixOptions
-from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
 from polyarch.manifests.repair.emit import Component
 from polyarch.manifests.repair.fix import fix
-from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal
+from polyarch.manifests.repair.fix_result import FixRequest, FixResult
 from polyarch.manifests.report import Incomplete, Report
 from polyarch.manifests.scan.text import SourceText, UnreadableText
-
-Way = Literal["diff", "write", "yaml", "kustomize"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,33 +44,22 @@ class Asked:
     lock: str | None = None
 
 
-@dataclass
-class _Account:
-    """What was done, and what was not."""
-
-    applied: int = 0
-    changed: list[str] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    remaining: list[Finding] = field(default_factory=list)
-    incomplete: list[Incomplete] = field(default_factory=list)
-    patched: int = 0
-    """Objects that the component changes."""
-    not_emitted: list[str] = field(default_factory=list)
-
-
-def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
-    """Repair what the paths mean; returns the exit code (MF-050)."""
+def run_fix(
+    asked: Asked, rules: RuleOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages
+) -> int:
+    """Fix what the paths mean; returns the exit code (MF-050)."""
     if asked.way == "write":
         for path in asked.paths:
             if path != "-" and is_special(path):
                 raise UsageError(f"{path}: is no regular file and cannot be written; leave out --write")
-    settings, request, baseline = _settled(asked, rules, options)
-    run = Run.over(asked.paths, settings, options)
+    _check_stdout(asked, outputs)
+    settings, request, baseline = _settled(asked, rules, options, messages)
+    run = Run.over(asked.paths, settings, options, messages=messages)
     looked = resolved(run)
     run = looked.run
     request = msgspec.structs.replace(request, options=run.settings.options)
     delivery = _Delivery(asked.way, run)
-    account = _Account(incomplete=list(looked.incomplete))
+    account = Account(asked.way, incomplete=list(looked.incomplete))
     for path in run.files:
         try:
             data = run.read(path)
@@ -81,17 +67,10 @@ def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
                 continue
             result = _fixed(run, path, data, request, baseline)
             delivery.take(result, data)
-            if asked.way != "write":
-                result = result.with_places_before()
         except (OSError, UnreadableText, CouldNotComplete) as error:
             account.incomplete.append(Incomplete(path, "", _reason(error)))
             continue
-        account.applied += len(result.applied)
-        account.changed += [path] if result.changed else []
-        account.refused += result.refused
-        account.remaining += result.remaining
-        if result.unproven is not None:
-            account.incomplete.append(Incomplete(path, "", result.unproven.message))
+        account.take(result if asked.way == "write" else result.with_places_before())
     account.not_emitted = delivery.end()
     account.patched = len(delivery.component.patches)
     report = Report.of(
@@ -101,20 +80,40 @@ def run_fix(asked: Asked, rules: RuleOptions, options: ImageOptions) -> int:
         incomplete=account.incomplete,
         fail_on=settings.fail_on,
     )
+    _tell(account, report, outputs, messages)
+    return report.exit_code or int(account.is_shown_only or bool(account.not_emitted))
+
+
+def _check_stdout(asked: Asked, outputs: Sequence[Output]) -> None:
+    """Two texts on one stdout would be none."""
+    streams = asked.way in ("yaml", "kustomize") or (asked.way == "write" and "-" in asked.paths)
+    taken = next((each.format for each in outputs if each.format != "text" and each.place == STDOUT), None)
+    if streams and taken is not None:
+        raise UsageError(f"--output {taken}: stdout has the manifests; give the report a file: -o {taken}=FILE")
+
+
+def _tell(account: Account, report: Report, outputs: Sequence[Output], messages: Messages) -> None:
+    """The diff or the document, and on stderr what else there is to know."""
+
+    def render(format: str, _: bool) -> str:
+        if format != "text":
+            return document_text(account.document(report), format)
+        return account.diff if account.way == "diff" else ""
+
+    emit(outputs, render)
+    if not any(each.format == "text" for each in outputs):
+        return
     if not report.summary.objects and report.summary.complete:
-        print("polyarch: no Kubernetes object was found in what is named", file=sys.stderr)
+        messages.note("no fixable objects in the given paths")
     else:
-        _tell(account, report, asked.way)
-    shown = asked.way == "diff" and bool(account.changed)
-    return report.exit_code or int(shown or bool(account.not_emitted))
+        lines = account.lines(report, quiet=messages.quiet)
+        print("".join(f"{line}\n" for line in lines), end="", file=sys.stderr)
 
 
-def _settled(asked: Asked, rules: RuleOptions, options: ImageOptions) -> tuple[Settings, FixRequest, Baseline | None]:
-    only = tuple(split(asked.only))
-    for pattern in only:
-        problem = check_pattern(pattern)
-        if problem:
-            raise UsageError(f"--only: {problem}")
+def _settled(
+    asked: Asked, rules: RuleOptions, options: ImageOptions, messages: Messages
+) -> tuple[Settings, FixRequest, Baseline | None]:
+    only = patterns("--only", asked.only)
     weights = parse_weights("--prefer", asked.prefer)
     fixes = FixOptions(
         widen=asked.widen,
@@ -124,7 +123,7 @@ def _settled(asked: Asked, rules: RuleOptions, options: ImageOptions) -> tuple[S
         limit_to_universe=asked.limit_to_universe,
         assume=parse_platforms("--assume", asked.assume),
     )
-    settings = settle(rules, options, lock=asked.lock, fixes=fixes)
+    settings = settle(rules, options, lock=asked.lock, fixes=fixes, messages=messages)
     if weights:
         settings = replace(settings, options=msgspec.structs.replace(settings.options, prefer=weights))
     request = FixRequest(options=settings.options, only=only, uncomment=asked.uncomment)
@@ -158,7 +157,7 @@ def _fixed(run: Run, path: str, data: bytes, request: FixRequest, baseline: Base
 
 
 class _Delivery:
-    """Where repaired texts go."""
+    """Where fixed texts go."""
 
     def __init__(self, way: Way, run: Run) -> None:
         self.way = way
@@ -174,11 +173,9 @@ class _Delivery:
             self.component.add(result)
         elif self.way == "yaml":
             self.stream(result)
-        elif self.way == "diff":
-            _print(unified_diff(path, result.source.text, result.text).encode())
-        elif path == STDIN:
+        elif self.way == "write" and path == STDIN:
             _print(result.source.encode(result.text))
-        elif result.changed:
+        elif self.way == "write" and result.changed:
             write_file(path, result.source.encode(result.text), before=before, roots=self.run.roots)
 
     def stream(self, result: FixResult) -> None:
@@ -209,28 +206,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnreadableText):
         return f"{error.problem}; save it as UTF-8"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _tell(account: _Account, report: Report, way: Way) -> None:
-    """What somebody should know besides the diff, on stderr."""
-    noted = {id(refusal.finding) for refusal in account.refused}
-    lines = []
-    for refusal in sorted(account.refused, key=lambda each: each.finding.order):
-        finding = refusal.finding
-        lines.append(f"{place_of(finding)}: {finding.rule} not repaired: {refusal.note}")
-    lines += [
-        f"{place_of(finding)}: {finding.severity.value} {finding.rule} {finding.message}"
-        for finding in report.findings
-        if report.fails(finding) and id(finding) not in noted
-    ]
-    lines += [f"not emitted: {reason}" for reason in account.not_emitted]
-    lines += map(incomplete_line, report.incomplete)
-    repaired, files = counted(account.applied, "finding"), counted(len(account.changed), "file")
-    shown = way == "diff" and bool(account.changed)
-    if way == "kustomize":
-        done = f"the component changes {counted(account.patched, 'object')}"
-    else:
-        done = f"{repaired} can be repaired in {files}" if shown else f"{repaired} repaired in {files}"
-    left = f", {len(report.findings)} left" if report.findings else ""
-    lines.append(f"polyarch: {done}{left}{'; --write does it' if shown else ''}")
-    print("".join(f"{plain(line)}\n" for line in lines), end="", file=sys.stderr)

@@ -1,31 +1,62 @@
-"""``polyarch lint --rules`` and ``--explain``: the catalogue for people (MF-021)."""
+"""``polyarch lint --rules`` and ``--explain``: the catalogue for people and programs (MF-021)."""
 
-import sys
+from collections.abc import Sequence
+from typing import Any
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.output.render import Row, print_table
+from polyarch.cli.options.outputs import FORMATS, Output, emit
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.tables import Row, table
 from polyarch.manifests import examples
 from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.lint.rule import Rule
 
+SCHEMA_VERSION = "polyarch.dev/rules/v1"
 
-def print_rules() -> int:
-    """One row for each rule."""
-    rows = [
-        Row([rule.id, rule.severity.value, "" if rule.default else "when configured or included", rule.title])
-        for rule in RULES.values()
-    ]
-    print_table(["RULE", "SEVERITY", "RUNS", "TITLE"], rows)
+
+def print_rules(explained: str | None, outputs: Sequence[Output]) -> int:
+    """All rules as a table, or one with meaning, example and fix. ``UsageError`` for one that does not exist."""
+    for each in outputs:
+        if each.format not in FORMATS:
+            raise UsageError(f"--output {each.format}: rules are printed as {', '.join(FORMATS)}")
+    rules = [_rule(explained)] if explained is not None else list(RULES.values())
+
+    def render(format: str, colour: bool) -> str:
+        if format != "text":
+            return document_text({"schemaVersion": SCHEMA_VERSION, "rules": [_entry(rule) for rule in rules]}, format)
+        return explanation(rules[0]) if explained is not None else _listed(rules, colour=colour)
+
+    emit(outputs, render)
     return 0
 
 
-def print_rule(name: str) -> int:
-    """What a rule means, an example, its fix. ``UsageError`` for one that does not exist."""
+def _rule(name: str) -> Rule:
     rule = RULES.get(name.upper())
     if rule is None:
         raise UsageError(f"--explain {name}: there is no such rule; polyarch lint --rules lists them")
-    sys.stdout.write(explanation(rule))
-    return 0
+    return rule
+
+
+def _listed(rules: Sequence[Rule], *, colour: bool) -> str:
+    rows = [
+        Row([rule.id, rule.severity.value, "always" if rule.default else "if configured or included", rule.title])
+        for rule in rules
+    ]
+    return table(["RULE", "SEVERITY", "RUNS", "TITLE"], rows, colour=colour)
+
+
+def _entry(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "severity": rule.severity.value,
+        "default": rule.default,
+        "title": rule.title,
+        "meaning": rule.meaning,
+        "subs": list(rule.subs),
+        "fix": rule.fix,
+        "flag": rule.flag,
+        "upstream": rule.upstream,
+    }
 
 
 def explanation(rule: Rule) -> str:
@@ -34,7 +65,7 @@ def explanation(rule: Rule) -> str:
     if rule.subs:
         parts.append(f"Sub-codes: {', '.join(rule.subs)}.")
     if not rule.default:
-        parts.append("It runs when it is configured or included.")
+        parts.append("It runs if it is configured or included.")
     if rule.upstream:
         parts.append(f"In the checks of operator-sdk's multiarch validator this is {rule.upstream}.")
     flag = f" It needs {rule.flag}." if rule.flag else ""
@@ -44,11 +75,11 @@ def explanation(rule: Rule) -> str:
 
 
 def _example(rule: str) -> list[str]:
-    """What the package shows of a rule: bad, and repaired or good. Some cannot be shown in a text."""
+    """What the package shows of a rule: bad, and fixed or good. Some cannot be shown in a text."""
     if rule not in examples.ids():
         return []
     shown = examples.load(rule)
-    better = f"Repaired:\n\n{shown.fixed}" if shown.fixed else f"Good:\n\n{shown.good}"
+    better = f"Fixed:\n\n{shown.fixed}" if shown.fixed else f"Good:\n\n{shown.good}"
     known = shown.platforms_file()
     return [
         f"Example, {shown.file}:\n\n{shown.bad}",

@@ -13,6 +13,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.input.files import STDIN, Ignored, folders_upward, read_file
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
+from polyarch.cli.output.messages import Messages
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, InvalidBaseline
 from polyarch.manifests.configuration import (
@@ -29,6 +30,9 @@ from polyarch.manifests.report import FailOn
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform
+
+UNREADABLE = ("MA902",)
+"""The rules that say that a text was not judged."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,12 @@ def settle(
     update_lock: bool = False,
     fail_on: FailOn = "warning",
     fixes: FixOptions = FixOptions(),  # noqa: B008 - frozen
+    only: Sequence[str] | None = None,
+    messages: Messages = Messages(),  # noqa: B008 - frozen
 ) -> Settings:
     """Raises ``UsageError`` for what cannot be used. ``fail_on`` is the command's own default."""
-    configuration, folder = configured(rules.config)
-    images.access.check()
-    if images.no_cache and images.cache_dir is not None:
-        raise UsageError("--no-cache and --cache-dir exclude each other: leave one of them out")
-    if images.deep is not None and images.offline:
-        raise UsageError("--deep looks into images, which --offline keeps it from: leave one of them out")
+    configuration, folder = configured(rules.config, messages)
+    images.check()
     platforms_file = images.platforms_file or _beside(folder, configuration.platforms_file)
     lock_path = lock or _beside(folder, configuration.lock)
     if update_lock and lock_path is None:
@@ -71,10 +73,7 @@ def settle(
         prefer=configuration.prefer,
         taints=configuration.taints,
         lock=locked if lock_path is not None and not update_lock else None,
-        selection=Selection(
-            include=_patterns("--include", rules.include) or configuration.include,
-            exclude=_patterns("--exclude", rules.exclude) or configuration.exclude,
-        ),
+        selection=_selection(rules, only, configuration),
         severities={**configuration.severity, **_severities(rules.severity)},
         strict=rules.strict,
         unresolved=rules.unresolved,
@@ -90,9 +89,18 @@ def settle(
     )
 
 
-def configured(named: str | None) -> tuple[Configuration, Path]:
+def _selection(rules: RuleOptions, only: Sequence[str] | None, configuration: Configuration) -> Selection:
+    """``--only`` replaces what the configuration selects; texts that cannot be read are found even then."""
+    include, exclude = patterns("--include", rules.include), patterns("--exclude", rules.exclude)
+    if only:
+        return Selection(include=(*patterns("--only", only), *include, *UNREADABLE), exclude=("*", *exclude))
+    return Selection(include=include or configuration.include, exclude=exclude or configuration.exclude)
+
+
+def configured(named: str | None, messages: Messages = Messages()) -> tuple[Configuration, Path]:  # noqa: B008 - frozen
     """The configuration and the folder that its paths are relative to."""
     path = named if named is not None else nearest_configuration()
+    messages.detail(f"configuration: {path}" if path is not None else "configuration: none")
     if path is None:
         return Configuration(), Path()
     try:
@@ -166,8 +174,9 @@ def parse_weights(option: str, texts: Sequence[str] | None) -> dict[str, int]:
     return found
 
 
-def _patterns(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
-    found = split(texts)
+def patterns(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """The rules that an option names, each an id or the beginning of one and ``*``, in any case."""
+    found = [text.upper() for text in split(texts)]
     for text in found:
         problem = check_pattern(text)
         if problem:
@@ -179,6 +188,7 @@ def _severities(texts: Sequence[str] | None) -> dict[str, Severity]:
     found = {}
     for text in split(texts):
         pattern, equals, level = text.partition("=")
+        pattern, level = pattern.upper(), level.lower()
         if not equals or level not in tuple(Severity):
             raise UsageError(f"--severity {text}: write RULE=LEVEL, LEVEL one of {', '.join(Severity)}")
         problem = check_pattern(pattern)

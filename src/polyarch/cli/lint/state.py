@@ -1,6 +1,5 @@
 """What a run of ``polyarch lint`` is measured against and leaves behind: baseline and lock file (MF-033, MF-034)."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +7,13 @@ from pathlib import Path
 from polyarch.cli.input.files import write_file
 from polyarch.cli.lint.examination import Linted
 from polyarch.cli.lint.settings import Settings, existing_file, read_baseline
+from polyarch.cli.output.messages import Messages
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, Entry
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.lint.engine import selected
+from polyarch.manifests.output.text import counted
 from polyarch.manifests.report import Report
 
 
@@ -31,11 +32,13 @@ class Keeping:
         return cls(known, write_baseline, update_lock)
 
 
-def judged(linted: Linted, settings: Settings, keeping: Keeping, *, show_suppressed: bool = False) -> Report:
+def judged(
+    linted: Linted, settings: Settings, keeping: Keeping, *, messages: Messages, show_suppressed: bool = False
+) -> Report:
     """The report of a run, after files were written that it was asked to write."""
     if keeping.update_lock:
-        _update_lock(linted, settings)
-    findings = _against_baseline(linted, settings, keeping)
+        _update_lock(linted, settings, messages)
+    findings = _against_baseline(linted, settings, keeping, messages)
     return Report.of(
         findings,
         files=linted.files,
@@ -46,14 +49,14 @@ def judged(linted: Linted, settings: Settings, keeping: Keeping, *, show_suppres
     )
 
 
-def _against_baseline(linted: Linted, settings: Settings, keeping: Keeping) -> Sequence[Finding]:
+def _against_baseline(linted: Linted, settings: Settings, keeping: Keeping, messages: Messages) -> Sequence[Finding]:
     findings: Sequence[Finding] = linted.findings
     if keeping.write_baseline is not None:
         # What is in the new baseline is passed over from this run on, so that one command begins a clean slate.
         new = Baseline.of(keeping.write_baseline, [each for each in findings if each.suppressed is None])
         write_file(keeping.write_baseline, new.encode())
         findings = new.mark(findings)
-        print(f"polyarch: {keeping.write_baseline} has {len(new.entries)} findings now", file=sys.stderr)
+        messages.note(f"wrote {counted(len(new.entries), 'finding')} to {keeping.write_baseline}")
     elif keeping.baseline is not None:
         files = {None, *(existing_file(each.file) for each in linted.files)}
 
@@ -68,7 +71,7 @@ def _against_baseline(linted: Linted, settings: Settings, keeping: Keeping) -> S
     return findings
 
 
-def _update_lock(linted: Linted, settings: Settings) -> None:
+def _update_lock(linted: Linted, settings: Settings, messages: Messages) -> None:
     if settings.lock_path is None:
         return
     new = lockfile.update(settings.locked, linted.answers)
@@ -77,13 +80,8 @@ def _update_lock(linted: Linted, settings: Settings) -> None:
     if not Path(settings.lock_path).exists() or new != settings.locked:
         write_file(settings.lock_path, text)
     added, changed, removed = (len(each) for each in (difference.added, difference.changed, difference.removed))
-    print(f"polyarch: {settings.lock_path}: {added} added, {changed} changed, {removed} removed", file=sys.stderr)
+    messages.note(f"{settings.lock_path}: {added} added, {changed} changed, {removed} removed")
     if without := lockfile.without_digest(linted.answers):
-        counted = (
-            "1 image is not locked, because its answer has"
-            if len(without) == 1
-            else (f"{len(without)} images are not locked, because their answers have")
-        )
-        print(f"polyarch: {counted} no digest: {', '.join(without)}", file=sys.stderr)
+        messages.note(f"{counted(len(without), 'image')} not locked, no digest known: {', '.join(without)}")
     for name, platforms in difference.lost.items():
-        print(f"polyarch: {name} has no {', '.join(platforms)} any more", file=sys.stderr)
+        messages.note(f"{name} no longer has {', '.join(platforms)}")

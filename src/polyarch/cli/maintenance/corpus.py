@@ -18,7 +18,7 @@ from polyarch.cli.images.resolve import reference_of
 from polyarch.cli.input.files import find_files, read_file
 from polyarch.cli.input.kustomizations import read_kustomizations
 from polyarch.cli.input.platforms_file import load_platforms_file
-from polyarch.cli.output.render import Row, print_table
+from polyarch.cli.output.tables import Row, table
 from polyarch.manifests.lint.options import FixOptions, LintOptions
 from polyarch.manifests.repair.fix import fix
 from polyarch.manifests.repair.fix_result import FixRequest, FixResult
@@ -179,10 +179,10 @@ def _print(corpus: Corpus) -> None:
         _row("characters changed outside edits", *(tally.outside for tally in tallies)),
         _row("crashes", *(len(tally.crashes) for tally in tallies)),
     ]
-    print_table(["", *corpus.tallies], rows)
+    sys.stdout.write(table(["", *corpus.tallies], rows))
     print()
     rules = sorted({rule for tally in tallies for rule in tally.findings})
-    print_table(
+    rules_table = table(
         ["RULE", *(f"{name} {way}" for way in corpus.tallies for name in ("found", "repaired", "refused"))],
         [
             _row(
@@ -192,10 +192,11 @@ def _print(corpus: Corpus) -> None:
             for rule in rules
         ],
     )
+    sys.stdout.write(rules_table)
     print()
     reasons = sorted({reason for tally in tallies for reason in tally.reasons})
     rows = [_row(reason, *(tally.reasons[reason] for tally in tallies)) for reason in reasons]
-    print_table(["REFUSED BECAUSE", *corpus.tallies], rows)
+    sys.stdout.write(table(["REFUSED BECAUSE", *corpus.tallies], rows))
     for way, tally in corpus.tallies.items():
         for name, places in (
             ("a second run changes", tally.again),

@@ -1,79 +1,142 @@
-"""How ``--help`` looks: a heading, names on the left, what they mean on the right, wrapped to the terminal.
+"""``--help``: what a command is for, how it is called, its options in groups, examples and exit codes.
 
-The library's own pages are tables of rich, whose import and layout cost a tenth of the time that ``polyarch lint
---help`` takes (MF-090). A page here is one text per section, with styles on a terminal only. Nothing of rich is
-imported before a page is printed.
+A page is one text, made of what :mod:`polyarch.cli.options.declared` reads. cyclopts' own pages are tables of rich,
+whose import and layout cost a tenth of the time that ``polyarch lint --help`` may take (MF-090).
 """
 
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from polyarch.cli.options.declared import Declared, declared
+from polyarch.cli.output.terminal import styled
 
 if TYPE_CHECKING:
-    from cyclopts.help import HelpEntry, HelpPanel
-    from rich.console import Console, ConsoleOptions
+    from cyclopts import App
 
+FLAGS = ("--help", "-h")
 MARGIN, GAP = 2, 2
-WIDEST_NAMES = 24
-"""A name that is longer has a line of its own, so that the meanings keep their room."""
+WIDEST_NAMES = 28
+"""Names that are longer have a line of their own, so that the meanings keep their room."""
 NARROWEST_MEANING = 30
-NOTHING = '""'
-"""cyclopts' way to show that the default is an empty text, which tells nobody anything."""
+WIDEST_PAGE = 110
 
 
-class HelpPage:
-    """cyclopts' ``HelpFormatter``: called for the parts of a page, each of which ends its last line."""
+class Entry(NamedTuple):
+    """What stands on the left, and what it means."""
 
-    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: object) -> None:
-        """Print how the command is called."""
-        if usage:
-            text = str(usage).strip()
-            console.print(text if text.startswith("Usage:") else f"Usage: {text}", markup=False, highlight=False)
-
-    def render_description(self, console: "Console", options: "ConsoleOptions", description: object) -> None:
-        """Print what the command is for."""
-        if said := words(description):
-            console.print(f"\n{said}", markup=False, highlight=False)
-
-    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        """Print one section; nothing for one without entries."""
-        if not panel.entries:
-            return
-        from rich.text import Text
-
-        text = Text("\n")
-        text.append(f"{panel.title}:\n", style="bold")
-        rows = [(", ".join(entry.all_options), meaning(entry)) for entry in panel.entries]
-        left = min(max(len(names) for names, _ in rows), WIDEST_NAMES)
-        room = max(options.max_width - MARGIN - left - GAP, NARROWEST_MEANING)
-        for names, said in rows:
-            first, *others = textwrap.wrap(said, room, break_on_hyphens=False, break_long_words=False) or [""]
-            text.append(" " * MARGIN)
-            text.append(names, style="cyan")
-            if len(names) > left and first:
-                others = [first, *others]
-            else:
-                text.append((" " * (left - len(names) + GAP) + first) if first else "")
-            text.append("".join(f"\n{' ' * (MARGIN + left + GAP)}{line}" for line in others))
-            text.append("\n")
-        console.print(text, soft_wrap=True, end="")
+    names: str
+    meaning: str
 
 
-def meaning(entry: "HelpEntry") -> str:
-    """What an option means, and which values it takes."""
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Whether a command line is a question; behind ``--`` nothing is an option."""
+    options = words[: words.index("--")] if "--" in words else words
+    return any(word in FLAGS for word in options)
+
+
+def epilogue(examples: Sequence[tuple[str, str]], exits: Sequence[tuple[int, str]], *, note: str = "") -> str:
+    """The end of a page: an introduction, examples with what they do, and what the exit codes mean."""
+    parts = [note] if note else []
+    if examples:
+        parts.append("Examples:\n" + "\n\n".join(f"  # {what}\n  {command}" for what, command in examples))
+    parts.append("Exit codes:\n" + "\n".join(f"  {code}  {meaning}" for code, meaning in exits))
+    return "\n\n".join(parts)
+
+
+def help_page(root: "App", words: Sequence[str], *, width: int, colour: bool = False) -> str | None:
+    """The page of the command that the words name; None if they name none."""
+    chain, path, rest = root.parse_commands([word for word in words if word not in FLAGS])
+    command = path[-1]
+    if command.default_command is None and any(not word.startswith("-") for word in rest):
+        return None
+    width = min(width, WIDEST_PAGE)
+    options = declared(command)
+    commands = _commands(command)
+    parts = [
+        "\n".join(line for text in command.help.split("\n") for line in textwrap.wrap(text, width) or [""]).strip(),
+        f"{styled('Usage:', 'bold', colour=colour)} {_usage(root, chain, options, has_commands=bool(commands))}",
+    ]
+    parts += [_panel(title, entries, width, colour) for title, entries in commands]
+    parts += [_panel(title, entries, width, colour) for title, entries in _groups(options)]
+    if command.help_epilogue:
+        parts.append(_headed(command.help_epilogue.strip(), colour))
+    if commands:
+        parts.append(f"Run `{' '.join(('polyarch', *chain))} COMMAND --help` for the options of a command.")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _usage(root: "App", chain: Sequence[str], options: Sequence[Declared], *, has_commands: bool) -> str:
+    words = [root.name[0], *chain]
+    if has_commands:
+        words.append("COMMAND")
+    if any(not each.is_argument for each in options):
+        words.append("[OPTIONS]")
+    words += [_argument(each) for each in options if each.is_argument]
+    return " ".join(words)
+
+
+def _argument(each: Declared) -> str:
+    name = each.placeholder if each.is_required and not each.is_repeated else f"[{each.placeholder}]"
+    return f"{name}..." if each.is_repeated else name
+
+
+def _commands(command: "App") -> list[tuple[str, list[Entry]]]:
+    """Sub-commands by their group, none of them loaded."""
+    found: dict[str, list[Entry]] = {}
+    for name in command:
+        item = command._get_item(name)
+        if name.startswith("-") or not item.show:
+            continue
+        group = item.group[0] if isinstance(item.group, tuple) and item.group else item.group
+        title = str(getattr(group, "name", group) or "Commands")
+        found.setdefault(title, []).append(Entry(name, item.help or ""))
+    return list(found.items())
+
+
+def _groups(options: Iterable[Declared]) -> Iterator[tuple[str, list[Entry]]]:
+    found: dict[str, list[Entry]] = {}
+    for each in options:
+        found.setdefault(each.group, []).append(Entry(_names(each), _meaning(each)))
+    yield from found.items()
+
+
+def _names(each: Declared) -> str:
+    if each.is_argument:
+        return _argument(each)
+    short = "" if each.names[0].startswith("--") else each.names[0]
+    long = ", ".join(name for name in each.names if name != short)
+    return f"{f'{short}, ' if short else '    '}{long}{f' {each.placeholder}' if each.placeholder else ''}"
+
+
+def _meaning(each: Declared) -> str:
+    listed = each.choices and not all(choice in each.help for choice in each.choices)
     remarks = (
-        _remark("choices", entry.choices),
-        _remark("environment", entry.env_var),
-        _remark("default", (entry.default,) if entry.default not in (None, NOTHING) else ()),
-        "[required]" if entry.required else "",
+        f"[one of: {', '.join(each.choices)}]" if listed else "",
+        f"[default: {each.default}]" if each.default else "",
     )
-    return " ".join(part for part in (words(entry.description), *remarks) if part)
+    return " ".join(part for part in (each.help, *remarks) if part)
 
 
-def words(said: object) -> str:
-    """A text of cyclopts', which in ``help_format="plaintext"`` holds a rich ``Text``."""
-    return str(getattr(said, "primary_renderable", said) or "").strip()
+def _panel(title: str, entries: Sequence[Entry], width: int, colour: bool) -> str:
+    left = min(max(len(entry.names) for entry in entries), WIDEST_NAMES)
+    room = max(width - MARGIN - left - GAP, NARROWEST_MEANING)
+    lines = [styled(f"{title}:", "bold", colour=colour)]
+    for names, meaning in entries:
+        first, *others = textwrap.wrap(meaning, room, break_on_hyphens=False, break_long_words=False) or [""]
+        shown = styled(names, "cyan", colour=colour)
+        if len(names) > left and first:
+            others = [first, *others]
+            lines.append(" " * MARGIN + shown)
+        else:
+            lines.append((" " * MARGIN + shown + " " * (left - len(names) + GAP) + first).rstrip())
+        lines += [" " * (MARGIN + left + GAP) + line for line in others]
+    return "\n".join(lines)
 
 
-def _remark(name: str, values: Sequence[str] | None) -> str:
-    return f"[{name}: {', '.join(values)}]" if values else ""
+def _headed(text: str, colour: bool) -> str:
+    """The headings among the lines, which begin at the margin and end with a colon."""
+    return "\n".join(
+        styled(line, "bold", colour=colour) if line.endswith(":") and not line.startswith(" ") else line
+        for line in text.split("\n")
+    )

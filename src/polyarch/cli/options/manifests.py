@@ -1,7 +1,7 @@
 """The options that ``polyarch lint``, ``polyarch fix`` and their kind share.
 
 Only declarations: ``--help`` needs them and shall take no longer than reading it (MF-090), so nothing is imported here
-but what declares options. ``linting`` and ``resolve`` give them their meaning.
+but what declares options. ``lint.settings`` and ``images.resolve`` give them their meaning.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,32 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from polyarch.cli.options.registries import DEFAULT_OPTIONS, RegistryOptions, flag, several
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.registries import DEFAULT_OPTIONS, RegistryOptions
+from polyarch.cli.options.values import (
+    IMAGES,
+    RULES,
+    Directory,
+    File,
+    Glob,
+    Levels,
+    Placeholder,
+    Platforms,
+    Rules,
+    flag,
+    option,
+    subject,
+)
 
-FailOnOption = Literal["error", "warning", "info", "never"]
-Format = Literal["text", "json", "sarif", "junit", "github", "markdown", "csv"]
+CHECKED = subject("What to check")
+
+FailOnOption = Annotated[Literal["error", "warning", "info", "never"], Placeholder("LEVEL")]
+Unresolved = Annotated[Literal["auto", "finding", "ignore"], Placeholder("POLICY")]
+Depth = Annotated[Literal["config", "elf"], Placeholder("DEPTH")]
+ReportFormat = Annotated[
+    Literal["text", "json", "yaml", "sarif", "junit", "github", "markdown", "csv"], Placeholder("FORMAT[=FILE]")
+]
+REPORT_FORMATS = ("text", "json", "yaml", "sarif", "junit", "github", "markdown", "csv")
 
 
 @Parameter(name="*")
@@ -20,18 +42,29 @@ Format = Literal["text", "json", "sarif", "junit", "github", "markdown", "csv"]
 class ImageOptions:
     """Where the platforms of images come from."""
 
-    platforms_file: Annotated[str | None, Parameter(help="Answers given by hand or by polyarch inspect -o json.")] = (
-        None
-    )
-    offline: Annotated[bool, flag("Ask nobody: --platforms-file answers, or nothing.")] = False
-    deep: Annotated[
-        Literal["config", "elf"] | None,
-        Parameter(help="Look into every image: at its config, or at the program that it starts, too."),
+    platforms_file: Annotated[
+        File | None,
+        option("Known platforms of images, YAML or JSON; polyarch inspect -o json writes one", group=IMAGES),
     ] = None
-    cache_dir: Annotated[str | None, Parameter(help="Where readings are kept between runs.")] = None
-    no_cache: Annotated[bool, flag("Keep nothing and use nothing kept.")] = False
-    fresh: Annotated[bool, flag("Check every tag now, whatever is kept.")] = False
+    offline: Annotated[bool, flag("Do not contact registries", group=IMAGES)] = False
+    deep: Annotated[
+        Depth | None,
+        option("Also check every platform's config (config), or its entrypoint binary, too (elf)", group=IMAGES),
+    ] = None
+    cache_dir: Annotated[
+        Directory | None, option("Cache directory", group=IMAGES, show_default="~/.cache/polyarch")
+    ] = None
+    no_cache: Annotated[bool, flag("Do not read or write the cache", group=IMAGES)] = False
+    fresh: Annotated[bool, flag("Check every tag again, even if it is cached", group=IMAGES)] = False
     access: RegistryOptions = DEFAULT_OPTIONS
+
+    def check(self) -> None:
+        """``UsageError`` for options that contradict each other."""
+        self.access.check()
+        if self.no_cache and self.cache_dir is not None:
+            raise UsageError("--no-cache and --cache-dir exclude each other: leave one of them out")
+        if self.deep is not None and self.offline:
+            raise UsageError("--deep needs registries, and --offline forbids to contact them: leave one of them out")
 
 
 @Parameter(name="*")
@@ -39,19 +72,42 @@ class ImageOptions:
 class RuleOptions:
     """Which rules run, on what, and how bad findings are."""
 
-    platforms: Annotated[list[str] | None, several("Platforms of the cluster, by commas; arm64 is linux/arm64.")] = None
-    require: Annotated[list[str] | None, several("Platforms that every image must have, by commas.")] = None
-    include: Annotated[list[str] | None, several("Rules to run besides, MA112 or MA3*, by commas.")] = None
-    exclude: Annotated[list[str] | None, several("Rules not to run, by commas; the longer pattern counts.")] = None
-    severity: Annotated[list[str] | None, several("RULE=LEVEL, by commas; LEVEL is error, warning or info.")] = None
-    fail_on: Annotated[FailOnOption | None, Parameter(help="The least severity that fails the run: warning.")] = None
-    strict: Annotated[bool, flag("An image that is not known is an error.")] = False
+    platforms: Annotated[
+        list[Platforms] | None,
+        option(
+            "Platforms of the cluster's nodes, comma-separated; arm64 is short for linux/arm64",
+            group=RULES,
+            show_default="linux on amd64, arm64, ppc64le, s390x",
+        ),
+    ] = None
+    require: Annotated[
+        list[Platforms] | None, option("Platforms that every image must support, comma-separated", group=RULES)
+    ] = None
+    include: Annotated[
+        list[Rules] | None, option("Extra rules to enable, comma-separated, such as MA112,MA3*", group=RULES)
+    ] = None
+    exclude: Annotated[
+        list[Rules] | None, option("Rules to disable, comma-separated; the longer pattern wins", group=RULES)
+    ] = None
+    severity: Annotated[
+        list[Levels] | None,
+        option("Change severities, comma-separated; LEVEL is error, warning or info", group=RULES),
+    ] = None
+    fail_on: Annotated[
+        FailOnOption | None,
+        option("Exit with 1 for findings of at least this severity", group=RULES, show_default="warning"),
+    ] = None
+    strict: Annotated[bool, flag("Treat images without an answer (MA001) as errors", group=RULES)] = False
     unresolved: Annotated[
-        Literal["auto", "finding", "ignore"],
-        Parameter(help="Images nobody could be asked about end with 3, are findings only, or are passed over."),
+        Unresolved,
+        option("If images could not be inspected: exit with 3 (auto), report only (finding), or ignore", group=RULES),
     ] = "auto"
-    ignore_path: Annotated[list[str] | None, several("Files or directories to leave out; may be repeated.")] = None
-    config: Annotated[str | None, Parameter(help="Configuration to use instead of the nearest .polyarch.yaml.")] = None
+    ignore_path: Annotated[
+        list[Glob] | None, option("Skip files and directories, as .gitignore has it; repeatable", group=CHECKED)
+    ] = None
+    config: Annotated[
+        File | None, option("Configuration file", group=CHECKED, show_default="the nearest .polyarch.yaml")
+    ] = None
 
 
 DEFAULT_IMAGES = ImageOptions()

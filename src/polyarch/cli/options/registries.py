@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.options.values import REGISTRIES, Directory, File, Host, Number, Seconds, option
 
 if TYPE_CHECKING:  # what --help does not need costs it nothing
     from polyarch.oci.auth.auth_files import FileCredentials
@@ -18,31 +19,29 @@ if TYPE_CHECKING:  # what --help does not need costs it nothing
     from polyarch.oci.transport.tls import TrustSettings
 
 
-def several(help: str) -> Parameter:
-    """An option that may be given more than once."""
-    return Parameter(help=help, negative="")
-
-
-def flag(help: str) -> Parameter:
-    """An option without a value."""
-    return Parameter(help=help, negative="", show_default=False)
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RegistryOptions:
     """Who asks, where, and whom to trust."""
 
-    authfile: Annotated[str | None, Parameter(help="The only credential file to use.")] = None
-    registries_conf: Annotated[str | None, Parameter(help="Mirrors, as containers-registries.conf(5).")] = None
-    hosts_dir: Annotated[str | None, Parameter(help="Mirrors, as containerd's hosts.toml folders.")] = None
-    certs_dir: Annotated[str | None, Parameter(help="Certificates by host, HOST[:PORT]/*.crt.")] = None
-    ca: Annotated[list[str] | None, several("Certificates (PEM) to trust; may be repeated.")] = None
-    insecure: Annotated[
-        list[str] | None, several("A HOST[:PORT] that may be asked without verified TLS; may be repeated.")
+    authfile: Annotated[File | None, option("Use only this registry credentials file", group=REGISTRIES)] = None
+    registries_conf: Annotated[
+        File | None, option("Mirror configuration, see containers-registries.conf(5)", group=REGISTRIES)
     ] = None
-    timeout: Annotated[float, Parameter(help="Seconds that the requests for one image may take.")] = 60.0
-    max_wait: Annotated[float, Parameter(help="Seconds to wait for a registry's rate limit, per image.")] = 60.0
+    hosts_dir: Annotated[
+        Directory | None, option("Mirror configuration, containerd's hosts.toml directories", group=REGISTRIES)
+    ] = None
+    certs_dir: Annotated[Directory | None, option("Certificates by registry, HOST[:PORT]/*.crt", group=REGISTRIES)] = (
+        None
+    )
+    ca: Annotated[list[File] | None, option("CA certificates (PEM) to trust; repeatable", group=REGISTRIES)] = None
+    insecure: Annotated[
+        list[Host] | None,
+        option("Allow plain HTTP and unverified TLS for HOST[:PORT]; repeatable", group=REGISTRIES),
+    ] = None
+    timeout: Annotated[Seconds, option("Time limit for one image", group=REGISTRIES)] = 60.0
+    max_wait: Annotated[Seconds, option("Longest wait for a registry's rate limit, per image", group=REGISTRIES)] = 60.0
+    concurrency: Annotated[Number, option("Concurrent requests to one registry", group=REGISTRIES)] = 8
 
     def check(self) -> None:
         """``UsageError`` for numbers that are none."""
@@ -50,6 +49,8 @@ class RegistryOptions:
             raise UsageError(f"--timeout {self.timeout:g}: give the seconds for one image, more than 0")
         if not 0 <= self.max_wait < float("inf"):
             raise UsageError(f"--max-wait {self.max_wait:g}: give seconds, 0 to wait for no rate limit")
+        if self.concurrency < 1:
+            raise UsageError(f"--concurrency {self.concurrency}: give at least 1")
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""

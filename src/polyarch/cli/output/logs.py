@@ -9,8 +9,8 @@ import sys
 import structlog
 
 
-def errors_only() -> None:
-    """From now on what libraries log goes to the stderr of this moment, if it is an error."""
+def errors_only(*, verbose: bool = False) -> None:
+    """From now on what libraries log goes to the stderr of this moment, if it is an error; ``verbose``: all of it."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -18,6 +18,6 @@ def errors_only() -> None:
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
             ),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.ERROR),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )

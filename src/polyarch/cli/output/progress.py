@@ -1,11 +1,9 @@
-"""How far a long work is, on stderr: a bar on a terminal, a line once in a while in a pipe."""
+"""How far a long work is: a line once in a while in a pipe, or nothing; ``progress_bar`` has what a terminal shows."""
 
-import sys
 import time
 from typing import Protocol, Self, TextIO
 
-from polyarch.cli.output.printable import printable
-from polyarch.cli.output.render import remarks
+from polyarch.cli.output.terminal import printable
 
 LINE_EVERY = 10.0
 """Seconds between the lines of progress in a pipe."""
@@ -53,10 +51,17 @@ class Lines:
         print(printable(text), file=self._stream, flush=True)
 
 
-def progress(text: str, total: int) -> Progress:
-    """How far a work of ``total`` steps is, on stderr: a bar on a terminal, lines in a pipe."""
-    if not sys.stderr.isatty() or not (target := remarks()).is_terminal:
-        return Lines(text, total, sys.stderr)
-    from polyarch.cli.output.progress_bar import Bar  # rich's bars take longer to import than most commands run
+class Silent:
+    """No progress, and no remarks."""
 
-    return Bar(text, total, target)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def advance(self) -> None:
+        """Nothing is said."""
+
+    def remark(self, text: str) -> None:
+        """Nothing is said."""

@@ -1,6 +1,6 @@
 """Progress on a terminal: a bar that appears when a work takes longer, and leaves nothing behind.
 
-Imported by ``progress`` only, and only for a terminal.
+Imported by ``messages`` only, and only for a terminal.
 """
 
 import threading
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from polyarch.cli.output.printable import printable
+from polyarch.cli.output.terminal import printable
 
 SHOWN_AFTER = 1.0
 """Seconds before the bar appears: what is quicker needs none."""
@@ -19,7 +19,8 @@ SHOWN_AFTER = 1.0
 class Bar:
     """A bar on a terminal that appears after a second and leaves nothing behind."""
 
-    def __init__(self, text: str, total: int, target: Console) -> None:
+    def __init__(self, text: str, total: int, target: Console | None = None) -> None:
+        target = target or Console(stderr=True, highlight=False, soft_wrap=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
         self._progress = Progress(*columns, TimeElapsedColumn(), console=target, transient=True)
         self._task = self._progress.add_task(printable(text), total=total)

@@ -19,16 +19,19 @@ def document(report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {
         "schemaVersion": SCHEMA_VERSION,
         "summary": msgspec.to_builtins(report.summary),
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [finding_document(finding) for finding in report.findings],
     }
     if report.show_suppressed:
-        found["suppressed"] = [{**_finding(finding), "suppressed": finding.suppressed} for finding in report.suppressed]
+        found["suppressed"] = [
+            {**finding_document(finding), "suppressed": finding.suppressed} for finding in report.suppressed
+        ]
     found["images"] = {image.image: _image(image) for image in report.images}
     found["incomplete"] = [{"file": gap.file, "image": gap.image, "message": gap.message} for gap in report.incomplete]
     return found
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """One finding, as every document has it."""
     span, subject, platforms = finding.span, finding.object, finding.platforms
     return {
         "rule": finding.rule,

@@ -10,8 +10,8 @@ from polyarch.manifests.report import Incomplete, Report, Summary
 _COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 
 
-def render(report: Report, *, colour: bool = False) -> str:
-    """The lines; ``colour`` is for terminals only."""
+def render(report: Report, *, colour: bool = False, summary: bool = True) -> str:
+    """The lines; ``colour`` is for terminals only. Without ``summary`` the last one is left out."""
     lines: list[str] = []
     for finding in report.findings:
         lines += _lines(finding, colour=colour)
@@ -22,7 +22,8 @@ def render(report: Report, *, colour: bool = False) -> str:
                 plain(f"  reason: {finding.suppressed}"),
             ]
     lines += [plain(line) for line in map(incomplete_line, report.incomplete)]
-    lines.append(summary_line(report.summary))
+    if summary:
+        lines.append(summary_line(report.summary))
     return "".join(f"{line}\n" for line in lines)
 
 

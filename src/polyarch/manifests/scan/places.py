@@ -44,6 +44,9 @@ _WORKFLOWS = {
     "ClusterWorkflowTemplate": ("spec",),
     "CronWorkflow": ("spec", "workflowSpec"),
 }
+_RUNS = ("TaskRun", "PipelineRun")
+KINDS = (*_PATHS, *_WORKFLOWS, *_RUNS)
+"""Besides these every kind with ``spec.…ReplicaSpecs``, as Kubeflow's jobs have them."""
 _POD_LISTS: tuple[tuple[str, Role], ...] = (
     ("containers", "container"),
     ("initContainers", "init"),
@@ -75,15 +78,20 @@ class Place:
 
 def known_places(subject: KubeObject) -> Iterator[Place]:
     """The pod specifications that a kind is known to have."""
-    for path in _PATHS.get(subject.kind, ()):
-        for node, where in _along(subject.node, subject.pointer, path):
-            yield Place(node, where, pod_holders(node, where))
-    if subject.kind in _WORKFLOWS:
-        yield from _workflow(subject, _WORKFLOWS[subject.kind])
-    elif subject.kind in ("TaskRun", "PipelineRun"):
-        yield from _tekton(subject)
+    return places_of(subject.kind, subject.node, subject.pointer)
+
+
+def places_of(kind: str, node: Node, where: str = "") -> Iterator[Place]:
+    """The same of an object by itself; ``where`` is its pointer in the document."""
+    for path in _PATHS.get(kind, ()):
+        for found, place in _along(node, where, path):
+            yield Place(found, place, pod_holders(found, place))
+    if kind in _WORKFLOWS:
+        yield from _workflow(node, where, _WORKFLOWS[kind])
+    elif kind in _RUNS:
+        yield from _tekton(node, where)
     else:
-        yield from _kubeflow(subject)
+        yield from _kubeflow(node, where)
 
 
 def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
@@ -151,9 +159,9 @@ def _along(node: Node | None, where: str, path: tuple[str, ...]) -> Iterator[tup
         yield from _along(get(node, path[0]), where + pointer(path[0]), path[1:])
 
 
-def _workflow(subject: KubeObject, path: tuple[str, ...]) -> Iterator[Place]:
+def _workflow(workflow: Node, place: str, path: tuple[str, ...]) -> Iterator[Place]:
     """Argo: each template is a pod; the workflow's affinity and node selector hold where a template has none."""
-    for spec, where in _along(subject.node, subject.pointer, path):
+    for spec, where in _along(workflow, place, path):
         for index, template in enumerate(elements(get(spec, "templates"))):
             here = f"{where}/templates/{index}"
             holders = list(_argo_containers(template, here))
@@ -172,11 +180,11 @@ def _argo_containers(template: Node, where: str) -> Iterator[Holder]:
     yield from _holders(get(template, "sidecars"), f"{where}/sidecars", "container")
 
 
-def _tekton(subject: KubeObject) -> Iterator[Place]:
+def _tekton(run: Node, place: str) -> Iterator[Place]:
     """Tekton: ``podTemplate`` holds for the steps that the run itself spells out; those of a referenced task are not
     known here.
     """
-    spec, where = get(subject.node, "spec"), f"{subject.pointer}/spec"
+    spec, where = get(run, "spec"), f"{place}/spec"
     holders = list(_steps(get(spec, "taskSpec"), f"{where}/taskSpec"))
     for field in ("tasks", "finally"):
         for index, task in enumerate(elements(find(spec, "pipelineSpec", field))):
@@ -192,13 +200,13 @@ def _steps(task: Node | None, where: str) -> Iterator[Holder]:
         yield from _holders(get(task, field), f"{where}/{field}", "container")
 
 
-def _kubeflow(subject: KubeObject) -> Iterator[Place]:
+def _kubeflow(job: Node, where: str) -> Iterator[Place]:
     """``spec.tfReplicaSpecs.Worker.template.spec`` and its siblings."""
-    spec = get(subject.node, "spec")
+    spec = get(job, "spec")
     if not isinstance(spec, MappingNode):
         return
     for key, (_, roles) in members(spec).items():
         if key.endswith("ReplicaSpecs"):
-            where = subject.pointer + pointer("spec", key)
-            for node, place in _along(roles, where, ("*", "template", "spec")):
+            roles_at = where + pointer("spec", key)
+            for node, place in _along(roles, roles_at, ("*", "template", "spec")):
                 yield Place(node, place, pod_holders(node, place))

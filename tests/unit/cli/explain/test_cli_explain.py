@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from polyarch.cli import main
-from polyarch.cli.explain import explain as explain_command
+from polyarch.cli.explain import deciding
 from polyarch.cli.explain.from_cluster import SeenPod
 from polyarch.cli.explain.from_files import GivenPod, configuration_from
 from polyarch.kube.client.jsonpatch import Operation, apply_patch
@@ -325,7 +325,7 @@ def test_yaml_is_the_same_document(explain):
             "kind: Deployment\nmetadata: {name: x}\nspec:\n  template:\n    spec:\n      containers: {}\n",
             "document 1, line 6: Pod 'x-': spec.containers: Expected",
         ),
-        ("kind: Deployment\nmetadata: {name: x}\n", "a Deployment has its pods' template at spec.template"),
+        ("kind: Deployment\nmetadata: {name: x}\n", "a Deployment needs a pod template at spec.template.spec"),
         ("kind: Service\n", "nothing to explain"),
     ],
     ids=["no YAML", "no object", "wrong type", "wrong type in a template", "no template", "no pod"],
@@ -386,7 +386,7 @@ def test_an_image_that_the_platforms_file_does_not_have_is_no_clean_answer(expla
     """PL-730, PL-751: the question is open, and the way on is named."""
     result = explain(pod("web:1", "other:1"))
     assert result.code == 3
-    assert "other:1 has no answer in the platforms file" in result.err
+    assert "other:1 is not in the platforms file" in result.err
     assert "polyarch inspect -o json other:1" in result.err
 
 
@@ -402,12 +402,119 @@ def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
         given = GivenPod(stored, msgspec.convert(stored, Pod), "team", name)
         return SeenPod(given, configuration_from([]), NoCredentials(), 60.0)
 
-    monkeypatch.setattr(explain_command, "read_pod", read)
+    monkeypatch.setattr(deciding, "read_pod", read)
     arguments = ["explain", "app", "--platforms-file", str(tmp_path / "answers.yaml"), "--offline"]
     assert main(arguments) == code
     shown = capsys.readouterr().out
-    assert ("ArchitecturesSet amd64, arm64: as it is decided now" in shown) is annotated
-    assert ("nothing: not what is decided now" in shown) is not annotated
+    assert ("ArchitecturesSet amd64, arm64: the same as now" in shown) is annotated
+    assert ("nothing: differs from now" in shown) is not annotated
     assert main([*arguments, "-o", "json"]) == code
     (entry,) = json.loads(capsys.readouterr().out)["pods"]
     assert (entry["patch"], entry["pod"]) == ([], stored)
+
+
+def container(image: str) -> dict[str, Any]:
+    return {"name": "c", "image": image}
+
+
+def spec(image: str) -> dict[str, Any]:
+    return {"spec": {"containers": [container(image)]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "names_and_values"),
+    [
+        ("Rollout", {"template": spec("web:1")}, [("x-", ["amd64", "arm64"])]),
+        ("DeploymentConfig", {"template": spec("amd:1")}, [("x-", ["amd64"])]),
+        (
+            "LeaderWorkerSet",
+            {"leaderWorkerTemplate": {"leaderTemplate": spec("amd:1"), "workerTemplate": spec("z:1")}},
+            [("x-leader-", ["amd64"]), ("x-worker-", ["s390x"])],
+        ),
+        (
+            "ClusterServiceVersion",
+            {"install": {"spec": {"deployments": [{"name": "manager", "spec": {"template": spec("web:1")}}]}}},
+            [("x-manager-", ["amd64", "arm64"])],
+        ),
+        (
+            "JobSet",
+            {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": spec("amd:1")}}}]},
+            [("x-a-", ["amd64"])],
+        ),
+        (
+            "TFJob",
+            {"tfReplicaSpecs": {"Worker": {"template": spec("amd:1")}, "PS": {"template": spec("z:1")}}},
+            [("x-worker-", ["amd64"]), ("x-ps-", ["s390x"])],
+        ),
+        (
+            "Workflow",
+            {"templates": [{"name": "build", "container": {"image": "amd:1"}, "sidecars": [container("web:1")]}]},
+            [("x-build-", ["amd64"])],
+        ),
+        (
+            "PipelineRun",
+            {
+                "podTemplate": {},
+                "pipelineSpec": {
+                    "tasks": [
+                        {"name": "one", "taskSpec": {"steps": [container("amd:1")]}},
+                        {"name": "two", "taskSpec": {"steps": [container("z:1")]}},
+                    ]
+                },
+            },
+            [("x-one-", ["amd64"]), ("x-two-", ["s390x"])],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_kind_that_lint_knows_is_explained(explain, kind, content, names_and_values):
+    """PL-731, MF-011: one pod for each template."""
+    found = explain({"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "x"}, "spec": content}).pods
+    assert [(entry["name"], values(entry)) for entry in found] == names_and_values
+
+
+def test_what_holds_for_a_whole_workflow_holds_for_its_pods(explain):
+    """MF-011: affinity and node selector of the spec count where a template has none."""
+    workflow = {
+        "kind": "CronWorkflow",
+        "metadata": {"name": "nightly"},
+        "spec": {
+            "workflowSpec": {
+                "nodeSelector": {"kubernetes.io/arch": "arm64"},
+                "templates": [{"name": "one", "script": {"image": "web:1", "source": "true"}}],
+            }
+        },
+    }
+    (entry,) = explain(workflow).pods
+    assert entry["pod"]["spec"]["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
+    assert entry["source"].startswith("CronWorkflow nightly, ")
+
+
+def test_a_core_service_and_a_bundle_without_deployments_are_no_pods(explain):
+    found = explain(
+        {"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": []}},
+        {"kind": "ClusterServiceVersion", "metadata": {"name": "c"}, "spec": {}},
+        pod("web:1"),
+    )
+    assert [entry["name"] for entry in found.pods] == ["app"]
+
+
+def test_explain_takes_the_options_of_whoever_asks_registries(explain, tmp_path):
+    """RG-140: their mistakes are told as everywhere."""
+    for arguments, problem in (
+        (("--insecure", "https://x"), "--insecure https://x"),
+        (("--authfile", str(tmp_path / "none.json")), "none.json"),
+        (("--timeout", "0"), "--timeout 0"),
+        (("--deep", "config"), "--deep needs registries"),
+    ):
+        result = explain(pod("web:1"), args=arguments)
+        assert result.code == 2
+        assert problem in result.err
+
+
+def test_the_explanation_in_several_forms_at_once(explain, tmp_path):
+    file = tmp_path / "explained.json"
+    result = explain(pod("web:1"), args=("-q", "-o", "text", "-o", f"json={file}"))
+    assert "default/app" in result.out
+    assert json.loads(file.read_text())["pods"][0]["name"] == "app"
+    assert result.err == ""

@@ -344,7 +344,7 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ([], "name the destination"),
+            ([], "give a destination"),
             (["@/team/app:1"], "at least one source"),
             (["@/team/app@sha256:" + "a" * 64, AMD64], "has a digest"),
             (["oci:out", AMD64], "is a layout directory"),
@@ -354,8 +354,8 @@ class TestUsage:
             (["@/team/app:1", AMD64, "--annotation", "a"], "not KEY=VALUE"),
             (["@/team/app:1", AMD64, "--platform", "linux"], "platform"),
             (["@/team/app:1", AMD64, "--require", "x/y/z/w"], "platform"),
-            (["@/team/app:1", AMD64, "--template", "@/team/app:ARCH"], "belong together"),
-            (["@/team/app:1", AMD64, "--platforms", "linux/amd64"], "belong together"),
+            (["@/team/app:1", AMD64, "--template", "@/team/app:ARCH"], "go together"),
+            (["@/team/app:1", AMD64, "--platforms", "linux/amd64"], "go together"),
             (["@/team/app:1", AMD64, "--type", "both"], "type"),
             (["@/team/app:1", AMD64, "--from-spec", "x.yaml"], "leave them out"),
             (["--from-spec", "/nowhere/x.yaml"], "No such file"),
@@ -400,7 +400,7 @@ class TestFailures:
         index = next(key[1] for key, value in registry.manifests.items() if value[1] == GOLDEN_TYPE)
         assert "pushed so far: blob " in err
         assert f"index {index}" in err
-        assert "running the command again completes it" in err
+        assert "run the command again to complete it" in err
         registry.clear_scripts()
         assert run("create", "@/other/app:1", AMD64, ARM64)[0] == 0
 

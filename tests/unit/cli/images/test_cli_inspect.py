@@ -154,15 +154,19 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            pytest.param([], ["no image is named", "-f FILE"], id="nothing to do"),
+            pytest.param([], ["no image given", "--from-file FILE"], id="nothing to do"),
             pytest.param(["Bad Ref"], ["'Bad Ref'", "white space", "character 4"], id="no reference"),
             pytest.param(
-                ["-f", "@list.txt"], ["list.txt:4: ", "'not/good'", "list.txt:6: ", "'//'"], id="lines of a list"
+                ["--from-file", "@list.txt"],
+                ["list.txt:4: ", "'not/good'", "list.txt:6: ", "'//'"],
+                id="lines of a list",
             ),
-            pytest.param(["-f", "@missing.txt"], ["missing.txt", "No such file"], id="a list that is not there"),
-            pytest.param(["-f", "@binary.txt"], ["binary.txt", "UTF-8"], id="a list that is no text"),
+            pytest.param(
+                ["--from-file", "@missing.txt"], ["missing.txt", "No such file"], id="a list that is not there"
+            ),
+            pytest.param(["--from-file", "@binary.txt"], ["binary.txt", "UTF-8"], id="a list that is no text"),
             pytest.param(["nginx", "--require", "linux"], ["--require", "'linux'"], id="a platform"),
-            pytest.param(["nginx", "--jobs", "0"], ["--jobs 0"], id="jobs"),
+            pytest.param(["nginx", "--concurrency", "0"], ["--concurrency 0"], id="concurrency"),
             pytest.param(["nginx", "--timeout", "0"], ["--timeout 0"], id="timeout"),
             pytest.param(["nginx", "--timeout", "nan"], ["--timeout nan"], id="timeout nan"),
             pytest.param(["nginx", "--max-wait", "-1"], ["--max-wait -1"], id="max-wait"),
@@ -208,7 +212,7 @@ class TestUsage:
     def test_of_many_bad_lines_the_first_are_shown(self, tmp_path, run):
         file = tmp_path / "list"
         file.write_text("A//b\n" * 50)
-        _, _, err = run("-f", file)
+        _, _, err = run("--from-file", file)
         assert (err.count("A//b"), "and 30 more" in err) == (20, True)
 
 
@@ -218,13 +222,13 @@ class TestLists:
     def test_a_file_after_the_command_line(self, registry, run, tmp_path):
         file = tmp_path / "images.txt"
         file.write_text(f"# ours\n{registry.host}/team/app:2   # the second\n\n")
-        _, out, _ = run(f"{registry.host}/team/app:1", "-f", file)
+        _, out, _ = run(f"{registry.host}/team/app:1", "--from-file", file)
         assert [line.split()[0][-1] for line in out.splitlines()[1:]] == ["1", "2"]
 
     def test_standard_input(self, registry, run, monkeypatch):
         text = io.TextIOWrapper(io.BytesIO(f"{registry.host}/team/app:1\r\n".encode()))
         monkeypatch.setattr(sys, "stdin", text)
-        code, out, _ = run("-f", "-")
+        code, out, _ = run("--from-file", "-")
         assert (code, len(out.splitlines())) == (0, 2)
 
 
@@ -416,6 +420,6 @@ class TestSources:
 def test_the_help_has_examples_and_exit_codes(capsys):
     assert main(["inspect", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "polyarch inspect --require amd64,arm64 -f images.txt" in out
+    assert "polyarch inspect --require amd64,arm64 --from-file images.txt" in out
     assert "Exit codes" in out
     assert "--deep" in out

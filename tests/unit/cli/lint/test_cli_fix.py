@@ -13,12 +13,11 @@ from commands import FIXED, WEB, Command
 from polyarch.cli.input import files
 from polyarch.cli.lint import repair as fixing
 from polyarch.cli.lint.diffs import unified_diff
-from polyarch.cli.lint.fix import fix
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    return Command(fix, capsys, monkeypatch, tmp_path)
+    return Command("fix", capsys, monkeypatch, tmp_path)
 
 
 def test_a_diff_is_shown_and_nothing_is_written(run: Command) -> None:
@@ -28,7 +27,7 @@ def test_a_diff_is_shown_and_nothing_is_written(run: Command) -> None:
         result = run("web.yaml", *arguments)
         assert result.code == 1
         assert result.out == unified_diff("web.yaml", WEB, FIXED)
-        assert "--write does it" in result.err
+        assert "apply with --write" in result.err
     assert path.read_text() == WEB
 
 
@@ -51,7 +50,7 @@ def test_files_are_written_on_demand(run: Command) -> None:
     result = run("a", "--write")
     assert (result.code, result.out) == (0, "")
     assert path.read_text() == FIXED
-    assert "1 finding repaired in 1 file" in result.err
+    assert "fixed 1 finding in 1 file" in result.err
     before = untouched(path)
     assert run("a", "--write").code == 0
     assert untouched(path) == before
@@ -82,7 +81,7 @@ def test_findings_that_remain_fail_the_run(run: Command) -> None:
     path = run.write("web.yaml", WEB.replace("[amd64, s390x]", "[s390x]"))
     result = run("web.yaml", "--write")
     assert result.code == 1
-    assert "web.yaml:13:17: MA104 not repaired: --replace" in result.err
+    assert "web.yaml:13:17: MA104 not fixed: --replace" in result.err
     assert run("web.yaml", "--write", "--fail-on", "never").code == 0
     assert run("web.yaml", "--write", "--replace").code == 0
     assert "values: [amd64, arm64]" in path.read_text()
@@ -108,7 +107,7 @@ def test_notes_have_the_places_of_the_text_that_is_looked_at(run: Command, way: 
     text = WEB.replace("values: [amd64, s390x]\n", values) + "---\n" + PINNED
     run.write("web.yaml", text)
     assert text.splitlines()[28].endswith("kubernetes.io/arch: amd64}")
-    assert f"web.yaml:{line}:63: MA109 not repaired: --widen" in run("web.yaml", *way).err
+    assert f"web.yaml:{line}:63: MA109 not fixed: --widen" in run("web.yaml", *way).err
 
 
 @pytest.mark.parametrize("option", ["--writ", "--dif", "--asume=linux/amd64"])
@@ -128,7 +127,7 @@ def test_what_names_no_image_is_passed_over_as_lint_does(run: Command) -> None:
     """MF-015, MF-040."""
     (run.folder / "picture.yaml").write_bytes(b"\x89PNG\xff")
     result = run("picture.yaml")
-    assert (result.code, result.err) == (0, "polyarch: no Kubernetes object was found in what is named\n")
+    assert (result.code, result.err) == (0, "polyarch: no fixable objects in the given paths\n")
 
 
 def test_a_pipe_is_not_written(run: Command) -> None:
@@ -185,12 +184,11 @@ def test_an_unknown_image_is_not_complete(run: Command) -> None:
 
 def test_a_baseline_is_left_alone(run: Command) -> None:
     """MF-033."""
-    from polyarch.cli.lint.lint import lint
 
     path = run.write("web.yaml")
-    run.app = lint
+    run.name = "lint"
     run("web.yaml", "--write-baseline", "known.json")
-    run.app = fix
+    run.name = "fix"
     assert run("web.yaml", "--write", "--baseline", "known.json").code == 0
     assert path.read_text() == WEB
 
@@ -237,8 +235,8 @@ def test_a_component_is_printed(run: Command) -> None:
     refused = run("list.yaml", "--emit", "kustomize")
     assert refused.code == 1
     assert "not emitted: list.yaml: item 0" in refused.err
-    assert "polyarch: the component changes 1 object," in result.err
-    assert "polyarch: the component changes 0 objects," in refused.err
+    assert "polyarch: the component patches 1 object," in result.err
+    assert "polyarch: the component patches 0 objects," in refused.err
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
@@ -411,7 +409,7 @@ def test_a_subscription_gets_back_what_it_takes_from_its_bundle(run: Command) ->
     override = run.write("subscription.yaml", OVERRIDE)
     result = run("subscription.yaml", "--bundle", "bundle", "--write")
     assert (result.code, result.out) == (0, "")
-    assert "2 findings repaired in 1 file" in result.err
+    assert "fixed 2 findings in 1 file" in result.err
     assert yaml.safe_load(override.read_text()) == yaml.safe_load(RESTORED)
     assert "    nodeSelector:   # ours\n      zone: a\n" in override.read_text()
     assert bundle.read_text() == BUNDLE
@@ -425,7 +423,7 @@ def test_without_the_bundle_a_subscription_is_not_repaired_and_it_is_said_what_t
     run.write("subscription.yaml", OVERRIDE.replace("affinity: {}", affinity))
     result = run("subscription.yaml")
     assert (result.code, result.out) == (1, "")
-    assert "MA209 not repaired: what would be lost stands in the bundle" in result.err
+    assert "MA209 not fixed: what would be lost stands in the bundle" in result.err
     assert "polyarch fix --bundle" in result.err
 
 

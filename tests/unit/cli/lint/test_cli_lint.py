@@ -12,13 +12,12 @@ import pytest
 import yaml
 from commands import DIGEST, FIXED, PLATFORMS, WEB, Command
 
-from polyarch.cli.lint.lint import lint
-from polyarch.cli.options.manifests import Format
+from polyarch.cli.options.manifests import REPORT_FORMATS
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    return Command(lint, capsys, monkeypatch, tmp_path)
+    return Command("lint", capsys, monkeypatch, tmp_path)
 
 
 def document(run: Command, *arguments: str, **more: Any) -> dict[str, Any]:
@@ -75,14 +74,13 @@ def test_a_path_that_does_not_exist_is_a_usage_error(run: Command) -> None:
     result = run("gone.yaml")
     assert result.code == 2
     assert "gone.yaml: there is no such file" in result.err
-    assert run().code == 2
 
 
 def test_nothing_to_check(run: Command) -> None:
     """MF-010: 0 with a notice, 1 on demand."""
     run.write("empty/readme.yaml", "a: 1\n")
     result = run("empty")
-    assert (result.code, "no Kubernetes object" in result.err) == (0, True)
+    assert (result.code, "no checkable objects" in result.err) == (0, True)
     assert run("empty", "--fail-if-no-objects").code == 1
 
 
@@ -259,9 +257,11 @@ def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Comman
         (["--update-lock"], "--lock FILE"),
         (["--jobs", "0"], "--jobs 0"),
         (["--deep", "config"], "--offline"),
-        (["-o", "json", "-o", "text"], "one --output for each"),
-        (["-o", "json", "-o", "text", "--output", "-"], "one --output for each"),
-        (["-o", "json", "-o", "text", "--output", "a", "--output", "a"], "given twice"),
+        (["-o", "jsn"], "unknown format 'jsn'; expected text, json, yaml, sarif"),
+        (["-o", "json="], "give json=FILE"),
+        (["-o", "json=a", "-o", "text=a"], "a is named twice"),
+        (["-o", "json", "-o", "text", "--output", "a.json"], "expected FORMAT or FORMAT=FILE, such as json=a.json"),
+        (["-q", "-v"], "--quiet and --verbose exclude each other"),
         (["--fail-on", "sometimes"], ""),
         (["--unresolved", "sometimes"], ""),
         (["--explain", "MA999"], "no such rule"),
@@ -367,14 +367,14 @@ def test_a_lock_file_is_written_on_demand_and_notices_what_is_lost(run: Command)
     assert (run.folder / "polyarch.lock").read_text() == locked, "only --update-lock writes it"
     result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")
     assert "MA008" not in result.out
-    assert "quay.io/acme/web:2 has no linux/arm64 any more" in result.err
+    assert "quay.io/acme/web:2 no longer has linux/arm64" in result.err
 
 
 def test_images_that_cannot_be_locked_are_counted(run: Command) -> None:
     """MF-034: an answer without a digest would leave an empty lock file, and nothing be noticed later."""
     run.write("web.yaml", FIXED)
     result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")
-    assert "polyarch: 1 image is not locked, because its answer has no digest" in result.err
+    assert "polyarch: 1 image not locked, no digest known: quay.io/acme/web:2" in result.err
 
 
 def test_a_platforms_file_that_is_no_text_is_said_in_one_line(run: Command) -> None:
@@ -487,12 +487,12 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_checked(run: Comm
     assert json.loads((run.folder / "a.json").read_text())["summary"]["complete"] is False
 
 
-@pytest.mark.parametrize("form", Format.__args__)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("form", REPORT_FORMATS)
 def test_every_format_is_written_to_its_file(run: Command, form: str) -> None:
     """MF-030, MF-040."""
     run.write("web.yaml")
-    result = run("web.yaml", "--format", form, "--output", "report")
-    assert (result.code, result.out) == (1, "")
+    result = run("web.yaml", "-o", f"{form}=report")
+    assert (result.code, result.out, result.err) == (1, "", "")
     assert "MA102" in (run.folder / "report").read_text()
     assert [each.name for each in run.folder.iterdir() if each.name.endswith(".tmp")] == []
 
@@ -535,7 +535,18 @@ def test_help_names_every_option_of_the_specification(run: Command) -> None:
     """MF-030."""
     told = run("--help", known=False).out
     for option in (
-        *("--format", "-o", "--output", "--platforms", "--require", "--platforms-file", "--offline", "--deep"),
+        *(
+            "-o",
+            "--output",
+            "-q",
+            "-v",
+            "--only",
+            "--platforms",
+            "--require",
+            "--platforms-file",
+            "--offline",
+            "--deep",
+        ),
         *("--include", "--exclude", "--severity", "--fail-on", "--strict", "--unresolved", "--baseline"),
         *("--write-baseline", "--lock", "--update-lock", "--config", "--jobs", "--authfile", "--registries-conf"),
         *("--show-suppressed", "--fail-if-no-objects", "--ignore-path", "--explain", "--rules"),
@@ -640,7 +651,7 @@ def test_without_a_registry_there_is_no_network_stack(run: Command) -> None:
 def test_help_imports_no_rules(run: Command) -> None:
     """MF-090: --help in no time."""
     code = (
-        "import sys\nfrom polyarch.cli.lint.lint import lint\nlint(['--help'], result_action='return_value')\n"
+        "import sys\nfrom polyarch.cli import main\nmain(['lint', '--help'])\n"
         "print(sorted({'aiohttp', 'numpy', 'yaml', 'polyarch.manifests.scan'} & set(sys.modules)))\n"
     )
     done = python(code, run.folder)

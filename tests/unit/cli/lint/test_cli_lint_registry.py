@@ -5,9 +5,6 @@ from typing import Any
 import pytest
 from commands import Command
 
-from polyarch.cli.lint.fix import fix
-from polyarch.cli.lint.lint import lint
-
 PODS = """\
 kind: Pod
 metadata: {{name: {name}}}
@@ -27,7 +24,7 @@ def registry(start_writable: Any) -> Any:
 
 @pytest.fixture
 def run(capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, clean_home: Any) -> Command:
-    return Command(lint, capsys, monkeypatch, tmp_path)
+    return Command("lint", capsys, monkeypatch, tmp_path)
 
 
 def test_each_image_is_asked_for_once(run: Command, registry: Any) -> None:
@@ -53,7 +50,7 @@ def test_offline_nobody_is_asked(run: Command, registry: Any) -> None:
     run.write("web.yaml", PODS.format(name="web", image=f"{registry.host}/team/app:1"))
     result = run("web.yaml", "--offline", known=False)
     assert result.code == 3
-    assert "--offline keeps from asking" in result.out
+    assert "--offline forbids to ask" in result.out
     assert list(registry.seen) == []
 
 
@@ -76,7 +73,7 @@ def test_a_child_pin_is_found_and_repaired(run: Command, registry: Any) -> None:
     index = registry.push_index("team/app", "1", entries=entries)
     path = run.write("web.yaml", PODS.format(name="web", image=f"{registry.host}/team/app:1@{child}"))
     assert "MA004" in run("web.yaml", "--no-cache", known=False).out
-    run.app = fix
+    run.name = "fix"
     assert run("web.yaml", "--write", "--no-cache", known=False).code == 0
     assert path.read_text().count(f"/team/app:1@{index}") == 2
     before = path.read_text()

@@ -1,0 +1,164 @@
+"""The work of ``polyarch bundle validate`` and ``polyarch-olm-validator``: a bundle read, judged and reported (MF-071).
+
+Native mode is the rules of ``polyarch lint`` over the bundle; compat mode says what operator-sdk's ``multiarch``
+validator would say, for scripts that read its words.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.images.resolve import resolve_all
+from polyarch.cli.input.bundles import read_bundle, read_subscription
+from polyarch.cli.lint.reports import rendered
+from polyarch.cli.lint.settings import settle
+from polyarch.cli.options.manifests import ImageOptions, RuleOptions
+from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.messages import Messages
+from polyarch.manifests.bundle import compat
+from polyarch.manifests.bundle.loader import Bundle, BundleNotValid
+from polyarch.manifests.bundle.shape import misshapen
+from polyarch.manifests.finding import Finding, Severity, Span
+from polyarch.manifests.lint import bundle_run
+from polyarch.manifests.lint.bundles.ma208_bundle_image import BundleImageAnswer
+from polyarch.manifests.report import (
+    ExaminedFile,
+    Report,
+    image_answers,
+    incomplete_images,
+)
+from polyarch.manifests.scan.nodes import value
+from polyarch.manifests.scan.sets import Answers
+from polyarch.oci.platforms_file import AnswerFile
+
+COMPAT_FORMATS = ("text", "json-alpha1")
+
+
+class Asked(NamedTuple):
+    """The command line of ``polyarch bundle validate`` without the options that it shares."""
+
+    directory: str
+    is_compat: bool = False
+    subscription: str | None = None
+    bundle_image: str | None = None
+    container_tools: str = ""
+
+
+def run_validate(
+    asked: Asked, rules: RuleOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages
+) -> int:
+    """Judge a bundle and print what was found; returns the exit code."""
+    settings = settle(rules, images, fail_on="error", messages=messages)
+    overrides = read_subscription(asked.subscription) if asked.subscription is not None else None
+    if asked.is_compat:
+        for each in outputs:
+            if each.format not in COMPAT_FORMATS:
+                raise UsageError(f"--output {each.format}: --mode compat prints text or json-alpha1")
+        if overrides is not None or asked.bundle_image is not None:
+            raise UsageError("--subscription and --bundle-image are for --mode native")
+        found, name = judge_compat(asked.directory, images, asked.container_tools, file=settings.platforms_file)
+        return _print_compat(found, name, outputs)
+    tools = compat.CONTAINER_TOOLS
+    if asked.container_tools and asked.container_tools.lower() not in tools:
+        raise UsageError(f"--container-tools {asked.container_tools}: expected one of {', '.join(tools)}")
+    try:
+        bundle = read_bundle(asked.directory)
+    except BundleNotValid as problem:
+        report = Report.of([_not_valid(asked.directory, problem)], fail_on=settings.fail_on)
+        return _print_native(report, "", outputs, messages)
+    texts = bundle_run.images(bundle, settings.options)
+    every = (*texts, *((asked.bundle_image,) if asked.bundle_image else ()))
+    answers = resolve_all(every, images, file=settings.platforms_file, messages=messages)
+    shipped = _shipped(asked.bundle_image, answers)
+    scans = (overrides,) if overrides is not None else ()
+    problems = bundle_run.validate(bundle, answers, settings.options, subscriptions=scans, bundle_image=shipped)
+    known = image_answers(answers.of(text) for text in texts)
+    report = Report.of(
+        (problem.finding for problem in problems),
+        files=[
+            ExaminedFile(each.source.path, tuple(subject.reference for subject in each.objects), len(each.pod_specs))
+            for each in (*bundle.scans, *scans)
+        ],
+        images=known,
+        incomplete=incomplete_images(known) if rules.unresolved == "auto" else (),
+        fail_on=settings.fail_on,
+    )
+    return _print_native(report, bundle.name, outputs, messages)
+
+
+def judge_compat(
+    directory: str, images: ImageOptions, container_tool: str = "", *, file: AnswerFile | None
+) -> tuple[tuple[compat.Output, ...], str]:
+    """What the validator would say, and the name of the ClusterServiceVersion (or the directory)."""
+    try:
+        bundle = read_bundle(directory)
+    except BundleNotValid as problem:
+        return (compat.no_service_version() if problem.missing else compat.no_bundle(str(problem)),), directory
+    document = value(bundle.service_version.object.node)
+    if problem_of_type := misshapen(document):
+        return (compat.no_bundle(f"{bundle.name}: {problem_of_type}"),), directory
+    answers = resolve_all(bundle_run.images(bundle), images, file=file)
+    return compat.validate(document, answers, container_tool=container_tool), bundle.name
+
+
+def judge_native(directory: str, images: ImageOptions, *, file: AnswerFile | None) -> tuple[list[Finding], Bundle]:
+    """The findings of native mode; raises ``BundleNotValid``."""
+    bundle = read_bundle(directory)
+    answers = resolve_all(bundle_run.images(bundle), images, file=file)
+    return [problem.finding for problem in bundle_run.validate(bundle, answers)], bundle
+
+
+def _shipped(text: str | None, answers: Answers) -> BundleImageAnswer | None:
+    if text is None:
+        return None
+    answer = answers.of(text)
+    if answer.inspection is None:
+        raise UsageError(f"--bundle-image {text}: {answer.problem}")
+    return BundleImageAnswer(text, answer.inspection)
+
+
+def _not_valid(directory: str, problem: BundleNotValid) -> Finding:
+    return Finding(
+        rule="BundleNotValid",
+        severity=Severity.ERROR,
+        message=str(problem),
+        hint="give the directory that contains manifests/ and metadata/",
+        file=directory,
+        span=Span(0, 0, 1, 1, 1, 1),
+    )
+
+
+def _print_native(report: Report, name: str, outputs: Sequence[Output], messages: Messages) -> int:
+    def render(form: str, colour: bool) -> str:
+        if form != "json-alpha1":
+            return rendered(report, form, colour=colour, brief=messages.quiet)
+        found = (
+            (
+                str(each.severity.value),
+                f"{each.severity.value.capitalize()}: Value {name}: {each.rule}: {each.message}",
+            )
+            for each in report.findings
+        )
+        return _json_alpha1(found, passed=report.summary.errors == 0)
+
+    emit(outputs, render)
+    return report.exit_code
+
+
+def _print_compat(found: tuple[compat.Output, ...], name: str, outputs: Sequence[Output]) -> int:
+    passed = compat.passed(found)
+
+    def render(form: str, _: bool) -> str:
+        if form == "json-alpha1":
+            return _json_alpha1(((each.level, compat.line(each, name)) for each in found), passed=passed)
+        return "".join(f"{compat.line(each, name)}\n" for each in found)
+
+    emit(outputs, render)
+    if passed:  # warnings do not keep operator-sdk from saying so
+        sys.stderr.write("All validation tests have completed successfully\n")
+    return 0 if passed else 1
+
+
+def _json_alpha1(messages: Iterable[tuple[str, str]], *, passed: bool) -> str:
+    return compat.json_alpha1(messages, passed=passed) + "\n"

@@ -1,0 +1,269 @@
+"""The work of ``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …`` (SB-002 to SB-010).
+
+Progress goes to stderr, the answer to stdout; JSON and YAML are one document of schema ``polyarch.dev/sandbox/v1``.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from polyarch.cli.cluster import kubeconfig as sandbox_kubeconfig
+from polyarch.cli.cluster.progress import shown
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.tables import Row, table
+from polyarch.kube.errors import ApiError, ConnectionFailed
+from polyarch.sandbox import document, processes, state
+from polyarch.sandbox.binaries import search as binaries
+from polyarch.sandbox.binaries import versions
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.document import Document
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.registry import catalogue
+from polyarch.sandbox.registry.seed import Seeded
+from polyarch.sandbox.state import Folder, Numa, Settings, Taint
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The command line of ``polyarch up``; None where it says nothing."""
+
+    name: str
+    nodes: str | None = None
+    numa: str | None = None
+    taints: Sequence[str] | None = None
+    polyarch: bool = True
+    fresh: bool = False
+    demo: bool = False
+    merge_kubeconfig: bool = False
+    registries_conf: str | None = None
+    ca: str | None = None
+    assets: str = ""
+
+
+def bring_up(wanted: Wanted, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Start what is missing, and describe the sandbox; 1 if a pod of the demo that could run did not."""
+    settings = _settings(wanted)
+    is_text = all(each.format == "text" for each in outputs)
+
+    async def start() -> tuple[Document, int]:
+        with shown(messages) as progress:
+            sandbox = await Sandbox.start(settings, assets=wanted.assets, fresh=wanted.fresh, progress=progress)
+        if wanted.merge_kubeconfig:
+            _merge(sandbox)
+        if wanted.demo:
+            from polyarch.cli.cluster import demo as sandbox_demo
+
+            outcome, code = await sandbox_demo.show(sandbox, quiet=not is_text)
+            return await document.describe(sandbox, demo=outcome.demo), code
+        return await document.describe(sandbox), 0
+
+    result, code = _run(start(), messages)
+    _print(result, outputs, lambda _: "" if wanted.demo else _summary(result))
+    return code
+
+
+def take_down(name: str, outputs: Sequence[Output], *, delete: bool, messages: Messages) -> int:
+    """Stop every process of the sandbox; ``delete``: forget its state, too."""
+
+    async def end() -> None:
+        sandbox = Sandbox.attach(name)
+        if delete:
+            merged = sandbox.state.merged_kubeconfig
+            await sandbox.delete()
+            if merged:
+                sandbox_kubeconfig.remove(Path(merged), sandbox.context)
+        else:
+            await sandbox.stop()
+
+    _run(end(), messages)
+    again = f"stopped; `polyarch up{_option(name)}` starts it again"
+    messages.remark(f"sandbox {name} {'deleted' if delete else again}")
+    _print({"schemaVersion": document.SCHEMA_VERSION, "name": name, "deleted": delete}, outputs, lambda _: "")
+    return 0
+
+
+def show_status(name: str, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Every component of the sandbox and whether it is well; 1 if one is not."""
+
+    async def look() -> Document:
+        return await document.describe(Sandbox.attach(name))
+
+    result = _run(look(), messages)
+    _print(result, outputs, lambda colour: _status(result, colour))
+    well = result.processes and all(process.healthy for process in result.processes)
+    return 0 if well and all(node.ready for node in result.nodes) else 1
+
+
+def fetch_binaries(assets: str, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Find, download or build the binaries, and print where they are."""
+
+    async def get() -> dict[str, Path]:
+        with shown(messages) as progress:
+            return await binaries.find(assets=assets, progress=progress)
+
+    found = _run(get(), messages)
+    content = {
+        "schemaVersion": document.SCHEMA_VERSION,
+        "kubernetes": versions.KUBERNETES,
+        "etcd": versions.ETCD,
+        "registry": versions.REGISTRY,
+        "binaries": {program: str(path) for program, path in found.items()},
+    }
+    _print(content, outputs, lambda _: "".join(f"{program}\t{path}\n" for program, path in found.items()))
+    return 0
+
+
+def seed_registry(file: str, name: str, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Push images to the sandbox's registry, and print their digests."""
+    data = _read_yaml(file)
+    try:
+        catalogue.read(data, file)
+    except SandboxError as error:
+        raise UsageError(str(error)) from error
+
+    async def push() -> list[Seeded]:
+        return await Sandbox.attach(name).registry.seed(data, origin=file)
+
+    pushed = _run(push(), messages)
+    lines = [f"{image.image}\t{image.digest}\t{','.join(image.children)}\n" for image in pushed]
+    content = {"schemaVersion": document.SCHEMA_VERSION, "images": msgspec.to_builtins(pushed)}
+    _print(content, outputs, lambda _: "".join(lines))
+    return 0
+
+
+def list_sandboxes(outputs: Sequence[Output]) -> int:
+    """The sandboxes on this machine."""
+    found = [(folder, _running(folder)) for folder in state.sandboxes()]
+    rows = [Row((folder.name, str(running or "none"), str(folder.kubeconfig))) for folder, running in found]
+    listed = [
+        {"name": folder.name, "running": running > 0, "kubeconfig": str(folder.kubeconfig)} for folder, running in found
+    ]
+    content = {"schemaVersion": document.SCHEMA_VERSION, "sandboxes": listed}
+    _print(content, outputs, lambda colour: table(("NAME", "PROCESSES", "KUBECONFIG"), rows, colour=colour))
+    return 0
+
+
+def _running(folder: Folder) -> int:
+    return sum(processes.is_running(record) for record in processes.load(folder.records).values())
+
+
+def _settings(wanted: Wanted) -> Settings:
+    """What is asked for; what is not said stays as it was the last time."""
+    try:
+        known = None if wanted.fresh else Folder.of(wanted.name).load()
+        settings = known.settings if known else Settings(name=wanted.name)
+        changes: dict[str, Any] = {"polyarch": wanted.polyarch}
+        if wanted.nodes is not None:
+            changes["nodes"] = state.parse_nodes(wanted.nodes)
+        if wanted.numa is not None:
+            changes["numa"] = Numa.parse(wanted.numa)
+        if wanted.taints is not None:
+            changes["taints"] = tuple(Taint.parse(text) for text in wanted.taints)
+        if wanted.registries_conf is not None:
+            changes["registries_conf"] = _file("--registries-conf", wanted.registries_conf)
+        if wanted.ca is not None:
+            changes["ca"] = _file("--ca", wanted.ca)
+        return msgspec.structs.replace(settings, **changes)
+    except SandboxError as error:
+        raise UsageError(str(error)) from error
+
+
+def _file(option: str, path: str) -> str:
+    """An absolute path: the sandbox's processes have another working folder."""
+    if path and not Path(path).is_file():
+        raise UsageError(f"{option} {path}: there is no such file")
+    return str(Path(path).absolute()) if path else ""
+
+
+def _run(work: Coroutine[object, object, T], messages: Messages) -> T:
+    # stdout is for the answer; a live table on stderr is no place for warnings that it shows better.
+    errors_only(verbose=messages.verbose)
+    try:
+        return asyncio.run(work)
+    except SandboxError as error:
+        raise CouldNotComplete(str(error)) from error
+    except (ApiError, ConnectionFailed) as error:
+        raise CouldNotComplete(f"the sandbox's API server: {error}; see `polyarch status`") from error
+
+
+def _merge(sandbox: Sandbox) -> None:
+    path = sandbox_kubeconfig.user_file()
+    sandbox_kubeconfig.merge(path, msgspec.json.decode(sandbox.kubeconfig.read_bytes()))
+    sandbox.remember_merge(str(path))
+
+
+def _read_yaml(file: str) -> Any:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not YAML or JSON: {error}") from error
+
+
+def _print(content: Any, outputs: Sequence[Output], text: Callable[[bool], str]) -> None:
+    def render(form: str, colour: bool) -> str:
+        return text(colour) if form == "text" else document_text(msgspec.to_builtins(content), form)
+
+    emit(outputs, render)
+
+
+def _option(name: str) -> str:
+    return "" if name == state.DEFAULT_NAME else f" --name {name}"
+
+
+def _summary(result: Document) -> str:
+    counts: dict[str, int] = {}
+    for node in result.nodes:
+        counts[node.architecture] = counts.get(node.architecture, 0) + 1
+    nodes = ", ".join(f"{count} {architecture}" for architecture, count in counts.items()) or "none"
+    option = _option(result.name)
+    return f"""\
+sandbox     {result.name} (Kubernetes {result.version})
+API server  {result.api_server}
+nodes       {nodes}
+registry    {result.registry.address} (plain HTTP; also serves docker.io, quay.io and others)
+kubeconfig  {result.kubeconfig}
+
+Next:
+  export KUBECONFIG={result.kubeconfig}
+  kubectl get nodes -L kubernetes.io/arch
+  kubectl run web --image=nginx:1.27
+  polyarch status{option}    polyarch down{option}    polyarch up --demo{option}
+"""
+
+
+def _status(result: Document, colour: bool) -> str:
+    if not result.processes:
+        return f"sandbox {result.name} is stopped; `polyarch up{_option(result.name)}` starts it\n"
+    rows = [
+        Row(
+            (
+                process.name,
+                str(process.pid),
+                process.url,
+                process.detail or ("" if process.healthy else "not ") + "healthy",
+            ),
+            "" if process.healthy else "red",
+        )
+        for process in result.processes
+    ]
+    rows += [
+        Row((f"node {node.name}", "", "", "ready" if node.ready else "not ready"), "" if node.ready else "red")
+        for node in result.nodes
+    ]
+    shown_rows = table(("COMPONENT", "PID", "ADDRESS", "STATE"), rows, colour=colour)
+    return f"{shown_rows}\nlogs: {Path(result.audit_log).parent}\n"

@@ -1,0 +1,69 @@
+"""The work of ``polyarch run``: a process that plays roles until it is ended, and what keeps it from that."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polyarch.cli.collecting import collect_as_usual
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.kube.errors import ConfigurationError, KubernetesError
+from polyarch.kube.process.roles import Role
+from polyarch.kube.runtime.lease import LeadershipError
+from polyarch.kube.serving.certificates import CertificateError
+from polyarch.oci.auth.credential_providers import InvalidProviderConfiguration, ProviderConfiguration
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.run import process
+from polyarch.run.settings import RunSettings
+
+
+def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
+    """Returns when the process has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
+    collect_as_usual()
+    try:
+        _runner()(process.run(name, roles, settings))
+    except (ConfigurationError, InvalidConfiguration, InvalidSetting) as error:
+        raise UsageError(f"run {name}: {error}") from None
+    except (KubernetesError, OSError) as error:
+        raise CouldNotComplete(f"run {name}: {error}") from None
+    except BaseExceptionGroup as group:
+        known, unknown = group.split((OSError, KubernetesError, CertificateError, LeadershipError))
+        if known is None or unknown is not None:
+            raise
+        problem = "; ".join(dict.fromkeys(str(error) for error in _leaves(known)))
+        raise CouldNotComplete(f"run {name}: {problem}") from None
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """uvloop where it is installed (extra ``fast``)."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def providers(path: str, directory: str) -> ProviderConfiguration | None:
+    """The kubelet's credential plugins; None without a configuration."""
+    if bool(path) != bool(directory):
+        raise UsageError(
+            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
+        )
+    if not path:
+        return None
+    try:
+        content = yaml.safe_load(Path(path).read_bytes())
+        return ProviderConfiguration.from_mapping(content, directory=directory, origin=path)
+    except (OSError, yaml.YAMLError, InvalidProviderConfiguration) as error:
+        raise UsageError(f"--image-credential-provider-config {path}: {error}") from None

@@ -1,0 +1,244 @@
+"""The work of ``polyarch explain``: pods in, what was and would be decided out (PL-730 to PL-732).
+
+``explain POD`` looks at a pod in the cluster and decides it anew, without writing anything. ``explain -f FILE`` does
+the same for manifests, with a configuration that need not be applied anywhere. Both print what the roles would write,
+because the same functions make it.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.explain.from_cluster import read_pod
+from polyarch.cli.explain.from_files import Configuration, GivenPod, configuration_from, pods_from
+from polyarch.cli.explain.text import text_of
+from polyarch.cli.images.resolve import how
+from polyarch.cli.input.objects import read_documents
+from polyarch.cli.input.platforms_file import load_platforms_file
+from polyarch.cli.options.manifests import ImageOptions
+from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.options.registries import cache_directory
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import Messages
+from polyarch.kube.client.jsonpatch import apply_patch
+from polyarch.kube.errors import ConfigurationError, KubernetesError
+from polyarch.model.pod import Pod
+from polyarch.oci.answer import Inspection
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.layers.deep import look_deeper
+from polyarch.oci.opening import Wiring, open_inspector
+from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.oci.write.together import together
+from polyarch.placement.decide.decision import Decision, Finding, Progress
+from polyarch.placement.decide.rules import Case, decide, examine
+from polyarch.placement.result import explain as documents
+from polyarch.placement.result.admission import admit
+from polyarch.placement.result.outcome import Path as Way
+from polyarch.placement.result.patch import admission_patch
+
+Stage = Literal["admission", "controller"]
+Json = dict[str, Any]
+
+NOT_ASKED = ("transient", "limit")
+"""Classes of failures that leave the command's question open."""
+OFFLINE_MISS = "offline-miss"
+SETTLED_AT_ONCE = 8
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """One pod's entry of the document, and what the exit code depends on."""
+
+    entry: Json
+    decision: Decision
+    agrees: bool = True
+
+
+class Registries(NamedTuple):
+    """How images are asked for."""
+
+    wiring: Wiring
+    credentials: CredentialStore
+    options: ImageOptions
+    messages: Messages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The command line of ``polyarch explain`` without the options that it shares."""
+
+    pod: str | None
+    files: Sequence[str] = ()
+    objects: Sequence[str] = ()
+    stage: Stage = "admission"
+    cold: bool = False
+    namespace: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def run_explain(asked: Asked, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Decide anew and print; returns the exit code (PL-730)."""
+    errors_only(verbose=messages.verbose)
+    images.check()
+    try:
+        registries = Registries(_wiring(images), images.access.credentials(), images, messages)
+        if asked.pod is not None:
+            notes, found = asyncio.run(_in_cluster(asked, registries))
+        else:
+            configuration = configuration_from(each for path in asked.objects for each in read_documents(path))
+            given = pods_from(
+                (each for path in asked.files for each in read_documents(path)), namespace=asked.namespace or "default"
+            )
+            notes = configuration.notes
+            found = asyncio.run(_in_files(given, configuration, asked, registries))
+    except (InvalidSetting, ConfigurationError) as error:
+        raise UsageError(f"explain: {error}") from None
+    except KubernetesError as error:
+        raise CouldNotComplete(f"explain: {error}") from None
+    emit(outputs, lambda form, colour: _rendered([each.entry for each in found], form, colour))
+    for note in (*notes, *_missed(found)):
+        messages.note(note)
+    return _exit_code(found, cold=asked.cold)
+
+
+async def _in_files(
+    given: Sequence[GivenPod],
+    configuration: Configuration,
+    asked: Asked,
+    registries: Registries,
+) -> list[Explained]:
+    at_controller = asked.stage == "controller"
+    cases = [examine(configuration.facts(each.pod, each.namespace, stored=False)) for each in given]
+    answers = {} if asked.cold else await _answers(cases, registries, bundles=at_controller)
+    found = []
+    for each, case in zip(given, cases, strict=True):
+        explained = _at_admission(each.document, case, answers)
+        if at_controller and case.rule is None:
+            explained = _at_controller(each, case, configuration, answers)
+        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **explained.entry}))
+    return found
+
+
+def _at_admission(document: Json, case: Case, answers: Mapping[str, Inspection]) -> Explained:
+    decision = decide(case, answers)
+    admission = admit(case, decision, controller_available=True)
+    return Explained(documents.explain_admission(document, case, admission), decision)
+
+
+def _at_controller(
+    given: GivenPod, case: Case, configuration: Configuration, answers: Mapping[str, Inspection]
+) -> Explained:
+    """The pod is gated as the webhook would, and what the controller then makes of it when waiting is over."""
+    gated = apply_patch(given.document, admission_patch(case, decide(case, {}), Way.GATED))
+    stored = examine(configuration.facts(msgspec.convert(gated, Pod), given.namespace, stored=True))
+    decision = decide(stored, answers, Progress.ENDED if answers else Progress.WAITING)
+    return Explained(documents.explain_controller(gated, stored, decision), decision)
+
+
+async def _in_cluster(asked: Asked, registries: Registries) -> tuple[tuple[str, ...], list[Explained]]:
+    seen = await read_pod(
+        asked.pod or "",
+        namespace=asked.namespace,
+        kubeconfig=asked.kubeconfig,
+        context=asked.context,
+        credentials=registries.credentials,
+    )
+    registries = registries._replace(credentials=seen.credentials)
+    case = examine(seen.configuration.facts(seen.given.pod, seen.given.namespace, stored=seen.is_gated))
+    answers = await _answers([case], registries, bundles=True)
+    if seen.is_gated:
+        decision = seen.now(case, answers)
+        entry = documents.explain_controller(seen.given.document, case, decision)
+        return seen.configuration.notes, [Explained(entry, decision)]
+    decision = decide(case, answers, Progress.ENDED)
+    entry = documents.explain_finished(seen.given.document, case, decision)
+    return seen.configuration.notes, [Explained(entry, decision, entry["agrees"])]
+
+
+async def _answers(cases: Iterable[Case], registries: Registries, *, bundles: bool) -> dict[str, Inspection]:
+    """What all images say, each asked once. ``bundles``: indexes of a pod that would be impossible are looked at again,
+    as the controller does, for they may be operator bundles (RG-046)."""
+    cases = list(cases)
+    uses = {use.text: use.reference for case in cases for use in case.images if use.reference is not None}
+    async with open_inspector(registries.wiring, credentials=registries.credentials) as inspector:
+        found = await inspector.inspect_many(uses.values(), fresh=registries.options.fresh)
+        depth = registries.options.deep
+        if depth is not None:
+            found = await together(
+                lambda answer: look_deeper(inspector.connection, answer, depth), found, at_once=SETTLED_AT_ONCE
+            )
+        for answer in found:
+            registries.messages.detail(how(answer))
+        answers = dict(zip(uses, found, strict=True))
+        impossible = [case for case in cases if bundles and not documents.can_run(decide(case, answers))]
+        indexes = {use.text for case in impossible for use in case.images if _is_index(answers.get(use.text))}
+        again = [uses[text] for text in indexes]
+        looked_at = await inspector.inspect_many(again, bundle="always")
+        return answers | dict(zip(indexes, looked_at, strict=True))
+
+
+def _is_index(answer: Inspection | None) -> bool:
+    return answer is not None and answer.constrains and answer.kind == "index"
+
+
+def _wiring(images: ImageOptions) -> Wiring:
+    access = images.access
+    file = images.platforms_file
+    return Wiring(
+        settings=InspectorSettings(
+            timeout=access.timeout,
+            max_wait=access.max_wait,
+            requests_per_host=access.concurrency,
+            requests=max(access.concurrency, InspectorSettings().requests),
+        ),
+        configuration=access.configuration(),
+        trust=access.trust(),
+        answers=load_platforms_file(file) if file is not None else None,
+        offline=images.offline,
+        cache_directory=None if images.no_cache else cache_directory(images.cache_dir),
+    )
+
+
+def _rendered(entries: list[Json], form: str, colour: bool) -> str:
+    match form:
+        case "text":
+            return text_of(entries, colour=colour)
+        case "patch":
+            patches = {f"{entry['namespace']}/{entry['name']}": entry["patch"] for entry in entries}
+            document = next(iter(patches.values())) if len(entries) == 1 else patches
+            return json.dumps(document, indent=2) + "\n"
+        case _:
+            return document_text(documents.document(entries), form)
+
+
+def _exit_code(found: Iterable[Explained], *, cold: bool) -> int:
+    """1: what was decided is not what would be decided now, or a pod can run nowhere. 3: an image could not be had."""
+    open_ = False
+    for each in found:
+        is_open = any(_is_open(image) for image in each.decision.unresolved)
+        if not documents.can_run(each.decision) or not (each.agrees or is_open):
+            return 1
+        open_ = open_ or is_open
+    return 3 if open_ and not cold else 0
+
+
+def _is_open(image: Finding) -> bool:
+    """Nobody answered: another day the decision may be another one."""
+    return image.is_pending or image.error_class in NOT_ASKED or image.note == OFFLINE_MISS
+
+
+def _missed(found: Iterable[Explained]) -> list[str]:
+    """What to do about images that nobody could be asked about."""
+    missed = {image.text: None for each in found for image in each.decision.unresolved if image.note == OFFLINE_MISS}
+    return [
+        f"{text} is not in the platforms file, and --offline forbids to ask its registry: add the output of "
+        f"`polyarch inspect -o json {text}` to the file, or leave --offline out"
+        for text in missed
+    ]

@@ -1,0 +1,99 @@
+"""What ``polyarch fix`` did and did not: a diff and lines for people, and the document ``polyarch.dev/fix/v1``."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from polyarch.cli.lint.diffs import unified_diff
+from polyarch.manifests.finding import Finding
+from polyarch.manifests.output.json import finding_document
+from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
+from polyarch.manifests.repair.fix_result import FixResult, Refusal
+from polyarch.manifests.report import Incomplete, Report
+
+SCHEMA_VERSION = "polyarch.dev/fix/v1"
+
+Way = Literal["diff", "write", "yaml", "kustomize"]
+
+
+@dataclass
+class Account:
+    """Filled file by file."""
+
+    way: Way
+    applied: list[Finding] = field(default_factory=list)
+    diffs: dict[str, str] = field(default_factory=dict)
+    """Of the files that change."""
+    refused: list[Refusal] = field(default_factory=list)
+    remaining: list[Finding] = field(default_factory=list)
+    incomplete: list[Incomplete] = field(default_factory=list)
+    patched: int = 0
+    """Objects that the component patches."""
+    not_emitted: list[str] = field(default_factory=list)
+
+    def take(self, result: FixResult) -> None:
+        """Add what was made of one file."""
+        self.applied += result.applied
+        self.refused += result.refused
+        self.remaining += result.remaining
+        if result.changed:
+            path = result.source.path
+            self.diffs[path] = unified_diff(path, result.source.text, result.text)
+        if result.unproven is not None:
+            self.incomplete.append(Incomplete(result.source.path, "", result.unproven.message))
+
+    @property
+    def diff(self) -> str:
+        """Of all files."""
+        return "".join(self.diffs.values())
+
+    @property
+    def is_shown_only(self) -> bool:
+        """There are fixes, and they were not applied."""
+        return self.way == "diff" and bool(self.diffs)
+
+    def lines(self, report: Report, *, quiet: bool = False) -> list[str]:
+        """What somebody should know besides the diff; ``quiet``: what went wrong only."""
+        incomplete = [plain(incomplete_line(gap)) for gap in report.incomplete]
+        if quiet:
+            return incomplete
+        refused = sorted(self.refused, key=lambda each: each.finding.order)
+        noted = {id(each.finding) for each in refused}
+        lines = [f"{place_of(each.finding)}: {each.finding.rule} not fixed: {each.note}" for each in refused]
+        lines += [
+            f"{place_of(finding)}: {finding.severity.value} {finding.rule} {finding.message}"
+            for finding in report.findings
+            if report.fails(finding) and id(finding) not in noted
+        ]
+        lines += [f"not emitted: {reason}" for reason in self.not_emitted]
+        return [*map(plain, lines), *incomplete, f"polyarch: {self._summary(report)}"]
+
+    def _summary(self, report: Report) -> str:
+        number, files = len(self.applied), counted(len(self.diffs), "file")
+        left = f", {len(report.findings)} remaining" if report.findings else ""
+        if self.way == "kustomize":
+            return f"the component patches {counted(self.patched, 'object')}{left}"
+        if self.is_shown_only:
+            return f"{counted(number, 'fixable finding')} in {files}{left}; apply with --write"
+        return f"fixed {counted(number, 'finding')} in {files}{left}"
+
+    def document(self, report: Report) -> dict[str, Any]:
+        """``polyarch.dev/fix/v1``; keys are never left out, new ones may come."""
+        return {
+            "schemaVersion": SCHEMA_VERSION,
+            "mode": self.way,
+            "summary": {
+                "files": report.summary.files,
+                "objects": report.summary.objects,
+                "changed": len(self.diffs),
+                "fixed": len(self.applied),
+                "notFixed": len(self.refused),
+                "remaining": len(report.findings),
+                "complete": report.summary.complete,
+            },
+            "files": [{"file": path, "diff": diff} for path, diff in self.diffs.items()],
+            "fixed": [finding_document(finding) for finding in self.applied],
+            "notFixed": [{"finding": finding_document(each.finding), "reason": each.note} for each in self.refused],
+            "remaining": [finding_document(finding) for finding in report.findings],
+            "notEmitted": list(self.not_emitted),
+            "incomplete": [{"file": gap.file, "image": gap.image, "message": gap.message} for gap in report.incomplete],
+        }

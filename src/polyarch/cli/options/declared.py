@@ -1,0 +1,75 @@
+"""The options and arguments of a command, as they were declared: what help prints and a shell completes."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from polyarch.cli.options.values import Placeholder
+
+if TYPE_CHECKING:
+    from cyclopts import App
+    from cyclopts.argument import Argument
+
+
+class Declared(NamedTuple):
+    """One of them."""
+
+    names: tuple[str, ...]
+    """As they are typed, short ones first; for an argument its placeholder."""
+    group: str
+    order: int
+    help: str
+    placeholder: str = ""
+    """Empty for a flag."""
+    choices: tuple[str, ...] = ()
+    default: str = ""
+    is_argument: bool = False
+    is_repeated: bool = False
+    """An argument that takes any number of values."""
+    is_required: bool = False
+
+
+def declared(command: "App") -> list[Declared]:
+    """Those of a command in the order of its help; hidden ones are left out."""
+    if command.default_command is None:
+        return []
+    found = [_declared(argument) for argument in command.assemble_argument_collection() if argument.show]
+    return sorted(found, key=lambda each: each.order)
+
+
+def _declared(argument: "Argument") -> Declared:
+    info, parameter = argument.field_info, argument.parameter
+    (group, *_) = parameter.group if isinstance(parameter.group, tuple) and parameter.group else (None,)
+    title, order = getattr(group, "name", ""), getattr(group, "sort_key", 0)
+    is_flag = argument.is_flag()
+    is_argument = info.is_positional
+    placeholder = "" if is_flag else next(_placeholders(info.annotation), "VALUE")
+    return Declared(
+        names=(placeholder,) if is_argument else tuple(sorted(argument.names, key=lambda name: name.startswith("--"))),
+        group=title,
+        order=order if isinstance(order, int) else 0,
+        help=parameter.help or "",
+        placeholder=placeholder,
+        choices=() if is_flag else argument.get_choices(force=True) or (),
+        default=_default(argument),
+        is_argument=is_argument,
+        is_repeated=info.kind == info.VAR_POSITIONAL,
+        is_required=argument.required,
+    )
+
+
+def _default(argument: "Argument") -> str:
+    shown = argument.parameter.show_default
+    if isinstance(shown, str):
+        return shown
+    value = argument.field_info.default
+    if shown is False or value is argument.field_info.empty or value in (None, "", (), []) or isinstance(value, bool):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _placeholders(annotation: Any) -> Iterator[str]:
+    """The names in a type, however deep."""
+    if isinstance(annotation, Placeholder):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _placeholders(part)

@@ -1,0 +1,107 @@
+"""``-o/--output FORMAT[=FILE]``: one meaning for every command, any number of times.
+
+A command declares its formats as ``Format`` and takes ``list[Format | str]``; :func:`outputs` makes of that where each
+goes, and :func:`emit` prints or writes them all. A file appears whole or not at all.
+
+For one release the earlier spelling of ``polyarch lint`` is understood, too: formats and files in options of their own.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from cyclopts import Parameter
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.values import OUTPUT, Placeholder, option
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.terminal import takes_colour
+
+STDOUT = "-"
+Format = Annotated[Literal["text", "json", "yaml"], Placeholder("FORMAT[=FILE]")]
+FORMATS = ("text", "json", "yaml")
+
+
+def _listed(formats: Sequence[str]) -> str:
+    return f"{', '.join(formats[:-1])} or {formats[-1]}" if len(formats) > 1 else formats[0]
+
+
+class Output(NamedTuple):
+    """A format and the file it goes to; ``-`` is stdout."""
+
+    format: str
+    place: str = STDOUT
+
+
+def output_option(*formats: str) -> Parameter:
+    """The declaration; the first format is the default."""
+    said = f"Output format: {_listed(formats)}; with =FILE to a file; repeatable"
+    return option(said, "-o", "--output", group=OUTPUT, show_default=formats[0], hyphen=True)
+
+
+OUTPUT_OPTION = output_option(*FORMATS)
+EARLIER_FORMAT = Annotated[list[str] | None, Parameter(name="--format", show=False, negative="")]
+"""``--format`` as ``polyarch lint`` had it."""
+
+
+def outputs(
+    given: Sequence[str] | None,
+    formats: Sequence[str] = FORMATS,
+    *,
+    messages: Messages,
+    earlier: Sequence[str] | None = None,
+) -> list[Output]:
+    """What the option says; the first format on stdout if it is not there. :class:`UsageError` for what it cannot.
+
+    ``earlier`` are the values of ``--format``.
+    """
+    texts = list(given or ())
+    places = texts if earlier else [text for text in texts if _is_place(text, formats)]
+    forms = list(earlier or ()) or [text for text in texts if text not in places]
+    if earlier or places:
+        found = _paired(forms or [formats[0]], places or [STDOUT] * len(forms), formats)
+        options = "--format and --output FILE are" if earlier else "--output FILE is"
+        messages.warn(f"{options} deprecated: use {' '.join(map(_spelt, found))}")
+    else:
+        found = [_output(text, formats) for text in texts] or [Output(formats[0])]
+    files = [each.place for each in found if each.place != STDOUT]
+    twice = next((place for place in files if files.count(place) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--output: {twice} is named twice; give each format a file of its own")
+    return found
+
+
+def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:
+    """Print and write: ``render(format, colour)`` is the text of a format."""
+    from polyarch.cli.input.files import write_file  # it knows which files are manifests, and so loads YAML
+
+    for each in wanted:
+        if each.place == STDOUT:
+            sys.stdout.write(render(each.format, each.format == "text" and takes_colour()))
+            sys.stdout.flush()
+        else:
+            write_file(each.place, render(each.format, False).encode())
+
+
+def _output(text: str, formats: Sequence[str]) -> Output:
+    form, equals, place = text.partition("=")
+    if form not in formats:
+        raise UsageError(f"--output {text}: unknown format {form!r}; expected {_listed(formats)}, or FORMAT=FILE")
+    if equals and not place:
+        raise UsageError(f"--output {text}: no file after the =; give {form}=FILE, or {form} for stdout")
+    return Output(form, place or STDOUT)
+
+
+def _is_place(text: str, formats: Sequence[str]) -> bool:
+    """A file, as ``--output`` took it: not a misspelt format."""
+    return text == STDOUT or (text not in formats and "=" not in text and ("." in text or "/" in text))
+
+
+def _paired(forms: Sequence[str], places: Sequence[str], formats: Sequence[str]) -> list[Output]:
+    if len(forms) != len(places):
+        raise UsageError(f"--output {places[0]}: expected FORMAT or FORMAT=FILE, such as {forms[0]}={places[0]}")
+    return [Output(_output(form, formats).format, place) for form, place in zip(forms, places, strict=True)]
+
+
+def _spelt(each: Output) -> str:
+    return f"-o {each.format}" if each.place == STDOUT else f"-o {each.format}={each.place}"

@@ -1,0 +1,340 @@
+"""What every command of the command line has alike: outputs, groups of the help, placeholders, -q and -v, old names."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import WEB, Command
+
+from polyarch.cli import main
+from polyarch.cli.app import COMMANDS, app
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.declared import Declared, declared
+from polyarch.cli.options.outputs import Output, outputs
+from polyarch.cli.options.renamed import RENAMED, with_new_names
+from polyarch.cli.output.messages import Messages
+
+GROUPS = ("Rules", "Images", "Output", "Registries", "Cluster")
+
+
+def every_command() -> Iterator[tuple[str, list[Declared]]]:
+    for name, *_ in COMMANDS:
+        command = app[name]
+        if command.default_command is not None:
+            yield name, declared(command)
+            continue
+        for inner in command:
+            if not inner.startswith("-"):
+                yield f"{name} {inner}", declared(command[inner])
+
+
+ALL = dict(every_command())
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    return Command("lint", capsys, monkeypatch, tmp_path)
+
+
+# Help -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_every_option_stands_in_a_group_and_names_its_value(command: str) -> None:
+    """A value that help calls VALUE tells nobody what to write."""
+    for each in ALL[command]:
+        assert each.group, each.names
+        assert each.help, each.names
+        assert each.placeholder != "VALUE", each.names
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_groups_come_in_the_same_order(command: str) -> None:
+    titles = [title for title in dict.fromkeys(each.group for each in ALL[command]) if title in GROUPS]
+    assert titles == [title for title in GROUPS if title in titles]
+    own = [each.group for each in ALL[command] if each.group not in GROUPS]
+    assert [each.group for each in ALL[command]][: len(own)] == own, "what the command is about stands first"
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    """``-o``, ``-f``, ``--jobs``: one placeholder and one short name each."""
+    found: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
+    for command, options in ALL.items():
+        for each in options:
+            if not each.is_argument and (command, each.names) != ("up", ("--only",)):  # SB-002 has it
+                for name in each.names:
+                    found.setdefault(name, set()).add((each.placeholder, each.names))
+    assert {name: meanings for name, meanings in found.items() if len(meanings) > 1} == {}
+
+
+@pytest.mark.parametrize("command", [name for name in ALL if name not in ("run", "completion")])
+def test_every_command_prints_text_json_and_yaml(command: str) -> None:
+    option = next(each for each in ALL[command] if "--output" in each.names)
+    assert option.names == ("-o", "--output")
+    assert option.placeholder == "FORMAT[=FILE]"
+    assert option.default == "text"
+    assert {"text", "json", "yaml"} <= set(option.choices)
+    assert [choice for choice in option.choices if choice not in option.help] == []
+
+
+@pytest.mark.parametrize("command", [name for name in ALL if name != "completion"])
+def test_every_command_can_be_quiet_or_verbose(command: str) -> None:
+    names = {each.names for each in ALL[command]}
+    assert {("-q", "--quiet"), ("-v", "--verbose")} <= names
+
+
+@pytest.mark.parametrize("command", ["lint", "fix", "inspect", "explain", "bundle validate", "index create"])
+def test_whoever_asks_registries_takes_the_same_options_for_it(command: str) -> None:
+    """RG-140."""
+    registries = [each for each in ALL[command] if each.group == "Registries"]
+    assert registries == [each for each in ALL["index inspect"] if each.group == "Registries"]
+    assert {"--authfile", "--ca", "--insecure", "--timeout", "--concurrency"} <= {
+        name for each in registries for name in each.names
+    }
+
+
+def test_a_page_shows_how_a_value_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert "Usage: polyarch lint [OPTIONS] [PATH]...\n" in page
+    assert "  -o, --output FORMAT[=FILE]  Output format: text, json, yaml, sarif" in page
+    assert "      --write-baseline FILE  Save current findings as a baseline\n" in page
+    assert re.findall(r"^(\w[\w ]*):$", page, re.MULTILINE)[:5] == [
+        "What to check",
+        "Rules",
+        "Images",
+        "Output",
+        "Registries",
+    ]
+
+
+def test_the_first_page_has_every_command_and_loads_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    page = capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == page
+    for name, group, _, meaning in COMMANDS:
+        assert re.search(rf"^  {name} +{re.escape(meaning)}$", page, re.MULTILINE)
+        assert f"{group}:\n" in page
+
+
+def test_help_of_a_command_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lnt", "--help"]) == 2
+    assert 'Did you mean "lint"?' in capsys.readouterr().err
+
+
+# Outputs --------------------------------------------------------------------------------------------------------------
+
+
+FORMATS = ("text", "json", "sarif")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ([], [Output("text")]),
+        (["json"], [Output("json")]),
+        (["json=a.json"], [Output("json", "a.json")]),
+        (["json=a=b"], [Output("json", "a=b")]),
+        (["text", "json=a", "sarif=b"], [Output("text"), Output("json", "a"), Output("sarif", "b")]),
+        (["json=-"], [Output("json")]),
+    ],
+)
+def test_a_format_goes_to_stdout_or_to_a_file(
+    given: list[str], found: list[Output], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outputs(given, FORMATS, messages=Messages()) == found
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "earlier", "found", "told"),
+    [
+        (["a"], ["json"], [Output("json", "a")], "-o json=a"),
+        (["-", "s"], ["text", "sarif"], [Output("text"), Output("sarif", "s")], "-o text -o sarif=s"),
+        ([], ["json"], [Output("json")], "-o json"),
+        (
+            ["text", "-", "sarif", "p.sarif"],
+            [],
+            [Output("text"), Output("sarif", "p.sarif")],
+            "-o text -o sarif=p.sarif",
+        ),
+        (["report.txt"], [], [Output("text", "report.txt")], "-o text=report.txt"),
+    ],
+    ids=["--format", "two of them", "--format alone", "-o and --output", "--output alone"],
+)
+def test_formats_and_files_of_their_own_options_work_for_one_release(
+    given: list[str], earlier: list[str], found: list[Output], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outputs(given, FORMATS, messages=Messages(), earlier=earlier) == found
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"deprecated: use {told}")
+
+
+@pytest.mark.parametrize("given", [["jsn"], ["json", "jsn"], ["json="], ["jsn=a.json"], ["json=a", "sarif=a"]])
+def test_a_misspelt_format_is_no_file(given: list[str]) -> None:
+    with pytest.raises(UsageError, match="--output"):
+        outputs(given, FORMATS, messages=Messages())
+
+
+def test_the_earlier_options_of_lint_still_work(run: Command) -> None:
+    run.write("web.yaml")
+    result = run("web.yaml", "--format", "json", "--output", "report")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "polyarch: warning: --format and --output FILE are deprecated: use -o json=report\n"
+    assert json.loads((run.folder / "report").read_text())["summary"]["errors"] == 1
+
+
+# Earlier names --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"), [(*key, old, new) for key, names in RENAMED.items() for old, new in names.items()]
+)
+def test_an_earlier_name_works_for_one_release_and_tells_the_new_one(command: str, old: str, new: str) -> None:
+    told: list[str] = []
+    assert with_new_names([command, old, "x", f"{old}=y", "--", old], told.append) == [
+        command,
+        new,
+        "x",
+        f"{new}=y",
+        "--",
+        old,
+    ]
+    assert told == [f"{old} is deprecated: use {new}"]
+    assert any(new in each.names for each in ALL[command])
+    assert not any(old in each.names for each in ALL[command])
+
+
+def test_images_from_a_list_by_the_earlier_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "images.txt").write_text("web:1\n")
+    (tmp_path / "platforms.yaml").write_text("web:1: [linux/arm64]\n")
+    given = ["--offline", "--platforms-file", str(tmp_path / "platforms.yaml")]
+    assert main(["inspect", "-f", str(tmp_path / "images.txt"), "--jobs", "2", *given]) == 0
+    captured = capsys.readouterr()
+    assert "linux/arm64" in captured.out
+    assert captured.err.splitlines() == [
+        "polyarch: warning: -f is deprecated: use --from-file",
+        "polyarch: warning: --jobs is deprecated: use --concurrency",
+    ]
+
+
+# lint and fix ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["lint", "fix"])
+def test_without_a_path_the_working_directory_is_meant(run: Command, command: str) -> None:
+    run.write("deploy/web.yaml")
+    run.name = command
+    result = run()
+    assert result.code == 1
+    assert "deploy/web.yaml" in result.out
+
+
+@pytest.mark.parametrize("rules", ["MA102", "ma102", "Ma102,ma2*"])
+def test_only_some_rules_run_in_any_case(run: Command, rules: str) -> None:
+    run.write("web.yaml")
+    found = json.loads(run("--only", rules, "-o", "json").out)["findings"]
+    assert {each["rule"] for each in found} == {"MA102"}
+
+
+def test_only_replaces_what_the_configuration_selects(run: Command) -> None:
+    run.write(".polyarch.yaml", "exclude: [ma102]\ninclude: [MA3*]\nseverity: {ma103: error}\n")
+    run.write("web.yaml")
+    run.write("Dockerfile", "FROM golang:1\nRUN GOARCH=amd64 go build .\n")
+    found = json.loads(run("--only", "MA1*", "--exclude", "ma103", "-o", "json").out)["findings"]
+    assert {each["rule"] for each in found} == {"MA102"}
+    found = json.loads(run("-o", "json").out)["findings"]
+    assert ("MA103", "error") in {(each["rule"], each["severity"]) for each in found}
+
+
+def test_what_cannot_be_read_is_found_whatever_is_selected(run: Command) -> None:
+    run.write("web.yaml", "image: [\n")
+    assert [each["rule"] for each in json.loads(run("--only", "MA102", "-o", "json").out)["findings"]] == ["MA902"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--exclude", "ma*"], ["--severity", "ma1*=INFO"], ["--include", "ma112", "--exclude", "mA1*"]]
+)
+def test_rules_are_named_in_any_case(run: Command, arguments: list[str]) -> None:
+    run.write("web.yaml")
+    assert run(*arguments).code == 0
+
+
+def test_quiet_findings_and_nothing_else(run: Command) -> None:
+    run.write("web.yaml")
+    usual, quiet = run("web.yaml"), run("-q", "web.yaml")
+    assert usual.out.splitlines()[:-1] == quiet.out.splitlines()
+    assert quiet.err == ""
+    assert run("-q", "platforms.yaml").err == ""
+    run.name = "fix"
+    assert run("-q", "web.yaml").err == ""
+    assert run("-q", "web.yaml").code == 1
+
+
+def test_verbose_says_how_the_answer_came_about(run: Command) -> None:
+    run.write(".polyarch.yaml", "failOn: error\n")
+    run.write("web.yaml")
+    assert run("-v", "web.yaml").err == "polyarch: configuration: .polyarch.yaml\npolyarch: 1 file in web.yaml\n"
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_what_fix_did_as_a_document(run: Command, form: str) -> None:
+    """MF-050: ``polyarch.dev/fix/v1``."""
+    run.name = "fix"
+    path = run.write("web.yaml")
+    result = run("web.yaml", "-o", form)
+    document = yaml.safe_load(result.out)
+    assert (result.code, result.err) == (1, "")
+    assert (document["schemaVersion"], document["mode"]) == ("polyarch.dev/fix/v1", "diff")
+    assert document["summary"] == {
+        "files": 1,
+        "objects": 1,
+        "changed": 1,
+        "fixed": 1,
+        "notFixed": 1,
+        "remaining": 1,
+        "complete": True,
+    }
+    assert document["files"] == [{"file": "web.yaml", "diff": run("web.yaml").out}]
+    assert document["fixed"][0]["rule"] == "MA102"
+    assert document["notFixed"][0]["reason"].startswith("--widen")
+    assert path.read_text() == WEB
+    written = yaml.safe_load(run("web.yaml", "--write", "-o", form).out)
+    assert (written["mode"], written["summary"]["fixed"]) == ("write", 1)
+    assert path.read_text() != WEB
+
+
+def test_a_report_of_fix_beside_its_diff(run: Command) -> None:
+    run.name = "fix"
+    run.write("web.yaml")
+    both = run("web.yaml", "-o", "text", "-o", "json=fix.json")
+    assert both.out == run("web.yaml").out != ""
+    assert json.loads((run.folder / "fix.json").read_text())["summary"]["fixed"] == 1
+    assert run("-", "-o", "json=fix.json", stdin=WEB).out.startswith("apiVersion")
+
+
+@pytest.mark.parametrize("arguments", [["-"], ["--emit", "yaml", "web.yaml"], ["--emit", "kustomize", "web.yaml"]])
+def test_manifests_and_a_report_do_not_share_stdout(run: Command, arguments: list[str]) -> None:
+    run.name = "fix"
+    run.write("web.yaml")
+    result = run(*arguments, "-o", "json", stdin=WEB)
+    assert (result.code, result.out) == (2, "")
+    assert "give the report a file: -o json=FILE" in result.err
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_rules_for_programs(run: Command, form: str) -> None:
+    """MF-021."""
+    listed = yaml.safe_load(run("--rules", "-o", form, known=False).out)
+    assert listed["schemaVersion"] == "polyarch.dev/rules/v1"
+    (one,) = yaml.safe_load(run("--explain", "ma102", "-o", form, known=False).out)["rules"]
+    assert one in listed["rules"]
+    assert (one["id"], one["severity"]) == ("MA102", "error")
+    assert run("--rules", "-o", "sarif", known=False).code == 2
