@@ -10,18 +10,18 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bench import load
+from bench.control import fixed_patch, without_webhook
 from bench.measure import AuditLog, Figure, cpu_seconds, percentile, resident_mib
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import ApiError, NotFound
-from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
+from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES
 from polyarch.sandbox.cluster import Sandbox
@@ -88,28 +88,14 @@ class Bench:
                     await self.client.get(NAMESPACES, namespace)
                     await asyncio.sleep(0.5)
 
-    @asynccontextmanager
-    async def without_polyarch(self) -> AsyncIterator[None]:
-        """The control run: no webhook is configured."""
-        name = names.WEBHOOK_CONFIGURATION
-        configuration = await self.client.get(MUTATING_WEBHOOKS, name)
-        await self.client.delete(MUTATING_WEBHOOKS, name)
-        await asyncio.sleep(2)
-        try:
-            yield
-        finally:
-            kept = ("name", "labels", "annotations")
-            configuration["metadata"] = {k: v for k, v in configuration["metadata"].items() if k in kept}
-            await self.client.create(MUTATING_WEBHOOKS, configuration)
-            await asyncio.sleep(2)
-
 
 def pods(images: list[str], count: int) -> list[dict[str, Any]]:
     return [load.pod(images[number % len(images)]) for number in range(count)]
 
 
 async def warm(bench: Bench) -> list[Figure]:
-    """40 images that were seen before: a burst of 1000, then 200 paced at 20 a second; the control run of both."""
+    """40 images that were seen before: a burst of 1000, then 200 paced at 20 a second; a control run of both without a
+    webhook, and one of the burst with a webhook that answers a fixed patch."""
     images = await bench.images("warm")
     namespace = await bench.namespace()
     await load.drive(bench.client, namespace, pods(images, len(images)), in_flight=8)
@@ -120,7 +106,7 @@ async def warm(bench: Bench) -> list[Figure]:
     requests, events = await bench.requests(namespace)
     paced = await load.drive(bench.client, namespace, pods(images, 200), per_second=20)
     await bench.gone(namespace)
-    async with bench.without_polyarch():
+    async with without_webhook(bench.client):
         control_namespace = await bench.namespace()
         control = await load.drive(bench.client, control_namespace, pods(images, BURST))
         control_paced = await load.drive(bench.client, control_namespace, pods(images, 200), per_second=20)
@@ -139,6 +125,26 @@ async def warm(bench: Bench) -> list[Figure]:
                note=f"control {percentile(control_paced.times, 50):.1f} ms"),
         Figure("warm paced, p99", percentile(paced.times, 99), "ms", "issue", 40,
                note=f"control {percentile(control_paced.times, 99):.1f} ms"),
+        *await _with_go(bench, images, burst),
+    ]  # fmt: skip
+
+
+async def _with_go(bench: Bench, images: list[str], ours: load.Run) -> list[Figure]:
+    """The same burst with a webhook in Go that answers a fixed patch; nothing if there is no Go."""
+    async with fixed_patch(bench.client, bench.sandbox.pki.webhook_folder) as pid:
+        if pid is None:
+            bench.say("no Go: the burst is not compared with a webhook in it")
+            return []
+        namespace = await bench.namespace()
+        before = cpu_seconds(pid)
+        burst = await load.drive(bench.client, namespace, pods(images, BURST))
+        spent = cpu_seconds(pid) - before
+    await bench.gone(namespace)
+    return [
+        Figure("warm burst, released with a fixed patch from Go", burst.per_second, "pods/s",
+               note=f"{100 * burst.constrained / BURST:.0f} % patched, p50 {percentile(burst.times, 50):.0f} ms"),
+        Figure("warm burst, CPU of that webhook", 1000 * spent / BURST, "ms/pod"),
+        Figure("warm burst, of the fixed patch's", 100 * ours.per_second / burst.per_second, "%"),
     ]  # fmt: skip
 
 
@@ -152,7 +158,7 @@ async def cold(bench: Bench) -> list[Figure]:
     spent = bench.cpu() - before
     requests, events = await bench.requests(namespace)
     await bench.gone(namespace)
-    async with bench.without_polyarch():
+    async with without_webhook(bench.client):
         control_namespace = await bench.namespace()
         control = await load.drive(bench.client, control_namespace, pods(images, BURST))
     await bench.gone(control_namespace)
@@ -198,7 +204,7 @@ async def deployment(bench: Bench) -> list[Figure]:
     watched, namespace = await roll_out(bench, image)
     requests, events = await bench.requests(namespace)
     await bench.gone(namespace)
-    async with bench.without_polyarch():
+    async with without_webhook(bench.client):
         control, control_namespace = await roll_out(bench, image)
     await bench.gone(control_namespace)
     return [

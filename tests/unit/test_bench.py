@@ -1,9 +1,18 @@
 """The benchmarks themselves: a budget that is broken, or a cost that grew by a fifth, fails the run (PL-812)."""
 
+import json
+import re
+
+import msgspec
 import pytest
-from bench import runtime
+from bench import load, runtime
 from bench.__main__ import verdict
+from bench.control import SOURCE
 from bench.measure import Figure, percentile
+
+from polyarch.kube.client.jsonpatch import Operation, apply_patch
+from polyarch.model.pod import Pod
+from polyarch.placement import names
 
 
 @pytest.mark.parametrize(
@@ -41,3 +50,16 @@ def test_the_runtime_keeps_its_budgets() -> None:
     figures = {figure.name: figure for figure in runtime.kube(lambda _: None)}
     assert len(figures) == 4
     assert [name for name, figure in figures.items() if not figure.kept and "PATCH" not in name] == []
+
+
+def test_the_control_in_go_writes_on_the_pods_of_the_load_what_polyarch_writes() -> None:
+    """PL-812: a patch that did not fit would be refused, and the comparison be with nothing."""
+    [text] = re.findall(r"const patch = `(.*?)`", (SOURCE / "main.go").read_text(), flags=re.DOTALL)
+    patched = apply_patch(load.pod("quay.io/warm/app1:1"), msgspec.json.decode(text, type=tuple[Operation, ...]))
+    pod = msgspec.convert(patched, Pod)
+    assert load.constrained(pod)
+    record = json.loads((pod.metadata.annotations or {})[names.DECISION_ANNOTATION])
+    assert record["reason"] == "ArchitecturesSet"
+    assert {names.SCHEDULING_GATE_LABEL, names.NODE_AFFINITY_LABEL, names.MULTI_ARCH_LABEL} <= set(
+        pod.metadata.labels or {}
+    )

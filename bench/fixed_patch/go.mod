@@ -1,0 +1,3 @@
+module polyarch.dev/bench/fixed_patch
+
+go 1.22
