@@ -65,6 +65,7 @@ def duties(process: Process, parts: Parts) -> Duties:
         clock=clock,
         metrics=metrics,
         is_leading=is_leading,
+        is_connected=lambda: not informer.broken_seconds,
     )
 
     def seen(change: Change[Pod]) -> None:

@@ -42,6 +42,8 @@ class World:
         self.secrets = PullSecrets(self.reader, self.clock)
         self.told = Told()
         self.leading = leading
+        self.connected = True
+        """Whether the watch of pods holds."""
         self.metrics, placement = placement_metrics()
         placement.watch_facts(lambda: self.facts.left_out)
         self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
@@ -68,6 +70,7 @@ class World:
             clock=self.clock,
             metrics=placement,
             is_leading=lambda: self.leading,
+            is_connected=lambda: self.connected,
             uniform=lambda: 0.5,
         )
         self.api.on_event = self.pods.add

@@ -29,12 +29,26 @@ from polyarch.kube.client.watch_event import (
     Removed,
     Seen,
 )
-from polyarch.kube.errors import ApiError, Forbidden, Gone, KubernetesError, NotFound, Unauthorized, UnreadableAnswer
+from polyarch.kube.errors import (
+    ApiError,
+    ConnectionFailed,
+    Forbidden,
+    Gone,
+    KubernetesError,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+    UnreadableAnswer,
+)
 from polyarch.model.meta import Key
 
 BACKOFF_BASE: Final = 0.5
 BACKOFF_CAP: Final = 10.0
-"""Who waits for a pod to be placed waits at most so long after the server is back."""
+AWAY_CAP: Final = 2.0
+"""The same while the server is away or only just back: it is asked for nothing that costs it anything, and who waits
+for a pod to be placed waits at most so long after it is there again."""
+PATIENCE: Final = 15
+"""Refusals (401, 403) in a row that may be those of an API server which does not know its own roles yet."""
 RETRY_AFTER_CAP: Final = 60.0
 """Something before an API server may ask for hours; a cache is not blind for so long at anybody's word."""
 QUIET: Final = 30.0
@@ -97,6 +111,8 @@ class Health(msgspec.Struct, frozen=True, gc=False):
     """Lists that failed since the last one that was complete."""
     relists: int = 0
     """Lists that had to be read anew since a stream last held."""
+    is_away: bool = False
+    """The last failure is that of a server which is not there, or not itself yet."""
 
 
 class Empty(msgspec.Struct, frozen=True, gc=False):
@@ -167,7 +183,8 @@ def delay_before(state: State, random: Random) -> float:
     if not failures:
         return 0.0
     asked = min(health.retry_after or 0.0, RETRY_AFTER_CAP)
-    return asked + backoff(failures - 1, base=BACKOFF_BASE, cap=BACKOFF_CAP, random=random)
+    cap = AWAY_CAP if health.is_away else BACKOFF_CAP
+    return asked + backoff(failures - 1, base=BACKOFF_BASE, cap=cap, random=random)
 
 
 def refused(state: State) -> bool:
@@ -192,9 +209,12 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
             return Watching(state.resource_version, health), ()
         case Watching(), Failed(error=error, lasted=lasted):
             health = _failed(state.health, lasted, error)
-            if _cause(error) is _Cause.OTHER:
+            cause = _cause(error)
+            if cause is _Cause.OTHER:
                 return Watching(state.resource_version, health), ()
-            return Empty(_changed(health, relists=health.relists + 1)), ()
+            # "Gone" is an answer: what went wrong before it, such as the outage that made us fall behind, is over.
+            failures = 0 if cause is _Cause.GONE else health.failures
+            return Empty(_changed(health, failures=failures, relists=health.relists + 1)), ()
 
         case Empty(), Opened():
             return Streaming(_accepted(state.health)), (Init(),)
@@ -279,7 +299,9 @@ def _failed(health: Health, lasted: float, error: KubernetesError | None) -> Hea
     retry_after = error.retry_after if isinstance(error, ApiError) else None
     held = lasted >= QUIET
     failures, relists = (1, 0) if held else (health.failures + 1, health.relists)
-    return Health(failures, refusals, retry_after, health.streaming, health.broken_lists, relists)
+    is_away = isinstance(error, Unavailable) or (isinstance(error, ConnectionFailed) and not error.permanent)
+    is_away = is_away or 0 < refusals <= PATIENCE
+    return Health(failures, refusals, retry_after, health.streaming, health.broken_lists, relists, is_away)
 
 
 class _Cause(Enum):

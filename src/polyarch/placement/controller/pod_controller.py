@@ -22,6 +22,7 @@ from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement.controller.gated import GatedPod, carries_gate
 from polyarch.placement.controller.inquiry import Inquiry, Known
+from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby
 from polyarch.placement.controller.writing import WritesPods
@@ -72,9 +73,11 @@ class PodController:
         clock: Clock,
         metrics: PlacementMetrics,
         is_leading: Callable[[], bool],
+        is_connected: Callable[[], bool] = lambda: True,
         tag_ttl: float = TAG_TTL,
         uniform: Callable[[], float] = _random.random,
     ) -> None:
+        """``is_connected``: whether the watch of pods holds."""
         self._pods = pods
         self._facts = facts
         self._secrets = secrets
@@ -85,8 +88,16 @@ class PodController:
         self._is_leading = is_leading
         self._uniform = uniform
         self._inquiry = Inquiry(inspector, secrets, reads, waiting, clock, tag_ttl=tag_ttl)
+        self._outage = Outage(enqueue, uniform)
         self._releases = Releases(
-            client=client, post=post, clock=clock, metrics=metrics, is_leading=is_leading, uniform=uniform
+            client=client,
+            post=post,
+            clock=clock,
+            metrics=metrics,
+            is_leading=is_leading,
+            is_connected=is_connected,
+            outage=self._outage,
+            uniform=uniform,
         )
         self._standby = Standby(uniform)
         self._memories: dict[Key, GatedPod] = {}
@@ -214,6 +225,7 @@ class PodController:
 
     def _forget(self, key: Key) -> None:
         self._waiting.leave(key)
+        self._outage.leaves(key)
         memory = self._memories.pop(key, None)
         if memory is not None:
             self._standby.pod_went(memory, self._clock.monotonic())

@@ -18,6 +18,7 @@ from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.controller.gated import GatedPod, bare_release
+from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.patch_history import REFUSED_LAST
 from polyarch.placement.controller.told import Tale
 from polyarch.placement.controller.writing import Write, WritesPods, Written, write_pod
@@ -31,7 +32,7 @@ from polyarch.placement.result.patch import controller_patch
 
 log = structlog.get_logger(__name__)
 
-_NOT_SAID: Final = (Written.MOVED_ON, Written.UNANSWERED)
+_NOT_SAID: Final = (Written.MOVED_ON, Written.UNANSWERED, Written.UNREACHED)
 """How a PATCH ends that says on the pod why it waits, if it is to be said again."""
 
 
@@ -63,6 +64,8 @@ class Releases:
         clock: Clock,
         metrics: PlacementMetrics,
         is_leading: Callable[[], bool],
+        is_connected: Callable[[], bool],
+        outage: Outage,
         uniform: Callable[[], float],
     ) -> None:
         self._client = client
@@ -70,6 +73,8 @@ class Releases:
         self._clock = clock
         self._metrics = metrics
         self._is_leading = is_leading
+        self._is_connected = is_connected
+        self._outage = outage
         self._uniform = uniform
 
     # -- the gate is lifted --------------------------------------------------------------------------------------------
@@ -96,7 +101,7 @@ class Releases:
                 return None
             case Written.MOVED_ON:
                 return self._wait_for_event(memory)
-            case Written.UNANSWERED:
+            case Written.UNANSWERED | Written.UNREACHED:
                 return self._not_answered(decided, write)
         return self._refused(decided, write)
 
@@ -125,9 +130,17 @@ class Releases:
     def _not_answered(self, decided: Decided, write: Write) -> Result:
         memory, now = decided.memory, self._clock.monotonic()
         times = memory.patches.not_answered(now)
-        if memory.told.is_news(Tale.SILENCE, now):
+        # Of an API server that is away one pod tells for all.
+        is_alone = write.result is Written.UNANSWERED or not self._outage.has_begun
+        if is_alone and memory.told.is_news(Tale.SILENCE, now):
             log.warning("no answer to the release of a pod, trying again", pod=str(decided.key), error=str(write.error))
-        return After(retry.delay(times, uniform=self._uniform()))
+        return After(self._again(decided, write.result, times))
+
+    def _again(self, decided: Decided, written: Written, times: int) -> float:
+        """Seconds until a write is sent again that got no answer for so many times."""
+        if written is Written.UNREACHED:
+            return self._outage.holds(decided.key)
+        return retry.delay(times, uniform=self._uniform())
 
     def _refused(self, decided: Decided, write: Write) -> Result:
         memory, now = decided.memory, self._clock.monotonic()
@@ -186,8 +199,8 @@ class Releases:
             if windows.first_attempt is None
             else retry.next_change(decision, decided.case.settings, windows.elapsed(now))
         ]
-        if noted is Written.UNANSWERED:
-            waits.append(retry.delay(memory.patches.not_answered(now), uniform=self._uniform()))
+        if noted in (Written.UNANSWERED, Written.UNREACHED):
+            waits.append(self._again(decided, noted, memory.patches.not_answered(now)))
         if told.gate < 2:
             waits.append(memory.seen_at + events.GATE_ADDED_AFTER - now)
         if is_held:
@@ -211,7 +224,9 @@ class Releases:
 
     async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: GatedPod) -> Write:
         """The one PATCH from this version of the pod (PL-304)."""
-        write = await write_pod(self._client, key, operations)
+        write = await write_pod(self._client, key, operations, is_connected=self._is_connected)
+        if write.result is not Written.UNREACHED:
+            self._outage.over()
         if write.result is Written.MOVED_ON:
             self._metrics.patch_conflicts.inc()
         version, now = pod.metadata.resource_version, self._clock.monotonic()

@@ -4,6 +4,7 @@ A failed ``test`` is HTTP 422 like a refused value, and the two must not be conf
 on, which is nobody's fault, the other that this pod can never be written like that.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -12,6 +13,8 @@ from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import (
     ApiError,
     Conflict,
+    ConnectionFailed,
+    Forbidden,
     Invalid,
     KubernetesError,
     NotFound,
@@ -42,6 +45,8 @@ class Written(Enum):
     """By validation, a webhook or for want of a right: the same PATCH would be refused again."""
     UNANSWERED = "unanswered"
     """The client gave up repeating it; nothing is known against the PATCH."""
+    UNREACHED = "unreached"
+    """The same, and it is not the pod's business: the API server is away, or so new that it does not know us yet."""
 
 
 class Write(NamedTuple):
@@ -56,8 +61,22 @@ class Write(NamedTuple):
         return f"HTTP {self.error.status}" if isinstance(self.error, ApiError) else "no answer"
 
 
-async def write_pod(client: WritesPods, key: Key, operations: tuple[Operation, ...]) -> Write:
-    """Sends the operations as one PATCH. The first of them test uid and resourceVersion."""
+async def write_pod(
+    client: WritesPods, key: Key, operations: tuple[Operation, ...], *, is_connected: Callable[[], bool]
+) -> Write:
+    """Sends the operations as one PATCH. The first of them test uid and resourceVersion.
+
+    ``is_connected``: whether we see pods at all. A 403 or a 5xx while we do not says nothing of this pod: an API server
+    that begins refuses everybody until it has read its roles.
+    """
+    write = await _write(client, key, operations)
+    if write.result is Written.UNANSWERED or isinstance(write.error, Forbidden):
+        away = isinstance(write.error, ConnectionFailed) or not is_connected()
+        return write._replace(result=Written.UNREACHED) if away else write
+    return write
+
+
+async def _write(client: WritesPods, key: Key, operations: tuple[Operation, ...]) -> Write:
     try:
         await client.patch(PODS, key.name, JsonPatch(operations), namespace=key.namespace)
     except (NotFound, Conflict) as error:

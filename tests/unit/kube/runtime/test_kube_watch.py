@@ -153,14 +153,37 @@ def test_kr_012_a_page_that_fails_for_now_is_asked_for_again():
     assert request_for(state) == Ask("page", continue_token="next")
 
 
-def test_kr_012_failures_in_a_row_wait_longer_with_full_jitter_and_a_cap():
-    """KR-012"""
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.ServerTimeout(504), [0.5, 1, 2, 4, 8, 10, 10, 10, 10]),
+        (RESET, [0.5, 1, 2, 2, 2, 2, 2, 2, 2]),
+        (errors.Unavailable(503), [0.5, 1, 2, 2, 2, 2, 2, 2, 2]),
+        (FORBIDDEN, [0.5, 1, 2, 2, 2, 2, 2, 2, 2]),
+    ],
+    ids=["it fails", "nobody answers", "a balancer without a server", "it knows no roles yet"],
+)
+def test_kr_012_failures_in_a_row_wait_longer_with_full_jitter_and_a_cap(error, expected):
+    """KR-012: a server that is away or only just back is found soon, as it is asked for nothing of weight."""
     state, waits = WATCHING, []
     for _ in range(9):
-        state, _ = step(state, Failed(RESET))
+        state, _ = step(state, Failed(error))
         waits.append(delay_before(state, lambda: 1.0))
-    assert waits == [0.5, 1, 2, 4, 8, 10, 10, 10, 10]
+    assert waits == expected
     assert delay_before(state, lambda: 0.0) == 0
+
+
+def test_kr_012_who_is_refused_for_long_asks_more_seldom():
+    """KR-012: then it is the role that is missing."""
+    state, _ = history(WATCHING, *[Failed(FORBIDDEN)] * 16)
+    assert delay_before(state, lambda: 1.0) == 10
+
+
+def test_pl_811_what_was_missed_in_an_outage_is_listed_at_once_when_it_is_over():
+    """PL-811: a restarted API server knows no old resourceVersion, and the backoff of the outage is not its."""
+    state, _ = history(WATCHING, *[Failed(RESET)] * 12, Failed(GONE))
+    assert isinstance(state, Empty)
+    assert delay_before(state, lambda: 1.0) == 0.5
 
 
 def test_kr_012_a_quiet_stream_forgets_its_failures():
@@ -177,7 +200,7 @@ def test_kr_012_a_quiet_stream_forgets_its_failures():
 def test_kr_012_a_list_in_pages_never_waits_between_them():
     """KR-012: 40 pages after six failures took 200 s, and the continue token of a large list had expired by then."""
     state, _ = history(Empty(Health(streaming=False)), *[Failed(RESET)] * 6)
-    assert delay_before(state, lambda: 1.0) == 10
+    assert delay_before(state, lambda: 1.0) == 2
     for _ in range(40):
         state, _ = step(state, Page([A1], "5", "next"))
         assert delay_before(state, lambda: 1.0) == 0

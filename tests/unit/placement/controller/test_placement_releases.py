@@ -240,10 +240,52 @@ async def test_an_api_server_that_is_away_delays_and_loses_nothing(world):
     key = await world.create("app:1")
     await world.run(60)
     assert world.told.warnings == []
-    assert world.patched(key) <= 10
+    assert world.patched(key) <= 50
     world.api.refuse = None
-    await world.run(16)
+    await world.run(2)
     assert world.api.architectures(key) == ["amd64"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ConnectionFailed("refused", verb="patch", resource="pods"),
+        Forbidden(403, reason="Forbidden", message="cannot patch"),
+        ServerTimeout(504, verb="patch", resource="pods", message="starting"),
+    ],
+    ids=["it is away", "it has not read its roles yet", "it is not itself yet"],
+)
+async def test_pl_811_an_api_server_that_comes_back_is_told_of_all_pods_at_once(world, answer):
+    """PL-811: after ten minutes as after ten seconds; and meanwhile ten requests a second are all that it gets."""
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse, world.connected = answer, False
+    keys = [await world.create("app:1", name=f"web-{number}") for number in range(300)]
+    await world.run(60)
+    assert len(world.api.patches) <= 300 + 60 * 15
+    assert world.told.warnings == [], "nobody refuses anything for good"
+    world.api.refuse, world.connected = None, True
+    await world.run(2)
+    assert not any(map(world.api.is_gated, keys))
+    assert {tuple(world.api.architectures(key) or ()) for key in keys} == {("amd64",)}
+
+
+async def test_pl_305_a_webhook_that_fails_for_some_pods_is_asked_no_more_often_as_others_are_released(world):
+    """PL-305, PL-306: the API server answers 5xx for those pods, and is not away."""
+    world.registry.know("app:1", "linux/amd64")
+    patch = world.api.patch
+
+    async def failing(resource, name, change, **where):
+        if name == "bad":
+            world.api.patches.append((Key("team", name), change))
+            raise ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
+        return await patch(resource, name, change, **where)
+
+    world.api.patch = failing
+    bad = await world.create("app:1", name="bad")
+    for number in range(60):
+        assert not world.api.is_gated(await world.create("app:1", name=f"good-{number}"))
+        await world.run(1)
+    assert world.patched(bad) <= 10
 
 
 async def test_time_without_an_answer_is_none_in_which_the_refusal_persisted(worlds):
