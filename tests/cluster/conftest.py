@@ -1,5 +1,8 @@
 """One sandbox for the whole session, shared by all xdist workers; a namespace of its own for each test (SB-008).
 
+Tests run side by side. Those that share something else, or must not meet, have an ``xdist_group`` in common, which
+``--dist loadgroup`` gives to one worker; such are controllers that a test starts in the shared control plane.
+
 The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
 process (the controller, under xdist) and ends with it, however that ends. ``POLYARCH_TEST_SANDBOX=NAME`` uses a running
 sandbox instead and leaves it running: quick while one writes tests.

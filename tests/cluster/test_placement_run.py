@@ -17,6 +17,8 @@ from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 
+pytestmark = pytest.mark.xdist_group("controllers of the test's own")  # each decides about every gated pod
+
 
 @pytest.fixture
 async def place(sandbox: Sandbox, client: Client, namespace: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,12 +32,15 @@ esac
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """A machine of its own: nothing cached, nothing on PATH but the tools that a script needs."""
-    (tmp_path / "bin").mkdir()
-    return {"PATH": f"{tmp_path / 'bin'}:/bin", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "chmod", "sleep"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    return {"PATH": str(programs), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
 def put(environ: dict[str, str], name: str, script: str) -> None:
-    path = Path(environ["PATH"].partition(":")[0]) / name
+    path = Path(environ["PATH"]) / name
     path.write_text(script)
     path.chmod(0o755)
 
@@ -109,7 +113,7 @@ async def test_skopeo_is_installed_unasked_in_continuous_integration_only(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     wanted = [catalogue.BY_NAME["skopeo"]]
     log = tmp_path / "log"
-    skopeo = Path(environ["PATH"].partition(":")[0]) / "skopeo"
+    skopeo = Path(environ["PATH"]) / "skopeo"
     installs = f"printf '#!/bin/sh\\necho skopeo version 1.9.3' > {skopeo}; chmod +x {skopeo}"
     put(environ, "apt-get", SKOPEO_NEEDS.format(log=log, ending=installs))
     await command.provide(wanted, Silent(), environ)
@@ -139,7 +143,6 @@ def test_skopeo_is_excused_where_nobody_could_install_it(
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     if apt:
         put(environ, "apt-get", "#!/bin/sh\n")
-    environ["PATH"] = environ["PATH"].partition(":")[0]
     missed = found("skopeo", environ)
     assert isinstance(missed, Absent)
     assert missed.excused
