@@ -35,11 +35,11 @@ class Flights(Generic[K, V]):
         return len(self._tasks)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._flights
+        return self._under_way(key) is not None
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """The result of the flight under way for the key, or of a new one; its error is raised to all who wait."""
-        flight = self._flights.get(key)
+        flight = self._under_way(key)
         if flight is None:
             task = asyncio.create_task(start(), name="flight")
             flight = self._flights[key] = _Flight(task)
@@ -61,6 +61,12 @@ class Flights(Generic[K, V]):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    def _under_way(self, key: K) -> _Flight[V] | None:
+        """Not one that has landed in this turn of the loop: who wants a later result than its would be given it over
+        and over, and the loop would never come to take it away."""
+        flight = self._flights.get(key)
+        return None if flight is None or flight.task.done() else flight
 
     def _landed(self, key: K, task: asyncio.Task[V]) -> None:
         self._tasks.discard(task)

@@ -100,6 +100,23 @@ async def test_a_flight_lasts_as_long_as_somebody_waits_for_it():
     assert (ended, len(flights)) == ([True], 0)
 
 
+async def test_a_flight_that_has_just_landed_takes_nobody_on_board():
+    """Whoever finds that its result is too old for him asks again, and would be given it for ever without a pause."""
+    flights, flown = Flights(), []
+
+    async def fly():
+        flown.append(True)
+        return len(flown)
+
+    first = asyncio.create_task(flights.join("key", fly))
+    await asyncio.sleep(0)  # it is about to fly
+    await asyncio.sleep(0)  # it has flown, and nobody was told yet
+    assert (flown, first.done()) == ([True], False)
+    assert "key" not in flights
+    assert await flights.join("key", fly) == 2
+    assert await first == 1
+
+
 async def test_a_failure_reaches_all_who_wait_and_nobody_later():
     flights, flown = Flights(), []
 
