@@ -85,14 +85,14 @@ class Client(Protocol):
     """What is needed of the client."""
 
     async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata] = ...
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
     ) -> PartialObjectMetadata: ...
 
     async def list(
         self,
         resource: Resource,
         *,
-        type: type[PartialObjectMetadata] = ...,
+        type: type[PartialObjectMetadata],
         namespace: str = "",
         label_selector: str = "",
     ) -> Any: ...

@@ -18,7 +18,7 @@ class DeletesObjects(Protocol):
     """What is needed of the client."""
 
     async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata] = ...
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
     ) -> PartialObjectMetadata: ...
 
     async def delete(

@@ -22,7 +22,7 @@ class PatchesObjects(Protocol):
     """What is needed of the client."""
 
     async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata] = ...
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
     ) -> PartialObjectMetadata: ...
 
     async def patch(

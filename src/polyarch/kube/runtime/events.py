@@ -25,6 +25,7 @@ from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import Controller, Done
 from polyarch.kube.runtime.lease import micro_time
 from polyarch.kube.runtime.queue import WorkQueue
+from polyarch.model.meta import ObjectMeta
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,11 @@ class Regarding(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     uid: str = ""
+
+    @classmethod
+    def of(cls, resource: Resource, metadata: ObjectMeta) -> "Regarding":
+        """An object that was read."""
+        return cls(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
 
     def document(self) -> dict[str, str]:
         members = {"apiVersion": self.api_version, "kind": self.kind, "namespace": self.namespace, "name": self.name}
