@@ -23,8 +23,9 @@ from polyarch.oci.cache.memory import Cache
 from polyarch.oci.image.client import RegistryClient
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.image.layout import Layout
-from polyarch.oci.image.lookup import Lookup, Question, place_of
+from polyarch.oci.image.lookup import Lookup
 from polyarch.oci.image.parsing import read_index
+from polyarch.oci.image.recall import Question, Recall, place_of
 from polyarch.oci.image.tour import Errand, Key, Outcome, Tour, names_of
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import sources as mirrors
@@ -106,8 +107,9 @@ class Inspector:
             settings=self.settings,
         )
         """What it asks with: for looking into images and for writing them."""
-        self._lookup = Lookup(self._client, self._cache, clock=self._clock, settings=self.settings)
-        self._tour = Tour(self._lookup, self._cache, clock=self._clock, settings=self.settings)
+        self._recall = Recall(self._cache, self.settings)
+        self._lookup = Lookup(self._client, self._cache, self._recall, clock=self._clock, settings=self.settings)
+        self._tour = Tour(self._lookup, self._cache, self._recall, clock=self._clock, settings=self.settings)
         self._flights: Flights[Key, Outcome] = Flights()
         self._sources_of: dict[Reference, tuple[Source, ...]] = {}
 
@@ -353,9 +355,9 @@ class Inspector:
     ) -> Inspection | None:
         """What needs no request; what anybody may know is asked for first, before anybody's secrets are (PL-422)."""
         for source, each in zip(sources, fingerprints, strict=True):
-            known = self._lookup.known(source, each, not_before=question.not_before, memory_only=False)
+            known = self._recall.known(source, each, not_before=question.not_before, memory_only=False)
             if known is not None and known.record.reading.settles(question.mode):
-                return self._lookup.answer(question, source, known)
+                return self._recall.answer(question, source, known)
         return None
 
     def _remembered(
@@ -368,11 +370,11 @@ class Inspector:
     ) -> Inspection | None:
         now = self._clock.monotonic()
         not_before = now - self.settings.tag_ttl
-        known = self._lookup.known(source, fingerprints, not_before=not_before, memory_only=True)
+        known = self._recall.known(source, fingerprints, not_before=not_before, memory_only=True)
         stale = False
         if known is None and stale_for > 0 and self._fails(source, now):
             stale = source.digest is None
-            known = self._lookup.known(
+            known = self._recall.known(
                 source,
                 fingerprints,
                 not_before=now - stale_for,
@@ -382,7 +384,7 @@ class Inspector:
             )
         if known is None or not known.record.reading.settles(mode):
             return None
-        answer = self._lookup.answer(Question(reference, mode, not_before), source, known)
+        answer = self._recall.answer(Question(reference, mode, not_before), source, known)
         return msgspec.structs.replace(answer, stale=True) if stale else answer
 
     def _fails(self, source: Source, now: float) -> bool:

@@ -6,21 +6,21 @@ goes to the cache at once, so that whoever waits for the same thing finds it the
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.oci.answer import Inspection, SourceUsed
+from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.authorization import CREDENTIALS_REJECTED, Access
 from polyarch.oci.auth.entries import ANONYMOUS, Credential
 from polyarch.oci.cache.image_reading import BundleMode, Reading
-from polyarch.oci.cache.memory import Cache, Place, Proof, ReadingRecord, TagRecord
+from polyarch.oci.cache.memory import Cache, Place, ReadingRecord, TagRecord
 from polyarch.oci.documents import ContentError
 from polyarch.oci.image.client import Fetched, RegistryClient, Stated
 from polyarch.oci.image.descent import ImageReader
+from polyarch.oci.image.recall import Question, Recall, place_of, source_used
 from polyarch.oci.mirrors.sources import Source
-from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST, Reference
+from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.exchange import Visit
 from polyarch.oci.traffic.failures import Failure
@@ -29,111 +29,24 @@ from polyarch.oci.traffic.flights import Flights
 MOVED = frozenset({"digest-mismatch", "not-found"})
 
 
-class Question(NamedTuple):
-    """What is asked. A check of the tag at or after ``not_before`` (monotonic) is recent enough."""
-
-    reference: Reference
-    mode: BundleMode
-    not_before: float
-
-
-class Known(NamedTuple):
-    """A reading that may be told to those who ask, and when its tag was checked (0.0 for a digest)."""
-
-    record: ReadingRecord
-    checked_at: float
-    public: bool
-
-
-def place_of(source: Source) -> Place:
-    """What tags and proofs are kept by. The path and ``ns=`` of a mirror tell the registries behind it apart.
-
-    What was told by somebody who need not have been the registry stays apart from what a verified one says: else a tag
-    that was read with ``--insecure`` would be believed for minutes by whoever did not allow that (RG-101).
-    """
-    prefix = "" if source.path_prefix == "/v2" else source.path_prefix
-    query = f"?{source.query}" if source.query else ""
-    unverified = "" if source.verified else "!unverified"
-    return Place(f"{source.host}{prefix}{query}{unverified}", source.repository)
-
-
-def source_used(source: Source) -> SourceUsed:
-    return SourceUsed(source.host, mirror=source.mirror, insecure=source.insecure)
-
-
 class Lookup:
     """Asks sources. Knows nothing of several sources, waiting callers or errors of old: that is the inspector's."""
 
-    def __init__(self, client: RegistryClient, cache: Cache, *, clock: Clock, settings: InspectorSettings) -> None:
+    def __init__(
+        self, client: RegistryClient, cache: Cache, recall: Recall, *, clock: Clock, settings: InspectorSettings
+    ) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
         self._settings = settings
         self._reader = ImageReader(client)
+        self._recall = recall
         self._probes: Flights[tuple[Place, str], None] = Flights()
         self._public: Flights[tuple[Place, str, BundleMode], Inspection] = Flights()
 
     async def close(self) -> None:
         await self._probes.close()
         await self._public.close()
-
-    # -- what is known without a request -------------------------------------------------------------------------------
-
-    def known(
-        self,
-        source: Source,
-        fingerprints: Sequence[str],
-        *,
-        not_before: float,
-        memory_only: bool,
-        proof_seconds: float | None = None,
-        last_good: bool = False,
-    ) -> Known | None:
-        """A reading whose tag was checked recently enough, in this place and with a proof (RG-111).
-
-        ``last_good``: what the tag named before will do where nothing is known of what it names now (RG-116).
-        """
-        place, cache = place_of(source), self._cache
-        named: tuple[tuple[str, float], ...] = ((source.digest or "", 0.0),)
-        if source.digest is None:
-            tag = cache.tag(place, source.tag or "", memory_only=memory_only)
-            if tag is None or tag.checked_at < not_before:
-                return None
-            named = ((tag.digest, tag.checked_at),)
-            if last_good and tag.good is not None and tag.good[1] >= not_before:
-                named = (*named, tag.good)
-        proof = self._proof(place, fingerprints, memory_only=memory_only, seconds=proof_seconds)
-        if proof is None:
-            return None
-        for digest, checked_at in named:
-            record = cache.reading(digest, memory_only=memory_only)
-            if record is not None and record.usable_in(place):
-                return Known(record, checked_at, proof.public)
-        return None
-
-    def answer(self, question: Question, source: Source, known: Known) -> Inspection:
-        """A known reading as an answer, without any request."""
-        return known.record.reading.answer(
-            question.reference,
-            mode=question.mode,
-            source=source_used(source),
-            cached=True,
-            checked_at=known.checked_at,
-            public=known.public,
-        )
-
-    def _proof(
-        self, place: Place, fingerprints: Sequence[str], *, memory_only: bool = False, seconds: float | None = None
-    ) -> Proof | None:
-        settings = self._settings
-        public_seconds = settings.public_ttl if settings.public_probe else settings.proof_ttl
-        return self._cache.proof(
-            place,
-            fingerprints,
-            seconds=settings.proof_ttl if seconds is None else seconds,
-            public_seconds=public_seconds if seconds is None else seconds,
-            memory_only=memory_only,
-        )
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -215,7 +128,7 @@ class Lookup:
         return Access(source, credentials, loopback=self._settings.insecure_loopback)
 
     def _is_public(self, place: Place) -> bool:
-        proof = self._proof(place, ())
+        proof = self._recall.proof(place, ())
         return proof is not None
 
     async def _ask(self, question: Question, access: Access, visit: Visit) -> Inspection:
@@ -389,7 +302,7 @@ class Lookup:
 
     def _proves(self, access: Access, place: Place) -> bool:
         fingerprints = [credential.fingerprint(self._cache.key) for credential in access.credentials]
-        return self._proof(place, fingerprints) is not None
+        return self._recall.proof(place, fingerprints) is not None
 
     def _is_public_access(self, access: Access, place: Place) -> bool:
         return (access.accepted is not None and access.accepted.is_anonymous) or self._is_public(place)

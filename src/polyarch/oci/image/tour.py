@@ -17,7 +17,8 @@ from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.memory import Cache
-from polyarch.oci.image.lookup import Lookup, Question, source_used
+from polyarch.oci.image.lookup import Lookup
+from polyarch.oci.image.recall import Question, Recall, source_used
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import InspectorSettings
@@ -85,8 +86,11 @@ class Outcome(NamedTuple):
 class Tour:
     """Goes to the sources of an errand."""
 
-    def __init__(self, lookup: Lookup, cache: Cache, *, clock: Clock, settings: InspectorSettings) -> None:
+    def __init__(
+        self, lookup: Lookup, cache: Cache, recall: Recall, *, clock: Clock, settings: InspectorSettings
+    ) -> None:
         self._lookup = lookup
+        self._recall = recall
         self._cache = cache
         self._clock = clock
         self._settings = settings
@@ -141,7 +145,7 @@ class Tour:
         """The last reading for these credentials and its age in seconds, 0 for a digest (RG-116)."""
         now = self._clock.monotonic()
         for source, fingerprints in zip(errand.sources, errand.key.fingerprints, strict=True):
-            known = self._lookup.known(
+            known = self._recall.known(
                 source,
                 fingerprints,
                 not_before=float("-inf"),
@@ -151,7 +155,7 @@ class Tour:
             )
             if known is not None:
                 age = 0.0 if source.digest is not None else now - known.checked_at
-                return self._lookup.answer(errand.question, source, known), age
+                return self._recall.answer(errand.question, source, known), age
         return None
 
 
