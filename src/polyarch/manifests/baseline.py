@@ -124,7 +124,7 @@ class Baseline:
         column = (lines[number - 1].find(entry.fingerprint) if lines else 0) + 1
         width = len(entry.fingerprint)
         return ma903_unmatched.unmatched(
-            f"the baseline's {entry.rule} of {entry.object} in {entry.file} is not found any more",
+            f"the baseline's {entry.rule} of {entry.object} in {entry.file} no longer exists",
             "remove the entry, or write the baseline again with --write-baseline",
             file=self.path,
             span=Span(0, 0, number, max(column, 1), number, max(column, 1) + width),

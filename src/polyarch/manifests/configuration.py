@@ -56,7 +56,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidConfiguration(source.path, problem.line, problem.column, problem.problem) from None
         if len(documents) > 1:
             line, column = source.place(documents[1].chunk_start)
-            raise InvalidConfiguration(source.path, line, column, "a second document; a configuration is one")
+            raise InvalidConfiguration(source.path, line, column, "a second document; a configuration has only one")
         if not documents or is_null(documents[0].root):
             return cls()
         return _Reader(documents[0]).read()
@@ -68,7 +68,7 @@ def check_pattern(text: str) -> str | None:
         return None
     if text.endswith("*") and any(rule.startswith(text[:-1]) for rule in RULES):
         return None
-    return f"{text!r} names no rule; polyarch lint --rules lists them"
+    return f"{text!r} matches no rule; polyarch lint --rules lists them"
 
 
 def node_platform(text: str) -> NodePlatform:
@@ -108,9 +108,9 @@ class _Reader:
 
     def members(self, node: Node, what: str, known: tuple[str, ...] = ()) -> Iterator[tuple[str, Node, Node]]:
         if not isinstance(node, MappingNode):
-            self.fail(node, f"{what} is a mapping, not {_kind(node)}")
+            self.fail(node, f"{what} must be a mapping, not {_kind(node)}")
         for key, repeated in duplicate_keys(node):
-            self.fail(repeated, f"{key} stands twice; remove one")
+            self.fail(repeated, f"{key} is duplicated; remove one")
         for key, key_node, member in entries(node):
             if known and key not in known:
                 self.fail(key_node, f"unknown key {key!r}; expected one of {', '.join(known)}")
@@ -119,12 +119,12 @@ class _Reader:
     def text(self, node: Node, key: str) -> str:
         found = value(node)
         if not isinstance(found, str) or not found:
-            self.fail(node, f"{key} is a text, not {_kind(node)}")
+            self.fail(node, f"{key} must be a string, not {_kind(node)}")
         return found
 
     def texts(self, node: Node, key: str) -> tuple[str, ...]:
         if not isinstance(node, SequenceNode):
-            self.fail(node, f"{key} is a list, not {_kind(node)}")
+            self.fail(node, f"{key} must be a list, not {_kind(node)}")
         return tuple(self.text(element, f"an element of {key}") for element in node.value)
 
     def platforms(self, node: Node, key: str) -> tuple[NodePlatform, ...]:
@@ -161,7 +161,7 @@ class _Reader:
     def one_of(self, node: Node, what: str, known: tuple[str, ...]) -> str:
         found = value(node)
         if not isinstance(found, str) or found not in known:
-            self.fail(node, f"{what} is one of {', '.join(known)}, not {_shown(node)}")
+            self.fail(node, f"{what} must be one of {', '.join(known)}, not {_shown(node)}")
         return found
 
     def preferences(self, node: Node, key: str) -> dict[str, int]:
@@ -169,11 +169,11 @@ class _Reader:
         for name, name_node, member in self.members(node, key):
             if name not in KNOWN_ARCHITECTURES:
                 self.fail(
-                    name_node, f"{name!r} is no architecture of nodes; write amd64, arm64, ppc64le, s390x or such"
+                    name_node, f"{name!r} is not a node architecture; use amd64, arm64, ppc64le, s390x or another one"
                 )
             weight = value(member)
             if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 100:
-                self.fail(member, f"the weight of {name} is a number from 1 to 100, not {_shown(member)}")
+                self.fail(member, f"the weight of {name} must be a number from 1 to 100, not {_shown(member)}")
             found[name] = weight
         return found
 
@@ -191,14 +191,14 @@ class _Reader:
                 case _:
                     architectures = self.architectures(member)
         if bool(preset) == bool(taint_key):
-            self.fail(node, "taints has either preset or key")
+            self.fail(node, "taints needs either preset or key")
         return Taints(taint_key or TAINT_PRESETS[preset], effect, architectures)
 
     def architectures(self, node: Node) -> tuple[str, ...]:
         texts = self.texts(node, "taints.architectures")
         for element, text in zip(node.value, texts, strict=True):
             if text not in KNOWN_ARCHITECTURES:
-                self.fail(element, f"{text!r} is no architecture of nodes")
+                self.fail(element, f"{text!r} is not a node architecture")
         return texts
 
 

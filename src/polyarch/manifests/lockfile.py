@@ -129,13 +129,13 @@ class _Reader:
         root = self.document.root
         images = get(root, "images")
         if not isinstance(root, MappingNode) or images is None:
-            self.fail(root, "a lock file has its entries below images")
+            self.fail(root, "a lock file must have its entries under images")
         if is_null(images):
             return {}
         if not isinstance(images, MappingNode):
-            self.fail(images, "images is a mapping from references to entries")
+            self.fail(images, "images must be a mapping of references to entries")
         for key, repeated in duplicate_keys(images):
-            self.fail(repeated, f"{key} stands twice")
+            self.fail(repeated, f"{key} is duplicated")
         found = {}
         for key, key_node, entry in entries(images):
             try:

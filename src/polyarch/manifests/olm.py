@@ -130,5 +130,5 @@ def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind_of(value: object) -> str:
-    names = {dict: "a mapping", list: "a list", str: "a text", bool: "a truth value", type(None): "missing"}
+    names = {dict: "a mapping", list: "a list", str: "a string", bool: "a boolean", type(None): "missing"}
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

@@ -73,12 +73,12 @@ def test_a_lost_platform_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("a: 1\n", "1:1", "below images"),
+        ("a: 1\n", "1:1", "under images"),
         ("images: [a]\n", "1:9", "mapping"),
         ("images:\n  'no image!': {digest: x}\n", "2:3", ""),
         ("images:\n  a:1: {digest: x}\n", "2:8", "digest"),
         (f"images:\n  a:1: {{digest: '{ONE}', platforms: [linux/]}}\n", "2:", "a:1"),
-        (f"images:\n  a:1: {{digest: '{ONE}'}}\n  a:1: {{digest: '{ONE}'}}\n", "3:3", "twice"),
+        (f"images:\n  a:1: {{digest: '{ONE}'}}\n  a:1: {{digest: '{ONE}'}}\n", "3:3", "duplicated"),
         ("images: {\n", "2:1", "expected"),
     ],
 )

@@ -141,7 +141,7 @@ def test_MF_080_where_the_config_stands() -> None:
     extension = {"kind": "ClusterExtension", "spec": {"config": {"inline": {"deploymentConfig": config}}}}
     assert olm.config_of(extension) == config
     assert olm.config_of({"kind": "Subscription", "spec": {"name": "acme"}}) == {}
-    with pytest.raises(olm.InvalidConfig, match=r"spec\.config is a text"):
+    with pytest.raises(olm.InvalidConfig, match=r"spec\.config is a string"):
         olm.config_of({"kind": "Subscription", "spec": {"config": "x"}})
     with pytest.raises(olm.InvalidConfig, match="Subscription or ClusterExtension"):
         olm.config_of({"kind": "Deployment"})

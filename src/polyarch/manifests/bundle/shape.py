@@ -41,13 +41,13 @@ def _problem(value: object, shape: Shape, path: str) -> str:
         return ""
     if isinstance(shape, dict):
         if not isinstance(value, Mapping):
-            return f"{path} is no mapping"
+            return f"{path} is not a mapping"
         named = ((key, shape.get(str(key), shape.get(EACH))) for key in value)
         below = ((value[key], each, f"{path}.{key}".lstrip(".")) for key, each in named if each is not None)
     elif isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{path} is no list"
+            return f"{path} is not a list"
         below = ((each, shape[0], f"{path}[{index}]") for index, each in enumerate(value))
     else:
-        return f"{path} is no text" if isinstance(value, Mapping | list) else ""
+        return f"{path} is not a string" if isinstance(value, Mapping | list) else ""
     return next(filter(None, (_problem(*each) for each in below)), "")

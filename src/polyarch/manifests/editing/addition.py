@@ -44,5 +44,5 @@ def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> 
     except SyntaxProblem as problem:
         return CannotAdd(f"the changed text does not parse: {problem}")
     if len(found) != len(expected) or not all(same(one, other) for one, other in zip(found, expected, strict=True)):
-        return CannotAdd("the new documents read otherwise than they should")
+        return CannotAdd("the new documents do not parse to the intended objects")
     return tuple(edits)

@@ -142,7 +142,7 @@ class _Drafting:
             raise CannotEdit("an alias or merge key uses the same text in another place, which needs another edit")
         draft = next(filter(None, map(self._anchor, uses)), None)
         if draft is None:
-            raise CannotEdit("the anchor of an alias stands where no edit can reach it")
+            raise CannotEdit("no edit can reach the anchor of an alias")
         for operation in wanted[0]:
             self.take(draft, operation, segments(operation.pointer), None)
 
@@ -231,7 +231,7 @@ def _member(draft: Draft, segment: str) -> Member | None:
     if isinstance(draft.node, MappingNode):
         named = [member for member in present if member.key == segment]
         if len(named) > 1:
-            raise CannotEdit(f"the key {segment} stands twice in one mapping")
+            raise CannotEdit(f"the key {segment} is duplicated in one mapping")
         return named[0] if named else None
     place = index(segment)
     return present[place] if place is not None and place < len(present) else None

@@ -120,7 +120,7 @@ class _Writer:
         if not draft.is_changed:
             return
         if entry.is_alias:
-            raise CannotEdit("an alias stands where the edit should be")
+            raise CannotEdit("the value to edit is an alias")
         if not draft.is_replaced and draft.kept and draft.node is not None:
             parent = where.column if entry.key is not None and not where.flow else None
             self.collection(draft, draft.node, replace(around, parent_column=parent))

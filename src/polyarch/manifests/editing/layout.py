@@ -203,4 +203,4 @@ class _Walk:
 
     def _lost(self, offset: int) -> CannotEdit:
         line, place = self.document.source.place(offset)
-        return CannotEdit(f"the text at line {line}, column {place} is written in a way that is not edited")
+        return CannotEdit(f"the text at line {line}, column {place} has a form that polyarch does not edit")

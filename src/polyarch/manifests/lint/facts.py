@@ -142,9 +142,9 @@ class PodFacts:
     def check_editable(self) -> None:
         """Raises :class:`Refused` for a pod specification of which readers disagree what it says, and for a patch."""
         if self.pod_spec.is_patch:
-            raise Refused("it is a patch of a kustomization; repair the resource that it patches")
+            raise Refused("it is a patch of a kustomization; fix the resource that it patches")
         if self.pod_spec.duplicates:
-            raise Refused(f"the key {self.pod_spec.duplicates[0][0]} stands twice in it; remove one first")
+            raise Refused(f"the key {self.pod_spec.duplicates[0][0]} is duplicated in it; remove one first")
 
     @cached_property
     def target(self) -> Target:
@@ -155,9 +155,7 @@ class PodFacts:
         if not supported.exact:
             if not options.assume:
                 unknown = ", ".join(image.name for image in supported.images if image.platforms is None)
-                raise Refused(
-                    f"the platforms of {unknown} are not known; resolve it, or say what to assume with --assume"
-                )
+                raise Refused(f"the platforms of {unknown} are unknown; resolve it, or state them with --assume")
             platforms = platforms & PlatformSet.of(options.assume)
             if supported.os_name:
                 platforms = PlatformSet.of(pair for pair in platforms if pair.os == supported.os_name)

@@ -160,12 +160,12 @@ def _scalars(scan: Scan) -> list[tuple[int, int]]:
 
 
 def _unused(scan: Scan, suppression: Suppression) -> Finding:
-    reason = suppression.problem or "nothing here has that finding"
-    hints = {"it gives no reason": "write why after the rule", "": "remove it"}
+    reason = suppression.problem or "there is no such finding here"
+    hints = {"it gives no reason": "write a reason after the rule", "": "remove it"}
     path = f"{suppression.subject}{pointer('metadata', 'annotations')}" if suppression.subject is not None else ""
     return unmatched(
         f"the {suppression.what} suppresses nothing: {reason}",
-        hints.get(suppression.problem, "write the id of a rule, as polyarch lint --rules lists them"),
+        hints.get(suppression.problem, "name a rule that polyarch lint --rules lists"),
         file=scan.source.path,
         span=suppression.span,
         mark=suppression.rule,

@@ -51,13 +51,13 @@ class Component:
             target = _target(objects[0])
             if target is None:
                 place = f"{result.source.path}, document {number + 1}"
-                self.refused.append(f"{place}: the object has no kind or name, so no patch can name it")
+                self.refused.append(f"{place}: the object has no kind or name, so no patch can select it")
                 continue
             self.patches.append(
                 Patch(result.source.path, target, to_json_patch(result.operations[number], document.value))
             )
             if result.added.get(number):
-                self.refused.append(f"{result.source.path}: a component cannot add the objects that this repair adds")
+                self.refused.append(f"{result.source.path}: a component cannot add the objects that this fix adds")
 
     def text(self) -> str:
         """The component as YAML, in the order in which files were added."""
@@ -87,7 +87,7 @@ class Component:
         for subject in objects:
             if _touches(result.operations[number], subject):
                 index = subject.pointer.rpartition("/")[2]
-                self.refused.append(f"{result.source.path}: item {index} of a list cannot be named by a patch")
+                self.refused.append(f"{result.source.path}: a patch cannot name item {index} of a list")
 
 
 def _target(subject: KubeObject) -> dict[str, str] | None:

@@ -256,7 +256,7 @@ class _Fixing:
             if note:
                 yield Refusal(finding, note)
             elif problem.repair and problem.repair.operations:
-                yield Refusal(finding, f"after {ROUNDS} rounds of repairs it is still there; run it again")
+                yield Refusal(finding, f"it is still there after {ROUNDS} rounds; run polyarch fix again")
 
     def _left(self, problems: Sequence[Problem], problem: str) -> FixResult:
         finding = unproven(self.source, problem)

@@ -33,7 +33,7 @@ def prove_all(
     if len(chunks_before) != len(chunks_after):
         return "the number of documents has changed"
     if any(not edited and text != new for (edited, text), new in zip(chunks_before, chunks_after, strict=True)):
-        return "a document has changed that no edit was made for"
+        return "a document without an edit has changed"
     before_it, after_it = iter(chunks_before), iter(chunks_before)
     try:  # a document whose text is as it was needs no second look
         old = compose(source, lambda _: next(before_it)[0])
@@ -50,7 +50,7 @@ def prove_all(
             return f"the edit does not fit the document: {misfit}"
         if not same(expected, found.value):
             place = difference(expected, found.value) or "(whole document)"
-            return f"document {before.index} reads otherwise than it should at {place}"
+            return f"document {before.index} does not parse to the intended value at {place}"
     return None
 
 

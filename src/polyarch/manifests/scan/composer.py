@@ -192,7 +192,7 @@ def _check_expansion(root: Node) -> None:
         if known is not None:
             return known
         if id(node) in unfinished:
-            raise _beyond("an alias points at the node that it stands in", node)
+            raise _beyond("an alias points to a node that contains it", node)
         unfinished.add(id(node))
         below = [measure(child) for child in children(node)]
         total = 1 + sum(size for size, _ in below)

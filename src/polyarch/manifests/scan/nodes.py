@@ -152,7 +152,7 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
     A document keeps its number when others are left out. Empty documents count and have a null root.
     """
     if source.size > MAX_BYTES:
-        problem = f"the file has {source.size} bytes, more than the {MAX_BYTES} that are read"
+        problem = f"the file has {source.size} bytes, more than the limit of {MAX_BYTES}"
         raise SyntaxProblem(problem, offset=0, line=1, column=1)
     documents: list[Document] = []
     number = 0

@@ -141,7 +141,7 @@ def test_the_subscription_is_judged_with_the_bundle(tmp_path: Path, capsys: pyte
     ("text", "problem"),
     [
         ("kind: Service\n", "neither a Subscription nor a ClusterExtension"),
-        ("kind: Subscription\nspec: {config: {affinity: x}}\n", "affinity is a text; expected a mapping"),
+        ("kind: Subscription\nspec: {config: {affinity: x}}\n", "affinity is a string; expected a mapping"),
         ("kind: [\n", "does not parse"),
         (None, "No such file"),
     ],

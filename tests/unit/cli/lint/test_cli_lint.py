@@ -241,13 +241,13 @@ def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Comman
     run.write("web.yaml", FIXED)
     result = run("web.yaml", "--require", "linux/arm64")
     assert (result.code, "error MA002" in result.out) == (1, True)
-    assert "build it for linux/arm64, too" in result.out
+    assert "also build it for linux/arm64" in result.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--include", "MA999"], "names no rule"),
+        (["--include", "MA999"], "matches no rule"),
         (["--severity", "MA102"], "RULE=LEVEL"),
         (["--severity", "MA102=fatal"], "RULE=LEVEL"),
         (["--platforms", "linux/"], "--platforms"),
@@ -456,14 +456,14 @@ def test_a_suppressed_image_that_nobody_could_be_asked_about_decides_nothing(run
 def test_an_image_without_an_answer_offline_says_where_to_put_one(run: Command) -> None:
     run.write("web.yaml", WEB.replace("quay.io/acme/web:2", "nginx:1"))
     out = run("web.yaml").out
-    assert "add it to the file of --platforms-file, or leave out --offline" in out
-    assert "nginx:1 are not known: nginx:1 is not in the platforms file" in out
+    assert "add it to the file given with --platforms-file, or leave out --offline" in out
+    assert "nginx:1 are unknown: nginx:1 is not in the platforms file" in out
 
 
 def test_an_image_is_named_once_in_what_happened_to_it(run: Command) -> None:
     run.write("web.yaml", WEB.replace("quay.io/acme/web:2", "127.0.0.1:1/acme/web:2"))
     out = run("web.yaml", "--timeout", "2", known=False).out
-    assert "the platforms of 127.0.0.1:1/acme/web:2 are not known: 127.0.0.1:1: " in out
+    assert "the platforms of 127.0.0.1:1/acme/web:2 are unknown: 127.0.0.1:1: " in out
     assert "\n127.0.0.1:1/acme/web:2: not completed: 127.0.0.1:1: " in out
 
 

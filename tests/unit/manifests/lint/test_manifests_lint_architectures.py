@@ -179,7 +179,7 @@ def test_a_fix_settles_everything_and_a_second_one_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("images", "options", "note"),
     [
-        ({WEB: ["linux/amd64"]}, {}, "quay.io/acme/side:1 are not known"),
+        ({WEB: ["linux/amd64"]}, {}, "quay.io/acme/side:1 are unknown"),
         (
             {WEB: ["linux/amd64"]},
             {"fixes": FixOptions(assume=(NodePlatform("linux", "arm64"),))},

@@ -233,7 +233,7 @@ def test_duplicate_keys_are_not_edited() -> None:
     found = problems(text, TWO)
     assert sorted(names(found)) == ["MA101", "MA108", "MA902/duplicate-key"]
     assert not any(each.finding.fixable for each in found)
-    assert all("stands twice" in each.repair.note for each in found if each.repair)
+    assert all("is duplicated" in each.repair.note for each in found if each.repair)
 
 
 def test_the_same_answers_serve_many_files() -> None:

@@ -22,10 +22,10 @@ ALL = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 @pytest.mark.parametrize(
     ("image", "answer", "sub", "part"),
     [
-        (WEB, {"error": "not-found"}, "not-found", "not known: not-found"),
-        (WEB, {"unknown": True}, "empty-architecture", "does not say its architecture"),
-        (WEB, None, "offline-miss", "nobody was asked"),
-        ("$(IMAGE)", None, "not-a-reference", "'$(IMAGE)', which is no image reference"),
+        (WEB, {"error": "not-found"}, "not-found", "unknown: not-found"),
+        (WEB, {"unknown": True}, "empty-architecture", "names no architecture"),
+        (WEB, None, "offline-miss", "no registry was asked"),
+        ("$(IMAGE)", None, "not-a-reference", "'$(IMAGE)', which is not an image reference"),
         ('""', None, "not-a-reference", "container c0 names no image"),
     ],
 )
@@ -86,7 +86,7 @@ def test_an_image_for_one_platform_says_what_to_build() -> None:
     assert finding.message == (
         f"Deployment web: {WEB} is built for linux/amd64 only; linux/amd64, linux/arm64 are required"
     )
-    assert finding.hint == "build it for linux/arm64, too, and publish it as one multi-platform image"
+    assert finding.hint == "also build it for linux/arm64, and publish one multi-platform image"
     assert finding.platforms.missing == ("linux/arm64",)
 
 

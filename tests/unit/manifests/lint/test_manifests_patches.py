@@ -125,7 +125,7 @@ def test_what_a_patch_says_itself_is_judged_and_left_as_it_is_mf_020(spec: str, 
     assert (result.text, result.applied) == (text, ())
     if expected[0] not in ("MA107/empty-term", "MA001/offline-miss"):
         (note,) = {refusal.note for refusal in result.refused}
-        assert note == "it is a patch of a kustomization; repair the resource that it patches"
+        assert note == "it is a patch of a kustomization; fix the resource that it patches"
 
 
 def test_a_json_patch_is_a_patch_mf_020() -> None:

@@ -51,9 +51,9 @@ def test_the_reason_is_kept() -> None:
     [
         (with_annotation("MA102", '""'), "it gives no reason"),
         (with_annotation("MA999", "because"), "there is no rule MA999"),
-        (with_annotation("MA104", "because"), "nothing here has that finding"),
+        (with_annotation("MA104", "because"), "there is no such finding here"),
         (WEB.replace(VALUES, VALUES.rstrip("\n") + " # polyarch:ignore MA102\n"), "it gives no reason"),
-        (WEB + "# polyarch:ignore MA102 too far away\n", "nothing here has that finding"),
+        (WEB + "# polyarch:ignore MA102 too far away\n", "there is no such finding here"),
         (WEB.replace("kind: Dep", "# polyarch:ignore\nkind: Dep"), "there is no rule"),
     ],
 )

@@ -87,7 +87,10 @@ def test_what_is_replaced_or_removed_is_tested_first() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kind: List\nitems:\n- " + WEB.replace("\n", "\n  ").rstrip() + "\n", "web.yaml: item 0 of a list"),
+        (
+            "kind: List\nitems:\n- " + WEB.replace("\n", "\n  ").rstrip() + "\n",
+            "web.yaml: a patch cannot name item 0 of a list",
+        ),
         (WEB.replace("  name: web\n  namespace: shop\n", "  generateName: web-\n"), "web.yaml, document 1"),
     ],
 )

@@ -153,7 +153,7 @@ def test_duplicate_keys_are_a_reason() -> None:
     """MF-053."""
     result = fixed(WEB.replace("      containers:", "      nodeName: a\n      nodeName: b\n      containers:"))
     assert not result.changed
-    assert "nodeName stands twice" in " ".join(refusal.note for refusal in result.refused)
+    assert "nodeName is duplicated" in " ".join(refusal.note for refusal in result.refused)
 
 
 def test_an_edit_that_cannot_be_proven_leaves_the_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def test_an_anchor_may_be_defined_again() -> None:
         ("a: 1\n---\n\ta: 1\n", 3, 1, "found character that cannot start any token"),
         ("a:\n- b\n" + "- " * 200 + "\n", 3, 197, "nesting is deeper than 100 levels"),
         ("a: " + "[" * 1_000_000, 1, 102, "nesting is deeper than 100 levels"),
-        ("a: &x [b, *x]\n", 1, 4, "an alias points at the node that it stands in"),
+        ("a: &x [b, *x]\n", 1, 4, "an alias points to a node that contains it"),
     ],
 )
 def test_what_does_not_parse_has_a_place_mf_093(text: str, line: int, column: int, problem: str) -> None:
@@ -226,7 +226,7 @@ def test_aliases_that_explode_are_refused_mf_093() -> None:
 
 def test_a_file_beyond_64_mib_is_a_problem_with_the_limit_mf_093() -> None:
     """MF-093: the message says how much is too much."""
-    with pytest.raises(SyntaxProblem, match=f"{MAX_BYTES + 1} bytes, more than the {MAX_BYTES}"):
+    with pytest.raises(SyntaxProblem, match=f"{MAX_BYTES + 1} bytes, more than the limit of {MAX_BYTES}"):
         compose(SourceText("big.yaml", "", size=MAX_BYTES + 1))
 
 

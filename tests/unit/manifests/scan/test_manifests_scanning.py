@@ -395,7 +395,7 @@ def test_what_does_not_parse_is_one_finding_with_its_place() -> None:
     ],
 )
 def test_a_repeated_key_around_a_pod_specification_is_an_error(text: str, line: int) -> None:
-    """MA902 ``duplicate-key``: readers disagree about which one counts; MF-053: it is not edited."""
+    """MA902 ``duplicate-key``: parsers disagree about which one counts; MF-053: it is not edited."""
     found = scanned(text)
     (problem,) = problems(found)
     assert (problem.rule, problem.sub, problem.span.line) == ("MA902", "duplicate-key", line)

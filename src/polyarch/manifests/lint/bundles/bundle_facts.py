@@ -91,7 +91,7 @@ class BundleFacts:
         labels = f"{subject.pointer}/metadata/labels"
         repeated = subject.duplicate_labels if any(each.pointer.startswith(labels) for each in operations) else []
         if repeated:
-            operations, note = (), f"the key {repeated[0][0]} stands twice in its labels; remove one first"
+            operations, note = (), f"the key {repeated[0][0]} is duplicated in its labels; remove one first"
         return Repair(operations, note=note, document=subject.document.index)
 
 

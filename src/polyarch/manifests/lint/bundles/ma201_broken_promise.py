@@ -17,10 +17,10 @@ from polyarch.manifests.scan.sets import texts
 RULE = Rule(
     id="MA201",
     severity=Severity.ERROR,
-    title="A bundle promises an architecture or system that an image lacks",
-    meaning="A label operatorframework.io/arch.* or os.* says supported, and an image of the bundle has no such "
+    title="A bundle promises an architecture or operating system that an image lacks",
+    meaning="A label operatorframework.io/arch.* or os.* says supported, but an image of the bundle lacks that "
     "platform.",
-    fix="The label is removed.",
+    fix="Removes the label.",
     flag="--remove-labels",
     upstream="V2",
 )

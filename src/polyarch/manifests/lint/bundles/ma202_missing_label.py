@@ -20,9 +20,10 @@ from polyarch.manifests.scan.sets import texts
 RULE = Rule(
     id="MA202",
     severity=Severity.WARNING,
-    title="A bundle supports more than it promises",
-    meaning="Every image has an architecture or system without a label, so catalogues hide the operator there.",
-    fix="The labels are added, with the implicit ones that adding removes.",
+    title="A bundle supports more than its labels promise",
+    meaning="Every image supports an architecture or operating system that has no label, so catalogs hide the operator "
+    "there.",
+    fix="Adds the labels, including the default that the first label takes away.",
     upstream="V3",
 )
 
@@ -43,8 +44,8 @@ def _of_axis(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iter
     node, where = bundle.label_place
     yield Draft(
         rule=RULE,
-        message=f"{bundle.subject} does not say that it supports {', '.join(untold)}, which each of its images "
-        f"{known}does, so that catalogues hide it there",
+        message=f"{bundle.subject} has no label for {', '.join(untold)}, which each of its images "
+        f"{known}supports, so catalogs hide it there",
         hint=f"add {', '.join(keys)} with the value {SUPPORTED}{_why_the_default(labels, names)}",
         node=node,
         pointer=where,
@@ -56,7 +57,7 @@ def _of_axis(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iter
 def _why_the_default(labels: AxisLabels, names: tuple[str, ...]) -> str:
     if labels.entries or labels.axis.default not in names:
         return ""
-    return f"; {labels.axis.default} needs a label too, because it counts by itself only where there is no other"
+    return f"; {labels.axis.default} needs a label, too, because it is the default only while there is no other label"
 
 
 def _additions(bundle: BundleFacts, keys: list[str]) -> Repair:

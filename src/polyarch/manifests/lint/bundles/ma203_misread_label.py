@@ -16,10 +16,10 @@ from polyarch.manifests.operations import Remove, Rename, Replace, TreeOperation
 RULE = Rule(
     id="MA203",
     severity=Severity.ERROR,
-    title="A label of a bundle does not say what it seems to",
-    meaning="The name after the prefix is unknown, or the value is not supported; with the prefix in use and "
-    "nothing supported the operator is shown nowhere (hidden).",
-    fix="Another name or case is replaced by the right one.",
+    title="A bundle label does not mean what it seems to",
+    meaning="The name after the prefix is unknown (unknown), or the value is not supported (value); if the prefix is "
+    "used but no name is supported, catalogs show the operator nowhere (hidden).",
+    fix="Replaces an alias or a wrong case with the right name.",
     subs=("unknown", "value", "hidden"),
 )
 
@@ -41,7 +41,7 @@ def _of_axis(bundle: BundleFacts, labels: AxisLabels) -> Iterator[Draft]:
                 entry,
                 sub="unknown",
                 message=f"{bundle.subject} has the label {entry.key}, and {name or 'nothing'} is no known {axis.noun}, "
-                "so it promises nothing",
+                "so it has no effect",
                 hint=f"{better}, or remove the label",
                 operations=_renamed(labels, entry, meant),
             )
@@ -62,8 +62,8 @@ def _of_axis(bundle: BundleFacts, labels: AxisLabels) -> Iterator[Draft]:
             bundle,
             entry,
             sub="hidden",
-            message=f"{bundle.subject} has labels {axis.prefix}* and none that promises a known {axis.noun}, so that "
-            f"catalogues show it on no cluster, not even on {axis.default}",
+            message=f"{bundle.subject} has labels {axis.prefix}*, but none that promises a known {axis.noun}, so "
+            f"catalogs show it on no cluster, not even on {axis.default}",
             hint=f"label each supported {axis.noun} with the value {SUPPORTED}, or remove these labels",
             operations=(),
         )

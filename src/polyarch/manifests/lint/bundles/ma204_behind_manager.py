@@ -21,7 +21,7 @@ RULE = Rule(
     id="MA204",
     severity=Severity.WARNING,
     title="An image of a bundle lacks an architecture of the manager",
-    meaning="The manager runs on an architecture without a label, another image of the bundle does not.",
+    meaning="The manager runs on an architecture without a label, but another image of the bundle does not.",
     upstream="V4",
 )
 
@@ -40,7 +40,7 @@ def check(bundle: BundleFacts) -> Iterator[Draft]:
                 rule=RULE,
                 message=f"{bundle.subject} could support {', '.join(lacking)}, as its manager does, but {image.text} "
                 f"has {in_words(platforms)}",
-                hint="publish the image for these, or leave the labels as they are if it is not meant to",
+                hint="publish the image for these, or leave the labels as they are if that is intended",
                 node=image.first.node,
                 pointer=image.first.pointer,
                 images=(image.text,),

@@ -15,10 +15,10 @@ from polyarch.manifests.lint.rule import Rule
 RULE = Rule(
     id="MA205",
     severity=Severity.ERROR,
-    title="A deployment of a bundle and its images disagree",
-    meaning="One of MA101, MA102, MA103, MA106, MA107 and MA109 in a deployment of a ClusterServiceVersion; sub "
-    "names it and its severity holds.",
-    fix="As the rule that sub names.",
+    title="A deployment of a bundle does not match its images",
+    meaning="One of MA101, MA102, MA103, MA106, MA107 and MA109 in a deployment of a ClusterServiceVersion; sub names "
+    "the rule, and its severity applies.",
+    fix="As for the rule that sub names.",
     subs=("MA101", "MA102", "MA103", "MA106", "MA107", "MA109"),
     upstream="V5",
 )

@@ -18,10 +18,10 @@ from polyarch.manifests.operations import Add, TreeOperation
 RULE = Rule(
     id="MA206",
     severity=Severity.WARNING,
-    title="relatedImages and the images used differ",
-    meaning="An image of a deployment or a RELATED_IMAGE_* variable is missing, so mirrors do not copy it "
-    "(missing); or one is listed and used nowhere (stale, info).",
-    fix="The missing entry is added.",
+    title="relatedImages does not match the images in use",
+    meaning="An image of a deployment or a RELATED_IMAGE_* variable is not listed, so mirrors do not copy it "
+    "(missing); or a listed image is not used anywhere (stale, info).",
+    fix="Adds the missing entry.",
     subs=("missing", "stale"),
 )
 
@@ -48,7 +48,7 @@ def _unlisted(bundle: BundleFacts) -> Iterator[Draft]:
         yield Draft(
             rule=RULE,
             sub="missing",
-            message=f"{bundle.subject} does not list {image.text} of {place} in relatedImages, so that mirrors do not "
+            message=f"{bundle.subject} does not list {image.text} of {place} in relatedImages, so mirrors do not "
             "copy it",
             hint="add it to spec.relatedImages",
             node=first.node,
@@ -95,7 +95,7 @@ def _unused(bundle: BundleFacts) -> Iterator[Draft]:
                 sub="stale",
                 severity=Severity.INFO,
                 message=f"{bundle.subject} lists {place.text} in relatedImages and uses it nowhere else",
-                hint="remove the entry, unless the operator's program knows the image by itself",
+                hint="remove the entry, unless the image is named in the operator's own code",
                 node=place.node,
                 pointer=place.pointer,
                 images=(place.text,),

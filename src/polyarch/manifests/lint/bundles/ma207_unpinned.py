@@ -18,8 +18,8 @@ RULE = Rule(
     id="MA207",
     severity=Severity.INFO,
     title="An image of a bundle is not pinned to an index",
-    meaning="It is named by tag (tag), or by the digest of one platform only (child, a warning).",
-    fix="The digest of the index is written.",
+    meaning="The image is referenced by tag (tag), or by the digest of a single platform (child, a warning).",
+    fix="Pins the digest of the index.",
     subs=("tag", "child"),
 )
 
@@ -36,10 +36,10 @@ def check(bundle: BundleFacts) -> Iterator[Draft]:
                 bundle,
                 image,
                 sub="tag",
-                message=f"{bundle.subject} names {image.text} by tag, which can become another image, and mirrors for "
-                "closed networks need digests",
+                message=f"{bundle.subject} names {image.text} by tag, which can move to another image, and mirrors for "
+                "disconnected clusters need digests",
                 digest=_pinned(answer.inspection),
-                note=f"the digest of {image.text} is not known; resolve it",
+                note=f"the digest of {image.text} is unknown; resolve it",
             )
         elif index is not None:
             yield _pin(
@@ -49,7 +49,7 @@ def check(bundle: BundleFacts) -> Iterator[Draft]:
                 message=f"{bundle.subject} names {image.text} by the digest of one platform "
                 f"({_platform(index, answer.reference.digest)}) of an index with more",
                 digest=index.digest,
-                note=f"the digest of the index that {image.text} belongs to is not known; resolve its tag",
+                note=f"the digest of the index that {image.text} belongs to is unknown; resolve its tag",
                 severity=Severity.WARNING,
             )
 

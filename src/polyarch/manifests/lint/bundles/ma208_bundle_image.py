@@ -15,8 +15,8 @@ from polyarch.platforms import NodePlatform
 RULE = Rule(
     id="MA208",
     severity=Severity.INFO,
-    title="A bundle image has platforms",
-    meaning="Bundles are data; catalogue tools expect one platform, linux/amd64.",
+    title="A bundle image is built for several platforms",
+    meaning="A bundle image holds data only; catalog tools expect a single platform, linux/amd64.",
 )
 
 
@@ -38,9 +38,9 @@ def check(facts: ObjectFacts, image: BundleImageAnswer) -> Iterator[Draft]:
     listed = ", ".join(map(str, image.inspection.platforms))
     yield Draft(
         rule=RULE,
-        message=f"the bundle image {image.text} of {facts.object.reference} has {listed}, and catalogue tools expect "
+        message=f"the bundle image {image.text} of {facts.object.reference} has {listed}, but catalog tools expect "
         f"{_EXPECTED} alone",
-        hint=f"build the bundle image for {_EXPECTED}; it is data and runs nowhere",
+        hint=f"build the bundle image for {_EXPECTED}; it holds data and never runs",
         node=facts.object.node,
         pointer=facts.object.pointer,
         images=(image.text,),

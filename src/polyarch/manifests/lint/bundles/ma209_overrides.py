@@ -29,10 +29,10 @@ from polyarch.platforms import NodePlatform, PlatformSet
 RULE = Rule(
     id="MA209",
     severity=Severity.ERROR,
-    title="A subscription's overrides remove an architecture constraint",
+    title="The overrides of a subscription remove an architecture constraint",
     meaning="OLM replaces node affinity and node selectors as a whole, and an empty podAntiAffinity removes all "
     "affinity.",
-    fix="What would be lost is written into the override.",
+    fix="Adds the lost constraint to the override.",
     subs=("replaces-node-affinity", "anti-affinity-erases", "node-selector-drops"),
 )
 
@@ -151,7 +151,7 @@ def _repair(override: Override, operations: Iterable[TreeOperation], note: str =
 
 # Without the bundle ---------------------------------------------------------------------------------------------------
 
-_UNKNOWN = "what would be lost stands in the bundle; name its directory with polyarch fix --bundle"
+_UNKNOWN = "the lost constraint is in the bundle; name its directory with polyarch fix --bundle"
 
 
 def _suspicious(override: Override) -> Iterator[Draft]:
@@ -162,10 +162,10 @@ def _suspicious(override: Override) -> Iterator[Draft]:
             override,
             "replaces-node-affinity",
             (*_TERMS_PATH, without[0]),
-            message="gives the operator a node affinity that requires no architecture, in place of the one that its "
-            "bundle may have",
-            hint="require the architectures of the operator's images in each term too: OLM replaces node affinity as a "
-            "whole",
+            message="replaces the node affinity that the operator's bundle may have with one that requires "
+            "no architecture",
+            hint="also require the architectures of the operator's images in each term: OLM replaces node affinity "
+            "as a whole",
             repair=_repair(override, (), _UNKNOWN),
         )
     if _is_empty(override.get("affinity", olm.OVERRIDDEN_AS_A_WHOLE)):
@@ -173,9 +173,9 @@ def _suspicious(override: Override) -> Iterator[Draft]:
             override,
             "anti-affinity-erases",
             ("affinity", olm.OVERRIDDEN_AS_A_WHOLE),
-            message="has an empty podAntiAffinity, with which OLM removes all affinity of the operator's pods, that "
-            "for nodes too",
-            hint="leave podAntiAffinity out, or give one that is not empty",
+            message="has an empty podAntiAffinity, which makes OLM remove all affinity of the operator's pods, "
+            "node affinity included",
+            hint="remove podAntiAffinity, or give it a term",
             repair=_repair(override, (), _UNKNOWN),
         )
 
@@ -199,8 +199,7 @@ def _replaced(override: Override, deployments: Sequence[Deployment]) -> Iterator
         ("affinity", "nodeAffinity"),
         message=f"removes the architecture constraint from the node affinity of {names}, "
         f"which then admits {listed(admitted)}",
-        hint="write what the bundle requires of the architecture into the override too: OLM replaces node affinity as "
-        "a whole",
+        hint="add the architectures that the bundle requires to the override: OLM replaces node affinity as a whole",
         repair=_restored(override, list(lost)),
         excess=admitted,
     )
@@ -228,7 +227,7 @@ def _restored(override: Override, lost: Sequence[Deployment]) -> Repair:
         operations = _restoring(override, _lost_expressions(lost))
         after = override.after(operations)
         if any(_no_longer_kept_out(each, after) for each in lost):
-            raise Refused("the constraints that are lost cannot be said in terms of the override")
+            raise Refused("the override cannot express the constraints that are lost")
     except Refused as refused:
         return _repair(override, (), str(refused))
     return _repair(override, operations)
@@ -246,7 +245,7 @@ def _lost_expressions(lost: Sequence[Deployment]) -> list[Terms]:
         if alternatives not in found:
             found.append(alternatives)
     if len(found) != 1:
-        raise Refused("the deployments of the bundle have different constraints, and one override holds for all")
+        raise Refused("the deployments of the bundle have different constraints, but one override applies to all")
     return found[0]
 
 
@@ -307,9 +306,9 @@ def _erased(override: Override, deployments: Sequence[Deployment]) -> Iterator[D
         override,
         "anti-affinity-erases",
         ("affinity", olm.OVERRIDDEN_AS_A_WHOLE),
-        message=f"has an empty podAntiAffinity, with which OLM removes all affinity of {_names(erased)}, "
-        "that for nodes too",
-        hint="leave podAntiAffinity out, or give one that is not empty",
+        message=f"has an empty podAntiAffinity, which makes OLM remove all affinity of {_names(erased)}, "
+        "node affinity included",
+        hint="remove podAntiAffinity, or give it a term",
         repair=_without_erasure(override, deployments),
     )
 
@@ -351,10 +350,10 @@ def _dropped(override: Override, deployments: Sequence[Deployment]) -> Iterator[
             ("nodeSelector",),
             severity=Severity.WARNING,
             message=f"drops {key}={'|'.join(values)} from the node selector of {names}",
-            hint="write it into the override too: OLM replaces node selectors as a whole",
+            hint="add it to the override: OLM replaces node selectors as a whole",
             repair=_repair(override, (operation,))
             if len(values) == 1
-            else _repair(override, (), "the deployments of the bundle ask for different values"),
+            else _repair(override, (), "the deployments of the bundle require different values"),
         )
 
 

@@ -26,7 +26,7 @@ RULE = Rule(
     id="MA210",
     severity=Severity.INFO,
     title="A newer bundle has fewer labels than an older one",
-    meaning="In a catalogue: the head of the default channel lacks labels that an older bundle of it has.",
+    meaning="The head of the default channel of a catalog lacks labels that an older bundle of the channel has.",
 )
 
 
@@ -91,7 +91,7 @@ def _lost(package: str, channel: _Blob, bundles: Mapping[tuple[str, str], _Blob]
             rule=RULE,
             message=f"{head.name}, the head of the default channel {channel.name} of {package}, lacks labels that "
             f"older bundles have: {lost}",
-            hint="label the new bundle as the old ones were, or say in the release notes that the support ended",
+            hint="add the labels of the older bundles, or announce the end of support in the release notes",
             node=get(head.object.node, "name") or head.object.node,
             pointer=f"{head.object.pointer}/name",
         )

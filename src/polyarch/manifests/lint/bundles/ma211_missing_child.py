@@ -15,7 +15,7 @@ RULE = Rule(
     id="MA211",
     severity=Severity.ERROR,
     title="An index names manifests that its registry does not have",
-    meaning="Nodes of that platform cannot pull the image; usually a mirror copied only one platform.",
+    meaning="Nodes of that platform cannot pull the image. Usually a mirror copied only one platform.",
 )
 
 
@@ -37,8 +37,8 @@ def _incomplete(subject: str, place: ImageText, gone: list[InspectionWarning], h
     missing = "; ".join(warning.message or "a manifest that the index names is not there" for warning in gone)
     return Draft(
         rule=RULE,
-        message=f"{subject} uses {place.text}, of which {host or 'the registry'} lacks a part: {missing}",
-        hint="copy the whole index to the registry, every platform of it",
+        message=f"{subject} uses {place.text}, but {host or 'the registry'} lacks a part of it: {missing}",
+        hint="copy the whole index to the registry, with all of its platforms",
         node=place.node,
         pointer=place.pointer,
         images=(place.text,),

@@ -13,11 +13,11 @@ from polyarch.manifests.scan.sets import DEFAULT_UNIVERSE, listed
 RULE = Rule(
     id="MA101",
     severity=Severity.WARNING,
-    title="A pod may land where its images do not run",
-    meaning="There is no architecture constraint, and some platform that nodes may have is not supported by every "
-    "image. Nodes may be linux on amd64, arm64, ppc64le or s390x, unless --platforms names those of the cluster; then "
-    "it is an error.",
-    fix="Required node affinity with the architectures and systems that all images support.",
+    title="A pod without an architecture constraint can land where its images do not run",
+    meaning="The pod has no architecture constraint, and an image lacks a platform that nodes may have. Nodes may be "
+    "linux on amd64, arm64, ppc64le or s390x, unless --platforms names those of the cluster; then the finding "
+    "is an error.",
+    fix="Adds required node affinity with the architectures and operating systems that all images support.",
 )
 
 
@@ -29,7 +29,7 @@ def draft(facts: PodFacts) -> Draft:
         rule=RULE,
         severity=Severity.ERROR if facts.options.platforms else None,
         message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
-        hint=f"require kubernetes.io/arch in {supported_architectures(facts)} by node affinity, "
+        hint=f"require kubernetes.io/arch in {supported_architectures(facts)} with node affinity, "
         f"or publish the image for the other platforms{assumed}",
         node=facts.pod_spec.node,
         pointer=facts.pod_spec.pointer,

@@ -13,9 +13,9 @@ from polyarch.manifests.scan.sets import listed
 RULE = Rule(
     id="MA102",
     severity=Severity.ERROR,
-    title="A pod asks for platforms that its images lack",
-    meaning="The architecture constraints admit a platform that some image is not built for.",
-    fix="Values that no image has are removed; where that is not enough, an In expression is added.",
+    title="A pod admits platforms that its images lack",
+    meaning="The architecture constraints admit a platform that an image is not built for.",
+    fix="Removes values that no image supports; adds an In expression where that is not enough.",
 )
 
 
@@ -25,8 +25,8 @@ def draft(facts: PodFacts) -> Draft:
     return Draft(
         rule=RULE,
         message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
-        hint=f"take out what the images lack, so that {listed(facts.admitted - facts.excess)} "
-        "remains, or publish them for it",
+        hint=f"remove the platforms that the images lack, which leaves {listed(facts.admitted - facts.excess)}, "
+        "or publish the images for them",
         node=node,
         pointer=where,
         images=images,

@@ -21,9 +21,9 @@ from polyarch.platforms import NodePlatform
 RULE = Rule(
     id="MA103",
     severity=Severity.INFO,
-    title="A pod leaves out platforms that its images support",
-    meaning="The architecture constraints exclude a platform of the universe that every image is built for.",
-    fix="The missing architectures are added to the In lists.",
+    title="A pod excludes platforms that its images support",
+    meaning="The architecture constraints exclude a platform that nodes may have and every image supports.",
+    fix="Adds the missing architectures to the In lists.",
     flag="--widen",
 )
 
@@ -32,8 +32,8 @@ def check(facts: PodFacts) -> Iterator[Draft]:
     """Needs an exact P."""
     unused = unused_platforms(facts)
     if unused and not only_in_selector(facts):
-        message = f"{facts.subject} leaves out {listed(unused)}, which its images support"
-        hint = "add the architectures unless they are left out on purpose (polyarch fix --widen)"
+        message = f"{facts.subject} excludes {listed(unused)}, which its images support"
+        hint = "add the architectures, unless they are excluded on purpose (polyarch fix --widen)"
         node, where = architecture_place(facts, ())
         yield Draft(
             rule=RULE,
@@ -55,7 +55,7 @@ def widening(facts: PodFacts, write: Callable[[PodFacts], Iterable[TreeOperation
     """A repair that nobody makes without being told to."""
     if facts.options.fixes.widen:
         return repair(facts, lambda: write(facts))
-    return needs_flag(facts, "--widen", "lets it run on every platform that its images support")
+    return needs_flag(facts, "--widen", "adds every platform that its images support")
 
 
 def unused_platforms(facts: PodFacts) -> frozenset[NodePlatform]:
@@ -72,7 +72,7 @@ def unused_platforms(facts: PodFacts) -> frozenset[NodePlatform]:
 def _widened(facts: PodFacts) -> list[TreeOperation]:
     """The missing architectures at the end of the In lists; what NotIn excludes is excluded on purpose."""
     if facts.selector_architectures:
-        raise Refused("its nodeSelector names an architecture, too; take that out first")
+        raise Refused("its nodeSelector names an architecture, too; remove that first")
     unused = unused_platforms(facts) & facts.target.platforms
     operations: list[TreeOperation] = []
     for term in non_empty(facts):
@@ -85,5 +85,5 @@ def _widened(facts: PodFacts) -> list[TreeOperation]:
             known = set(map(meant_architecture, clause.values))
             operations += [Add(f"{clause.pointer}/values/-", each) for each in wanted if each not in known]
     if not operations:
-        raise Refused("they are excluded by another operator than In, which is taken as meant")
+        raise Refused("they are excluded by another operator than In, which is taken as intended")
     return operations

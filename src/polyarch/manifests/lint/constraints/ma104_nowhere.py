@@ -14,9 +14,10 @@ from polyarch.manifests.scan.sets import listed
 RULE = Rule(
     id="MA104",
     severity=Severity.ERROR,
-    title="A pod asks only for platforms that its images lack",
-    meaning="What the pod admits and what its images support have nothing in common: it can run nowhere.",
-    fix="The architectures asked for are replaced by those supported.",
+    title="A pod requires platforms that its images lack",
+    meaning="No platform is both admitted by the constraints of the pod and supported by all of its images: the pod "
+    "can run nowhere.",
+    fix="Replaces the required architectures with the supported ones.",
     flag="--replace",
 )
 
@@ -33,14 +34,14 @@ def draft(facts: PodFacts) -> Draft:
     return Draft(
         rule=RULE,
         message=f"{facts.subject} can run nowhere: it admits {listed(facts.admitted)}, "
-        f"but {', '.join(names)} {'has' if len(names) == 1 else 'have in common'} only {listed(facts.platforms)}",
-        hint=f"ask for {supported_architectures(facts)} (polyarch fix --replace), "
-        "or use an image built for what is asked for",
+        f"but {', '.join(names)} {'has only' if len(names) == 1 else 'have in common only'} {listed(facts.platforms)}",
+        hint=f"require {supported_architectures(facts)} (polyarch fix --replace), "
+        "or use an image built for the required architecture",
         node=node,
         pointer=where,
         images=names,
         platforms=platform_sets(facts),
         repair=repair(facts, lambda: replacing.replace(facts))
         if facts.options.fixes.replace
-        else needs_flag(facts, "--replace", "writes what the images support instead"),
+        else needs_flag(facts, "--replace", "writes the architectures that the images support instead"),
     )

@@ -13,7 +13,8 @@ RULE = Rule(
     id="MA105",
     severity=Severity.ERROR,
     title="The images of a pod have no platform in common",
-    meaning="Each image runs somewhere, but there is no platform for all of them; or one image has none at all.",
+    meaning="Each image runs somewhere, but no platform is supported by all of them; or one image has no platform at "
+    "all.",
 )
 
 

@@ -15,10 +15,10 @@ from polyarch.manifests.scan import sets
 RULE = Rule(
     id="MA106",
     severity=Severity.INFO,
-    title="A pod names architectures and no operating system",
-    meaning="kubernetes.io/arch says nothing about the system: amd64 is windows, too. A warning if the universe "
-    "has another system than linux.",
-    fix="An In expression on kubernetes.io/os in each term.",
+    title="A pod requires an architecture but no operating system",
+    meaning="kubernetes.io/arch does not imply an operating system: windows nodes are amd64, too. A warning if nodes "
+    "may have another system than linux.",
+    fix="Adds an In expression for kubernetes.io/os to each term.",
 )
 
 
@@ -38,8 +38,8 @@ def _without_system(facts: PodFacts) -> Draft:
     return Draft(
         rule=RULE,
         severity=Severity.WARNING if mixed else None,
-        message=f"{facts.subject} asks for an architecture and for no operating system",
-        hint=f"require kubernetes.io/os in {systems} besides",
+        message=f"{facts.subject} requires an architecture but no operating system",
+        hint=f"also require kubernetes.io/os in {systems}",
         node=node,
         pointer=where,
         platforms=platform_sets(facts),

@@ -15,25 +15,25 @@ from polyarch.manifests.scan.sets import listed
 RULE = Rule(
     id="MA107",
     severity=Severity.ERROR,
-    title="Node affinity terms do not say what they seem to",
-    meaning="Terms are alternatives. One without an architecture expression beside others with it lets every "
-    "architecture in (mixed); an empty one matches no node (empty-term, a warning unless all are empty); without "
-    "any the API server refuses the pod (no-terms).",
-    fix="mixed: the expressions are added to the terms without. no-terms: a term is added.",
+    title="Node affinity terms do not mean what they seem to",
+    meaning="Terms are alternatives. A term without an architecture expression, beside terms with one, admits every "
+    "architecture (mixed); an empty term matches no node (empty-term, a warning unless all are empty); without "
+    "any term the API server refuses the pod (no-terms).",
+    fix="mixed: adds the expressions to the terms without. no-terms: adds a term.",
     subs=("mixed", "empty-term", "no-terms"),
 )
 
 
 def mixed(facts: PodFacts, without: tuple[Term, ...]) -> Draft:
     indexes = [term.pointer.rpartition("/")[2] for term in without]
-    which = f"term {indexes[0]} says" if len(indexes) == 1 else f"terms {', '.join(indexes)} say"
+    which = f"term {indexes[0]} has" if len(indexes) == 1 else f"terms {', '.join(indexes)} have"
     reason, images = shortfalls(facts, facts.excess)
     chosen = {term.pointer for term in without}
     return Draft(
         rule=RULE,
         sub="mixed",
-        message=f"{facts.subject} requires architectures in some node affinity terms, but {which} nothing "
-        f"of them and so {listed(facts.excess)} is admitted, while {reason}",
+        message=f"{facts.subject} requires architectures in some node affinity terms, but {which} none "
+        f"and so {listed(facts.excess)} is admitted, while {reason}",
         hint="terms are alternatives: each needs the architecture expression",
         node=without[0].node,
         pointer=without[0].pointer,
@@ -45,13 +45,13 @@ def mixed(facts: PodFacts, without: tuple[Term, ...]) -> Draft:
 
 def empty_term(facts: PodFacts, term: Term, *, every: bool) -> Draft:
     index = term.pointer.rpartition("/")[2]
-    effect = "so no node at all matches" if every else "so it is never the alternative it seems to be"
+    effect = "so no node at all matches" if every else "so it has no effect"
     return Draft(
         rule=RULE,
         sub="empty-term",
         severity=Severity.ERROR if every else Severity.WARNING,
         message=f"{facts.subject} has an empty node affinity term (term {index}), which matches nothing, {effect}",
-        hint="remove the term or say in it what is meant",
+        hint="remove the term, or write its expressions",
         node=term.node,
         pointer=term.pointer,
         platforms=platform_sets(facts),

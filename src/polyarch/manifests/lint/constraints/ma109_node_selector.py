@@ -19,10 +19,10 @@ from polyarch.manifests.scan.sets import listed
 RULE = Rule(
     id="MA109",
     severity=Severity.INFO,
-    title="A node selector leaves out platforms that the images support",
-    meaning="As MA103, where only nodeSelector names the architecture. It can name one; node affinity can name "
-    "several.",
-    fix="The entry of nodeSelector becomes required node affinity with every supported architecture.",
+    title="A node selector excludes platforms that the images support",
+    meaning="As MA103, for a pod whose nodeSelector alone names the architecture. nodeSelector can name one "
+    "architecture; node affinity can name several.",
+    fix="Replaces the nodeSelector entry with required node affinity for every supported architecture.",
     flag="--widen",
 )
 
@@ -35,7 +35,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
         node, where = architecture_place(facts, ())
         yield Draft(
             rule=RULE,
-            message=f"{facts.subject} asks for {entry.key} {entry.value} in nodeSelector, "
+            message=f"{facts.subject} requires {entry.key} {entry.value} in nodeSelector, "
             f"but its images also support {listed(unused)}",
             hint="nodeSelector can name one architecture; node affinity can name all (polyarch fix --widen)",
             node=node,

@@ -16,7 +16,7 @@ RULE = Rule(
     id="MA115",
     severity=Severity.ERROR,
     title="spec.os.name contradicts the images or the node constraints",
-    meaning="The kubelet refuses a pod with another spec.os.name than its node's.",
+    meaning="The kubelet rejects a pod whose spec.os.name is not the operating system of its node.",
 )
 
 
@@ -34,7 +34,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
     )
     reasons = []
     if lacking:
-        reasons.append(f"{', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no platform of it")
+        reasons.append(f"{', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no platform for it")
     if facts.admitted and not _admits(facts, system):
         reasons.append(f"its node constraints admit only {listed(facts.admitted)}")
     if node is not None and reasons:

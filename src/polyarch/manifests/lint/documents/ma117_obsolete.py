@@ -17,10 +17,10 @@ from polyarch.manifests.scan.objects import KubeObject
 RULE = Rule(
     id="MA117",
     severity=Severity.ERROR,
-    title="An obsolete polyarch or multiarch object",
-    meaning="PodPlacementConfig of multiarch.openshift.io/v1alpha1 was the cluster-wide configuration of a "
-    "preview. ClusterPodPlacementConfig v1beta1 replaces it.",
-    fix="The object is rewritten, with a PlacementPolicy that keeps the exclusions of the preview.",
+    title="A polyarch or multiarch object is obsolete",
+    meaning="PodPlacementConfig of multiarch.openshift.io/v1alpha1 was the cluster-wide configuration of a preview. "
+    "ClusterPodPlacementConfig v1beta1 replaces it.",
+    fix="Rewrites the object and adds a PlacementPolicy that keeps the exclusions of the preview.",
 )
 
 _GROUP = "multiarch.openshift.io"

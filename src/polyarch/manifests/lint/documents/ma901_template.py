@@ -12,8 +12,8 @@ from polyarch.manifests.scan.scanning import Scan
 RULE = Rule(
     id="MA901",
     severity=Severity.INFO,
-    title="A template",
-    meaning="The file is no plain YAML but a template; nothing in it is looked at, since guessing would be wrong.",
+    title="A file is a template",
+    meaning="The file is a template, not plain YAML, and is not checked. Render it first.",
 )
 
 
@@ -22,7 +22,7 @@ def check(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             rule=RULE.id,
             severity=RULE.severity,
-            message=f"{scan.source.path} is a template, not plain YAML, and was not looked at",
+            message=f"{scan.source.path} is a template, not plain YAML, and was not checked",
             hint="render it first, for example: helm template CHART | polyarch lint -",
             file=scan.source.path,
             span=scan.source.span(scan.template, scan.template + 2),

@@ -13,7 +13,7 @@ RULE = Rule(
     id="MA902",
     severity=Severity.ERROR,
     title="A file does not parse",
-    meaning="The text is no YAML (syntax), or a key stands twice where it matters (duplicate-key).",
+    meaning="The text is not valid YAML (syntax), or a key that matters is duplicated (duplicate-key).",
     subs=("syntax", "duplicate-key"),
 )
 
@@ -26,7 +26,7 @@ def check(scan: Scan) -> Iterator[Finding]:
             sub="syntax",
             severity=RULE.severity,
             message=f"{source.path} does not parse as YAML: {problem}",
-            hint="correct the text at this place; nothing else in the file was looked at",
+            hint="correct the text here; nothing else in the file was checked",
             file=source.path,
             span=source.span(problem.offset, problem.offset),
         )
@@ -41,7 +41,7 @@ def _duplicate(found: Duplicate) -> Finding:
         sub="duplicate-key",
         severity=RULE.severity,
         message=f"{subject.reference} has the key {found.key} twice, again at line "
-        f"{span.line}, column {span.column}; readers disagree about which one counts",
+        f"{span.line}, column {span.column}; parsers disagree about which one counts",
         hint="remove one of the two",
         file=document.source.path,
         span=span,

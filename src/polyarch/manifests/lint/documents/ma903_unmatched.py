@@ -11,8 +11,8 @@ from polyarch.manifests.lint.rule import Rule
 RULE = Rule(
     id="MA903",
     severity=Severity.INFO,
-    title="A suppression that matches nothing",
-    meaning="A comment, an annotation or an entry of the baseline suppresses a finding that is not there.",
+    title="A suppression matches nothing",
+    meaning="A comment, an annotation or a baseline entry suppresses a finding that does not exist.",
 )
 
 

@@ -10,8 +10,8 @@ from polyarch.manifests.scan.text import SourceText
 RULE = Rule(
     id="MA904",
     severity=Severity.ERROR,
-    title="An edit could not be proven",
-    meaning="The edited text does not parse to what was meant. The file was left as it is; please report it.",
+    title="An edit could not be verified",
+    meaning="The edited text does not parse to the intended objects. The file was left unchanged; please report it.",
 )
 
 
@@ -20,8 +20,8 @@ def unproven(source: SourceText, problem: str) -> Finding:
     return Finding(
         rule=RULE.id,
         severity=RULE.severity,
-        message=f"{source.path} was left as it was, because its repair could not be proven: {problem}",
-        hint="repair it by hand, and please report this with the file",
+        message=f"{source.path} was left unchanged, because its edit could not be verified: {problem}",
+        hint="edit it by hand, and please report this with the file",
         file=source.path,
         span=source.span(0, 0),
         fingerprint=fingerprint(RULE.id, "", subject=NO_OBJECT, file=source.path, document=0, named_path=""),

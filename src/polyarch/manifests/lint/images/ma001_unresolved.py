@@ -14,9 +14,9 @@ from polyarch.oci.answer import InspectionError, Status
 RULE = Rule(
     id="MA001",
     severity=Severity.WARNING,
-    title="The platforms of an image are not known",
-    meaning="The registry could not be asked, refused, or does not say; or the text names no image. Rules that "
-    "need the platforms of every image stay silent about the pod. An error with --strict.",
+    title="The platforms of an image are unknown",
+    meaning="The registry could not be reached, denied access, or does not state the platforms; or the text is not an "
+    "image reference. Rules that need the platforms of every image skip the pod. An error with --strict.",
     upstream="V1",
 )
 
@@ -24,12 +24,12 @@ _TOLERABLE = frozenset({"transient", "limit", "configuration"})
 _NEXT = {
     "absent": "correct the name or the tag, or push the image",
     "auth": "log in to the registry, or give credentials with --authfile",
-    "limit": "try again later or log in, or say what is known with --platforms-file",
-    "transient": "try again, or say what is known with --platforms-file",
+    "limit": "try again later or log in, or give its platforms with --platforms-file",
+    "transient": "try again, or give its platforms with --platforms-file",
     "content": PUSH_AGAIN,
-    "configuration": "correct the configuration of the registry, or say what is known with --platforms-file",
+    "configuration": "correct the configuration of the registry, or give its platforms with --platforms-file",
 }
-_OFFLINE = "add it to the file of --platforms-file, or leave out --offline"
+_OFFLINE = "add it to the file given with --platforms-file, or leave out --offline"
 
 
 def check(place: ImagePlace) -> Iterator[Draft]:
@@ -40,15 +40,15 @@ def check(place: ImagePlace) -> Iterator[Draft]:
         message = f"{place.subject}: {place.holder} names no image"
         yield place.draft(RULE, message, "name the image", sub="not-a-reference")
     elif answer.reference is None:
-        message = f"{place.subject} has the image {name!r}, which is no image reference: {answer.problem}"
+        message = f"{place.subject} has the image {name!r}, which is not an image reference: {answer.problem}"
         hint = "render the manifest first, or write NAME:TAG or NAME@sha256:DIGEST"
         yield place.draft(RULE, message, hint, sub="not-a-reference")
     elif inspection is None:
         if place.options.unresolved != "ignore":
-            message = f"{place.subject}: the platforms of {name} are not known, nobody was asked"
+            message = f"{place.subject}: the platforms of {name} are unknown: no registry was asked"
             yield place.draft(RULE, message, _OFFLINE, sub="offline-miss")
     elif inspection.status is Status.UNKNOWN:
-        message = f"{place.subject}: the image {name} does not say its architecture"
+        message = f"{place.subject}: the image {name} names no architecture"
         yield place.draft(RULE, message, PUSH_AGAIN, sub="empty-architecture")
     elif inspection.error is not None:
         yield from _failed(place, inspection.error)
@@ -57,6 +57,6 @@ def check(place: ImagePlace) -> Iterator[Draft]:
 def _failed(place: ImagePlace, error: InspectionError) -> Iterator[Draft]:
     if place.options.unresolved == "ignore" and error.error_class in _TOLERABLE:
         return
-    message = f"{place.subject}: the platforms of {place.name} are not known: {place.told(error)}"
+    message = f"{place.subject}: the platforms of {place.name} are unknown: {place.told(error)}"
     hint = _OFFLINE if error.code == "offline-miss" else _NEXT[error.error_class]
     yield place.draft(RULE, message, hint, sub=error.code)

@@ -16,7 +16,7 @@ RULE = Rule(
     id="MA002",
     severity=Severity.ERROR,
     title="An image is built for one platform only",
-    meaning="The image has exactly one platform that nodes can have, and --require names one that it is not.",
+    meaning="The image has exactly one node platform, and --require names another one.",
 )
 
 
@@ -28,7 +28,7 @@ def check(place: ImagePlace) -> Iterator[Draft]:
             RULE,
             f"{place.subject}: {place.name} is built for {platforms[0]} only; {listed(required)} "
             f"{'is' if len(required) == 1 else 'are'} required",
-            f"build it for {listed(missing)}, too, and publish it as one multi-platform image",
+            f"also build it for {listed(missing)}, and publish one multi-platform image",
             platforms=PlatformSets(supported=texts(platforms), missing=texts(missing)),
         )
 

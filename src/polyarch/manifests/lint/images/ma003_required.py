@@ -26,4 +26,4 @@ def check(place: ImagePlace) -> Iterator[Draft]:
     if missing and len(platforms) != 1:
         message = f"{place.subject}: {place.name} lacks {listed(missing)}, which is required"
         sets = PlatformSets(supported=texts(platforms), missing=texts(missing))
-        yield place.draft(RULE, message, "publish the image for it", platforms=sets)
+        yield place.draft(RULE, message, "also publish the image for it", platforms=sets)

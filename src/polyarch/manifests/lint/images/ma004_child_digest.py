@@ -17,9 +17,9 @@ from polyarch.platforms import Platform
 RULE = Rule(
     id="MA004",
     severity=Severity.WARNING,
-    title="An image is pinned to one platform of a multi-platform image",
-    meaning="The digest is that of one entry of the index that the tag shows, so every other platform is lost.",
-    fix="The digest becomes that of the index.",
+    title="An image digest pins one platform of a multi-platform image",
+    meaning="The digest belongs to one manifest of the index that the tag points to, so all other platforms are lost.",
+    fix="Replaces the digest with that of the index.",
 )
 
 

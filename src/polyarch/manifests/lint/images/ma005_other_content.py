@@ -13,9 +13,9 @@ from polyarch.manifests.lint.rule import Rule
 RULE = Rule(
     id="MA005",
     severity=Severity.ERROR,
-    title="An image says one platform and contains another",
-    meaning="With --deep: an entry of the index names another platform than its config (mislabelled), or its "
-    "program is built for another machine (wrong-binary).",
+    title="The content of an image does not match its platform",
+    meaning="Found with --deep only: an index entry and the image config name different platforms (mislabelled), or "
+    "the binary is built for another machine (wrong-binary).",
     subs=("mislabelled", "wrong-binary"),
 )
 

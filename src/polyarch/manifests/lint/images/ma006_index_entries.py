@@ -14,8 +14,8 @@ RULE = Rule(
     id="MA006",
     severity=Severity.ERROR,
     title="An index has no platform, or one twice",
-    meaning="Nothing in the index can run (no-platforms), or two entries have the same platform, of which the "
-    "first is taken (duplicate-platform, a warning).",
+    meaning="Nothing in the index can run (no-platforms), or two entries have the same platform and only the first one "
+    "is used (duplicate-platform, a warning).",
     subs=("no-platforms", "duplicate-platform"),
 )
 
@@ -23,7 +23,7 @@ RULE = Rule(
 def check(place: ImagePlace) -> Iterator[Draft]:
     for warning in place.answer.inspection.warnings if place.answer.inspection is not None else ():
         if warning.code == "no-platforms":
-            message = f"{place.subject}: {place.name} has no platform at all: {warning.message or 'its index is empty'}"
+            message = f"{place.subject}: {place.name} has no platform: {warning.message or 'its index is empty'}"
             yield place.draft(RULE, message, "push an index of runnable images", sub=warning.code)
         elif warning.code == "duplicate-platform":
             message = f"{place.subject}: {place.name}: {warning.message or warning.code}"

@@ -14,7 +14,7 @@ RULE = Rule(
     id="MA007",
     severity=Severity.WARNING,
     title="An image names no operating system",
-    meaning="Its config has an empty os. It is taken as linux; other tools may refuse it.",
+    meaning="The os field of the image config is empty. polyarch assumes linux; other tools may reject the image.",
 )
 
 

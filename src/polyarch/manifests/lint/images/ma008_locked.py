@@ -15,8 +15,9 @@ RULE = Rule(
     id="MA008",
     severity=Severity.ERROR,
     title="An image changed since it was locked",
-    meaning="The tag shows another digest than the lock file. An error if a platform was lost, else a warning.",
-    fix="polyarch lint --update-lock accepts what the tag shows now.",
+    meaning="The tag points to another digest than the lock file records. An error if a platform was lost, otherwise a "
+    "warning.",
+    fix="polyarch lint --update-lock records the current digest.",
     flag="--update-lock",
     subs=("lost-platform", "moved"),
     default=False,
@@ -42,7 +43,7 @@ def check(place: ImagePlace) -> Iterator[Draft]:
     elif inspection.digest:
         yield place.draft(
             RULE,
-            f"{place.subject}: {place.name} is {inspection.digest} now and was locked as {locked.digest}",
+            f"{place.subject}: {place.name} is now {inspection.digest}, but was locked as {locked.digest}",
             "accept it with --update-lock, or pin the digest",
             sub="moved",
             severity=Severity.WARNING,

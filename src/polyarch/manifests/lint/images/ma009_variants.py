@@ -14,9 +14,9 @@ from polyarch.platforms import NODE_SYSTEMS, Platform
 RULE = Rule(
     id="MA009",
     severity=Severity.INFO,
-    title="An image needs more than a node's labels tell",
-    meaning="A platform of the image has a variant or an OS version. kubernetes.io/arch and kubernetes.io/os do "
-    "not show them, so the scheduler cannot respect them.",
+    title="An image needs more than node labels show",
+    meaning="A platform of the image has a variant or an OS version. kubernetes.io/arch and kubernetes.io/os do not "
+    "show them, so the scheduler cannot take them into account.",
 )
 
 
@@ -28,7 +28,7 @@ def check(place: ImagePlace) -> Iterator[Draft]:
         yield place.draft(
             RULE,
             f"{place.subject}: {place.name} has {', '.join(map(str, special))}, "
-            "which kubernetes.io/arch and kubernetes.io/os do not tell apart",
+            "which kubernetes.io/arch and kubernetes.io/os do not show",
             f"select such nodes by {labels}",
         )
 

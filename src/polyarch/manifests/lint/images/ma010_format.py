@@ -13,8 +13,8 @@ from polyarch.manifests.lint.rule import Rule
 RULE = Rule(
     id="MA010",
     severity=Severity.ERROR,
-    title="An image has a format that nodes no longer read",
-    meaning="Schema 1 manifests and unknown media types are refused by today's container runtimes.",
+    title="An image has a format that nodes no longer support",
+    meaning="Current container runtimes reject schema 1 manifests and unknown media types.",
 )
 
 
@@ -24,11 +24,11 @@ def check(place: ImagePlace) -> Iterator[Draft]:
         return
     if inspection.error is not None and inspection.error.code == "unsupported-media-type":
         told = place.told(inspection.error)
-        message = f"{place.subject}: nodes do not read the format of {place.name}: {told}"
+        message = f"{place.subject}: nodes do not support the format of {place.name}: {told}"
         yield place.draft(RULE, message, PUSH_AGAIN)
     if inspection.kind == "schema1":
         message = f"{place.subject}: {place.name} is a schema 1 manifest ({inspection.media_type or 'schemaVersion 1'})"
-        yield place.draft(RULE, f"{message}, which nodes no longer read", PUSH_AGAIN)
+        yield place.draft(RULE, f"{message}, which nodes no longer support", PUSH_AGAIN)
         return
     for warning in inspection.warnings:
         if warning.code == "schema1":

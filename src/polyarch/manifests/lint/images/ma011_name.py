@@ -19,7 +19,8 @@ RULE = Rule(
     id="MA011",
     severity=Severity.INFO,
     title="An image has an architecture in its name",
-    meaning="Such names are often one of several images that a multi-architecture image without the suffix collects.",
+    meaning="Such an image is often one of several that are also published as a multi-architecture image under the "
+    "name without the suffix.",
 )
 
 SPELLINGS = tuple(
@@ -44,7 +45,7 @@ def check(place: ImagePlace) -> Iterator[Draft]:
         architecture, without = found
         yield place.draft(
             RULE,
-            f"{place.subject}: the name {place.name} is bound to {architecture}",
+            f"{place.subject}: the image name {place.name} contains the architecture {architecture}",
             f"check whether a multi-architecture sibling exists: {without}",
         )
 

@@ -16,9 +16,9 @@ from polyarch.manifests.scan.pod_specs import Expression, SelectorEntry, Term
 RULE = Rule(
     id="MA108",
     severity=Severity.WARNING,
-    title="A deprecated node label",
-    meaning="beta.kubernetes.io/arch and beta.kubernetes.io/os are replaced by the labels without beta.",
-    fix="The key is renamed, unless both spellings stand side by side.",
+    title="A node label is deprecated",
+    meaning="kubernetes.io/arch and kubernetes.io/os replace beta.kubernetes.io/arch and beta.kubernetes.io/os.",
+    fix="Renames the key, unless both spellings are present.",
 )
 
 
@@ -68,5 +68,5 @@ def _message(facts: PodFacts, key: str) -> str:
 
 
 def _both(facts: PodFacts) -> Repair:
-    note = "both spellings stand side by side; remove the one that is not meant"
+    note = "both spellings are present; remove one of them"
     return Repair((), note=note, document=facts.pod_spec.document.index)

@@ -17,9 +17,9 @@ from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS
 RULE = Rule(
     id="MA110",
     severity=Severity.ERROR,
-    title="An unknown architecture or operating system",
-    meaning="No node has such a label. Often it is another name for one: x86_64 for amd64, aarch64 for arm64.",
-    fix="Another name or case is replaced by the name that nodes use; a repetition goes.",
+    title="An architecture or operating system is unknown",
+    meaning="No node has such a label value. Often it is an alias: x86_64 for amd64, aarch64 for arm64.",
+    fix="Replaces an alias or a wrong case with the value that nodes have; removes a duplicate.",
 )
 
 
@@ -73,8 +73,8 @@ def _meaning(key: str, text: str) -> str:
 
 def _message(facts: PodFacts, key: str, text: str, meant: str) -> str:
     kind = "architecture" if key in sets.ARCHITECTURE_KEYS else "operating system"
-    end = f"; {meant} is meant" if meant else ""
-    return f"{facts.subject} asks for {key} {text!r}, which is no {kind} that node labels have{end}"
+    end = f"; use {meant}" if meant else ""
+    return f"{facts.subject} requires {key} {text!r}, which is no {kind} that node labels have{end}"
 
 
 def _hint(key: str, meant: str) -> str:

@@ -20,11 +20,11 @@ from polyarch.platforms import KNOWN_ARCHITECTURES
 RULE = Rule(
     id="MA111",
     severity=Severity.ERROR,
-    title="A preferred term that does not work",
-    meaning="The weight is missing or not between 1 and 100 (weight); expressions stand beside preference "
-    "instead of in it (shape); it prefers an architecture that the images lack (unsupported, a warning).",
-    fix="The weight is clamped, 1 if missing; expressions are wrapped, with weight 50 if there is none; "
-    "unsupported values go.",
+    title="A preferred node affinity term is invalid or has no effect",
+    meaning="The weight is missing or not between 1 and 100 (weight); expressions are beside preference instead of in "
+    "it (shape); it prefers an architecture that the images lack (unsupported, a warning).",
+    fix="Clamps the weight, sets 1 if it is missing; moves the expressions into preference, with weight 50 if "
+    "there is none; removes unsupported values.",
     subs=("weight", "shape", "unsupported"),
 )
 
@@ -54,7 +54,7 @@ def _shape(facts: PodFacts, term: PreferredTerm) -> Draft:
     def write() -> Iterator[TreeOperation]:
         facts.check_editable()
         if term.preference is not None:
-            raise Refused("it has a preference, too; say in it what is meant")
+            raise Refused("it has a preference, too; merge the two by hand")
         keys = [key for key in ("matchExpressions", "matchFields") if get(term.node, key) is not None]
         members: dict[str, Any] = {key: value(node) for key in keys if (node := get(term.node, key)) is not None}
         yield Add(f"{term.pointer}/preference", members)
@@ -88,7 +88,7 @@ def _weight(facts: PodFacts, term: PreferredTerm) -> Draft:
         elif _INTEGER.fullmatch(term.weight):
             yield Replace(where, min(max(int(term.weight), 1), 100))
         else:
-            raise Refused(f"{term.weight!r} is no number; write one from 1 to 100")
+            raise Refused(f"{term.weight!r} is not a number; write one from 1 to 100")
 
     missing = term.weight is None
     return Draft(

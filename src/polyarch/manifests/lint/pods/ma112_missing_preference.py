@@ -21,7 +21,7 @@ RULE = Rule(
     severity=Severity.INFO,
     title="A configured preference is missing",
     meaning="The configuration prefers an architecture, the images support it, and no preferred term names it.",
-    fix="A preferred term with the configured weight.",
+    fix="Adds a preferred term with the configured weight.",
     flag="--prefer",
     default=False,
 )
@@ -41,7 +41,8 @@ def check(facts: PodFacts) -> Iterator[Draft]:
         }
         yield Draft(
             rule=RULE,
-            message=f"{facts.subject} does not prefer {architecture}, as the configuration does with weight {weight}",
+            message=f"{facts.subject} does not prefer {architecture}, which the configuration prefers "
+            f"with weight {weight}",
             hint=f"add a preferred term for kubernetes.io/arch {architecture} (polyarch fix --prefer)",
             node=facts.pod_spec.node,
             pointer=facts.pod_spec.pointer,

@@ -19,9 +19,9 @@ RULE = Rule(
     id="MA113",
     severity=Severity.WARNING,
     title="A DaemonSet does not tolerate the taint of an architecture it supports",
-    meaning="The configuration says that nodes of some architectures are tainted. A DaemonSet without the "
-    "toleration leaves them out.",
-    fix="The tolerations are added.",
+    meaning="The configuration says that nodes of some architectures are tainted. Without the toleration a DaemonSet "
+    "does not run on them.",
+    fix="Adds the tolerations.",
     default=False,
 )
 
@@ -42,7 +42,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
         yield Draft(
             rule=RULE,
             message=f"{facts.subject} does not tolerate {named}, though its images support {', '.join(missing)}",
-            hint="add the tolerations, or nodes of these architectures go without it",
+            hint="add the tolerations; without them it does not run on nodes of these architectures",
             node=facts.pod_spec.node,
             pointer=facts.pod_spec.pointer,
             repair=repair(facts, lambda: _added(facts, taints, missing)),
@@ -91,5 +91,5 @@ def _added(facts: PodFacts, taints: Taints, missing: list[str]) -> list[TreeOper
     if is_null(node) or (isinstance(node, SequenceNode) and not node.value):
         return [Replace(where, added)]
     if not isinstance(node, SequenceNode):
-        raise Refused("its tolerations are no list")
+        raise Refused("its tolerations are not a list")
     return [Add(f"{where}/-", each) for each in added]

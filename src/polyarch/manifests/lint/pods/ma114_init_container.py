@@ -17,7 +17,7 @@ RULE = Rule(
     id="MA114",
     severity=Severity.INFO,
     title="An init container limits where the pod can run",
-    meaning="An init container or sidecar has fewer platforms than the ordinary containers together.",
+    meaning="An init container or sidecar supports fewer platforms than the regular containers together.",
 )
 
 
@@ -38,9 +38,9 @@ def check(facts: PodFacts) -> Iterator[Draft]:
             if missing:
                 yield Draft(
                     rule=RULE,
-                    message=f"{facts.subject} could run on {listed(missing)} "
-                    f"but for its init container {image.use.container}, whose image {image.name} lacks it",
-                    hint="publish the image of the init container for the platforms of the others",
+                    message=f"{facts.subject} could run on {listed(missing)}, "
+                    f"but the image {image.name} of its init container {image.use.container} lacks it",
+                    hint="publish the image of the init container for the platforms of the other containers",
                     node=image.use.node,
                     pointer=image.use.pointer,
                     images=(image.name,),

@@ -19,9 +19,9 @@ from polyarch.manifests.scan.sets import listed, texts
 RULE = Rule(
     id="MA116",
     severity=Severity.INFO,
-    title="An image passed by variable or argument has fewer platforms than the pod",
-    meaning="What an operator starts from RELATED_IMAGE_*, *_IMAGE or --*image= cannot run everywhere that the "
-    "operator can.",
+    title="An image passed by variable or argument supports fewer platforms than the pod",
+    meaning="An image that an operator is given as RELATED_IMAGE_*, *_IMAGE or --*image=, and starts later, cannot run "
+    "everywhere that the operator can.",
     default=False,
 )
 
@@ -44,7 +44,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
                 rule=RULE,
                 message=f"{facts.subject} supports {listed(missing)}, but {image.text} of {image.name} "
                 f"has only {listed(has)}",
-                hint="publish the image for these platforms, or see that what it is used for stays off them",
+                hint="publish the image for these platforms, or keep the pods that use it off them",
                 node=image.node,
                 pointer=image.pointer,
                 images=(image.text,),

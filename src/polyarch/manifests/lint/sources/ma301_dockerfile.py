@@ -18,9 +18,10 @@ from polyarch.platforms import is_architecture
 RULE = Rule(
     id="MA301",
     severity=Severity.WARNING,
-    title="A Dockerfile is bound to one platform",
-    meaning="It sets GOARCH to a fixed value, pins the platform of a stage, or starts from the digest of one platform.",
-    fix="The fixed value becomes ${TARGETARCH}, declared in the stage; the digest becomes that of the index.",
+    title="A Dockerfile is tied to one platform",
+    meaning="It sets GOARCH to a fixed value, fixes the platform of a stage, or starts from the digest of a single "
+    "platform.",
+    fix="Replaces the fixed value with ${TARGETARCH}, declared in the stage, or the digest with that of the index.",
     default=False,
 )
 
@@ -68,7 +69,7 @@ def check(source: SourceText, answers: Answers, options: LintOptions) -> Iterato
                     RULE,
                     start + match.start(),
                     end,
-                    f"{source.path} builds for GOARCH {match['architecture']}, whatever platform is asked for",
+                    f"{source.path} builds for GOARCH {match['architecture']}, whatever the requested platform",
                     f"use {_TARGET} with ARG TARGETARCH in the stage",
                     edits=tuple(edits) if match["quote"] != "'" else (),
                 )
@@ -83,7 +84,7 @@ def _stage(source: SourceText, start: int, stage: re.Match[str], answers: Answer
             RULE,
             at,
             end,
-            f"{source.path} starts a stage from {image} for {platform} only",
+            f"{source.path} builds a stage from {image} for {platform} only",
             f"use --platform={system}/{_TARGET}, or $BUILDPLATFORM for a stage that only compiles",
             images=(image,),
             edits=(Edit(at, end, f"{system}/{_TARGET}"),),

@@ -17,8 +17,8 @@ from polyarch.platforms import InvalidPlatform, Platform
 RULE = Rule(
     id="MA302",
     severity=Severity.INFO,
-    title="A build makes fewer platforms than the bundle promises",
-    meaning="A Makefile or workflow builds for one platform while a ClusterServiceVersion of the tree labels more.",
+    title="A build covers fewer platforms than the bundle promises",
+    meaning="A Makefile or workflow builds for one platform, but a ClusterServiceVersion in the same tree labels more.",
     default=False,
 )
 
@@ -43,8 +43,8 @@ def check(source: SourceText, answers: Answers, options: LintOptions) -> Iterato
                 RULE,
                 start + match.start(),
                 start + match.end(),
-                f"{source.path} builds with {match[0].strip()}, but the ClusterServiceVersion labels "
-                f"{', '.join(missing)}, too",
+                f"{source.path} builds with {match[0].strip()}, but the ClusterServiceVersion also labels "
+                f"{', '.join(missing)}",
                 "build for every labelled architecture",
             )
 

@@ -15,8 +15,8 @@ from polyarch.manifests.scan.text import SourceText
 RULE = Rule(
     id="MA303",
     severity=Severity.INFO,
-    title="Code makes pods without node affinity",
-    meaning="A Go file constructs a PodSpec and never NodeAffinity: operands made there may land anywhere.",
+    title="Go code creates pods without node affinity",
+    meaning="A Go file constructs a PodSpec but no NodeAffinity, so the pods that it creates can land anywhere.",
     default=False,
 )
 
@@ -30,6 +30,7 @@ def check(source: SourceText, answers: Answers, options: LintOptions) -> Iterato
             RULE,
             at,
             at + len("PodSpec{"),
-            f"{source.path} constructs a PodSpec without node affinity, so its pods may land where images do not run",
+            f"{source.path} constructs a PodSpec without node affinity, so its pods can land "
+            "where their images do not run",
             "require the architectures that the images support, as in the operator's own deployment",
         )

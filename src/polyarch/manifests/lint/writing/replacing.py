@@ -21,7 +21,7 @@ def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
     ]
     usable = frozenset(each for each in facts.target.platforms if all(sets.holds(clause, each) for clause in others))
     if not usable:
-        raise Refused("the system that its node selector asks for is none that all images support")
+        raise Refused("its node selector requires an operating system that not all images support")
     operations: list[TreeOperation] = []
     for term in non_empty(facts):
         systems = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
@@ -41,7 +41,7 @@ def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
     then = sets.constraints_of(read(after, facts.pod_spec.pointer))
     admitted = sets.admitted(then, facts.target.considered)
     if not operations or not admitted & usable:
-        raise Refused("what it excludes or asks for besides architectures leaves nothing that all images support")
+        raise Refused("what it excludes or requires besides architectures leaves no platform that all images support")
     return tuple(operations)
 
 

@@ -21,7 +21,7 @@ from polyarch.manifests.scan.pod_specs import PodSpec
 Entry = tuple[KubeObject, PodFacts | None, Draft]
 Operations = tuple[TreeOperation, ...]
 
-_NOTE = "what it would change is shared with {other}, which needs another change; write it out for each first"
+_NOTE = "it would change text shared with {other}, which needs a different change; write it out for each first"
 
 
 def for_all_users(drafts: Iterable[Entry], pods: Iterable[PodFacts]) -> list[Entry]:

@@ -106,7 +106,7 @@ def new_terms(facts: PodFacts, terms: list[dict[str, Any]]) -> TreeOperation:
     """The one operation that writes required terms where there are none, with what is missing above them."""
     required = facts.pod_spec.required
     if required is not None and required.terms:
-        raise Refused("none of its terms matches any node; say in one of them what is meant")
+        raise Refused("none of its terms matches any node; write the expressions of one")
     return in_node_affinity(facts, (REQUIRED, TERMS), terms)[0]
 
 
@@ -122,7 +122,7 @@ def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any])
         if not rest and isinstance(node, SequenceNode):
             return [Add(f"{where}/-", member) for member in members]
         if not rest or not isinstance(node, MappingNode):
-            raise Refused(f"{where} is not what Kubernetes expects there")
+            raise Refused(f"{where} does not have the type that Kubernetes expects")
         node, where, rest = get(node, rest[0]), f"{where}/{rest[0]}", rest[1:]
 
 
