@@ -23,6 +23,8 @@ from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 DEFAULT_NAMESPACE: Final = "polyarch-system"
 CONFIG_HOME: Final = "openshift-config"
 """Where OpenShift keeps what its cluster-wide configuration names."""
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label that the API server puts on each Namespace."""
 TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
 """ConfigMap with further certificates for registries, on OpenShift (PL-424)."""
 
@@ -98,8 +100,12 @@ def webhook_configuration(
 ) -> Document:
     """The registration of the pod webhook (PL-100). ``url`` is where it listens outside the cluster, if it does.
 
-    ``namespace_selector`` is the ClusterPodPlacementConfig's, copied as it is; ``excluded_namespaces`` the policy's.
+    ``namespace_selector`` is the ClusterPodPlacementConfig's, copied as it is; ``excluded_namespaces`` the policy's:
+    names are added to the selector, which costs the API server nothing, and only prefixes need CEL, which costs it
+    0.7 ms for every pod of the cluster.
     """
+    exact = sorted({name for name in excluded_namespaces if not name.endswith("*")})
+    prefixes = sorted({name[:-1] for name in excluded_namespaces if name.endswith("*")})
     client: Document = (
         {"url": url.rstrip("/") + names.POD_WEBHOOK_PATH}
         if url
@@ -116,7 +122,7 @@ def webhook_configuration(
         "reinvocationPolicy": "IfNeeded",
         "sideEffects": "None",
         "timeoutSeconds": 5,
-        "namespaceSelector": dict(namespace_selector or {}),
+        "namespaceSelector": without(namespace_selector or {}, exact),
         "objectSelector": {},
         "rules": [
             {
@@ -128,10 +134,8 @@ def webhook_configuration(
             }
         ],
     }
-    if excluded_namespaces:
-        webhook["matchConditions"] = [
-            {"name": "excluded-namespaces", "expression": match_expression(excluded_namespaces)}
-        ]
+    if prefixes:
+        webhook["matchConditions"] = [{"name": "excluded-namespaces", "expression": match_expression(prefixes)}]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -140,13 +144,18 @@ def webhook_configuration(
     }
 
 
-def match_expression(excluded_namespaces: Sequence[str]) -> str:
-    """CEL that is true for the namespaces that are not excluded (PL-201 row 3): exact names, or ``prefix*``."""
-    exact = sorted({name for name in excluded_namespaces if not name.endswith("*")})
-    prefixes = sorted({name[:-1] for name in excluded_namespaces if name.endswith("*")})
-    parts = [f"request.namespace in [{', '.join(map(json.dumps, exact))}]"] if exact else []
-    parts += [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in prefixes]
+def match_expression(prefixes: Sequence[str]) -> str:
+    """CEL that is true for the namespaces that begin with none of these (PL-201 row 3)."""
+    parts = [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in prefixes]
     return f"!({' || '.join(parts)})"
+
+
+def without(namespace_selector: Mapping[str, Any], excluded: Sequence[str]) -> Document:
+    """The selector, and besides that these namespaces are not meant."""
+    if not excluded:
+        return dict(namespace_selector)
+    requirement = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(excluded)}
+    return {**namespace_selector, "matchExpressions": [*namespace_selector.get("matchExpressions", ()), requirement]}
 
 
 _READS: Final = (

@@ -157,9 +157,19 @@ def test_the_namespace_selector_is_copied_and_a_url_takes_the_place_of_the_servi
 
 
 def test_excluded_namespaces_cost_no_call():
-    """PL-100: the same exact names and prefixes as in the rule, as CEL."""
-    (webhook,) = objects.webhook_configuration(excluded_namespaces=["build-cache", "vendor-*", "a"])["webhooks"]
+    """PL-100: the same names and prefixes as in the rule; the ones in the selector, the others as CEL."""
+    own = {"key": "placed", "operator": "Exists"}
+    (webhook,) = objects.webhook_configuration(
+        namespace_selector={"matchLabels": {"a": "b"}, "matchExpressions": [own]},
+        excluded_namespaces=["build-cache", "vendor-*", "a"],
+    )["webhooks"]
+    named = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a", "build-cache"]}
+    assert webhook["namespaceSelector"] == {"matchLabels": {"a": "b"}, "matchExpressions": [own, named]}
     (condition,) = webhook["matchConditions"]
-    assert condition["expression"] == (
-        '!(request.namespace in ["a", "build-cache"] || request.namespace.startsWith("vendor-"))'
-    )
+    assert condition["expression"] == '!(request.namespace.startsWith("vendor-"))'
+
+
+def test_pl_100_without_prefixes_no_cel_is_evaluated_for_each_pod():
+    """PL-100: it costs the API server more than the whole of an admission costs us."""
+    (webhook,) = objects.webhook_configuration(excluded_namespaces=["build-cache"])["webhooks"]
+    assert "matchConditions" not in webhook
