@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from polyarch.sandbox.demo import audit
+from polyarch.sandbox.demo.audit import AuditEvent
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -62,32 +63,12 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _ObjectRef(msgspec.Struct):
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-
-
-class AuditEvent(msgspec.Struct, rename="camel"):
-    """One line of the audit log (audit.k8s.io/v1 Event), as far as it is counted."""
-
-    verb: str = ""
-    user: _User = msgspec.field(default_factory=_User)
-    object_ref: _ObjectRef | None = None
-    stage: str = ""
-
-    @property
-    def what(self) -> str:
-        """``patch pods`` and the like."""
-        if self.object_ref is None:
-            return self.verb
-        sub = f"/{self.object_ref.subresource}" if self.object_ref.subresource else ""
-        return f"{self.verb} {self.object_ref.resource}{sub}"
+def kind_of(event: AuditEvent) -> str:
+    """Verb and resource: ``patch pods``, ``patch pods/status``."""
+    if event.object_ref is None:
+        return event.verb
+    sub = f"/{event.object_ref.subresource}" if event.object_ref.subresource else ""
+    return f"{event.verb} {event.object_ref.resource}{sub}"
 
 
 class AuditLog:
@@ -96,7 +77,6 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._decoder = msgspec.json.Decoder(AuditEvent)
 
     def mark(self) -> None:
         self._offset = self._path.stat().st_size if self._path.exists() else 0
@@ -108,13 +88,10 @@ class AuditLog:
         counts: Counter[str] = Counter()
         with self._path.open("rb") as log:
             log.seek(self._offset)
-            for line in log:
-                if not line.endswith(b"\n"):
-                    break
-                event = self._decoder.decode(line)
+            for event in audit.read(log):
                 if event.stage != "ResponseComplete" or not event.user.username.startswith(user_prefix):
                     continue
                 if wanted and (event.object_ref is None or event.object_ref.namespace not in wanted):
                     continue
-                counts[event.what] += 1
+                counts[kind_of(event)] += 1
         return counts

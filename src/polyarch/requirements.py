@@ -1,15 +1,14 @@
-"""The algebra of label requirements: what a selector or a node affinity lets through.
+"""Label selectors and node affinity terms: parse them, check them, match them against labels.
 
-Kubernetes has one small language for this in two places: ``LabelSelector`` (In, NotIn, Exists, DoesNotExist) and
-``NodeSelectorTerm`` (these, Gt and Lt). A :class:`Requirement` is one expression of it and :class:`Values` its normal
-form, in which two expressions on one key can be intersected and found to contradict each other. Semantics are those of
+Kubernetes uses one small expression language in two places: ``LabelSelector`` (In, NotIn, Exists, DoesNotExist) and
+``NodeSelectorTerm`` (these, Gt and Lt). A :class:`Requirement` is one expression. Semantics are those of
 ``k8s.io/apimachinery/pkg/labels`` and ``k8s.io/component-helpers/scheduling/corev1/nodeaffinity``.
 
 Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of ``polyarch.model`` alike.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -33,67 +32,8 @@ class InvalidSelector(ValueError):  # noqa: N818 - the name says what is the mat
         self.problem = problem
 
 
-class Values(msgspec.Struct, frozen=True, gc=False):
-    """The values of one label that are let through; ``&`` intersects.
-
-    ``listed`` is None where any value but those ``excluded`` is let through. ``above`` and ``below`` are exclusive
-    bounds; a value that is no 64-bit integer is not within bounds.
-    """
-
-    absent: bool
-    """Also an object without the label."""
-    listed: frozenset[str] | None = None
-    excluded: frozenset[str] = frozenset()
-    above: int | None = None
-    below: int | None = None
-
-    def admits(self, value: str | None) -> bool:
-        """Whether the value, or with None the absence of the label, is let through."""
-        if value is None:
-            return self.absent
-        if value in self.excluded or (self.listed is not None and value not in self.listed):
-            return False
-        if self.above is None and self.below is None:
-            return True
-        number = _integer(value)
-        if number is None:
-            return False
-        return (self.above is None or number > self.above) and (self.below is None or number < self.below)
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing is let through: expressions that contradict each other."""
-        if self.absent:
-            return False
-        if self.listed is not None:
-            return not any(self.admits(value) for value in self.listed)
-        if self.above is None and self.below is None:
-            return False
-        # The value of a label begins with a letter or digit, so no label is below zero.
-        least = 0 if self.above is None else max(self.above + 1, 0)
-        most = _MAX if self.below is None else min(self.below - 1, _MAX)
-        return least > most
-
-    def __and__(self, other: "Values") -> "Values":
-        absent = self.absent and other.absent
-        if self.listed is not None or other.listed is not None:
-            one, rest = (self, other) if self.listed is not None else (other, self)
-            listed = frozenset(value for value in one.listed or () if one.admits(value) and rest.admits(value))
-            return Values(absent, listed)
-        return Values(
-            absent,
-            excluded=self.excluded | other.excluded,
-            above=_tighter(self.above, other.above, max),
-            below=_tighter(self.below, other.below, min),
-        )
-
-
-ANY = Values(absent=True)
-"""What a key without a requirement lets through."""
-
-
 class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """One expression. A value of Gt or Lt that is no integer lets nothing through, as in Kubernetes."""
+    """One expression. A Gt or Lt whose value is not an integer matches nothing, as in Kubernetes."""
 
     key: str
     operator: str
@@ -120,36 +60,26 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
             raise InvalidSelector(f"{prefix}values", f"must be one integer for {operator}")
         return cls(key, operator, tuple(values))
 
-    @property
-    def allowed(self) -> Values:
-        """The normal form."""
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels satisfies the expression."""
+        value = labels.get(self.key)
         match self.operator:
             case "In":
-                return Values(absent=False, listed=frozenset(self.values))
+                return value in self.values
             case "NotIn":
-                return Values(absent=True, excluded=frozenset(self.values))
+                return value not in self.values
             case "Exists":
-                return Values(absent=False)
+                return value is not None
             case "DoesNotExist":
-                return Values(absent=True, listed=frozenset())
+                return value is None
             case "Gt" | "Lt":
                 bound = _integer(self.values[0]) if len(self.values) == 1 else None
-                if bound is None:
-                    return Values(absent=False, listed=frozenset())
-                above = self.operator == "Gt"
-                return Values(absent=False, above=bound if above else None, below=None if above else bound)
+                number = _integer(value) if value is not None else None
+                if bound is None or number is None:
+                    return False
+                return number > bound if self.operator == "Gt" else number < bound
             case _:
                 raise InvalidSelector("operator", f"{self.operator!r} is not one of {', '.join(OPERATORS)}")
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is let through."""
-        return self.allowed.admits(labels.get(self.key))
-
-    def intersect(self, other: "Requirement") -> Values:
-        """What both let through; both are on the same key."""
-        if self.key != other.key:
-            raise ValueError(f"{self.key} and {other.key} are different labels and restrict each other in nothing")
-        return self.allowed & other.allowed
 
 
 class Selector(msgspec.Struct, frozen=True, gc=False):
@@ -215,16 +145,6 @@ class NodeTerm(msgspec.Struct, frozen=True, gc=False):
         return all(each.matches(labels) for each in self.expressions) and all(
             each.matches(name) for each in self.fields
         )
-
-    @property
-    def contradicts_itself(self) -> bool:
-        """No node at all can match: the term is empty, or its expressions on some label exclude each other."""
-        if not self.expressions and not self.fields:
-            return True
-        allowed: dict[str, Values] = {}
-        for each in self.expressions:
-            allowed[each.key] = allowed.get(each.key, ANY) & each.allowed
-        return any(values.is_empty for values in allowed.values())
 
 
 def admits(
@@ -300,9 +220,3 @@ def _integer(text: str) -> int | None:
         return None
     number = int(text)
     return number if _MIN <= number <= _MAX else None
-
-
-def _tighter(one: int | None, other: int | None, pick: Callable[[int, int], int]) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return pick(one, other)

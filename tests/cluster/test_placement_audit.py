@@ -15,7 +15,7 @@ from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.roles import CONTROLLER, WEBHOOK, endpoints
+from polyarch.sandbox.roles import CONTROLLER, WEBHOOK, addresses
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ async def scrape(url: str, *, token: str = "", ca: str = "") -> tuple[int, str]:
 
 
 def listens(sandbox: Sandbox, role: str) -> Any:
-    return endpoints(str(sandbox.folder.log(role).with_suffix(".out")))
+    return addresses(sandbox.folder.output(role))
 
 
 async def test_the_leader_exports_what_dashboards_know(cluster, placed_sandbox):

@@ -16,6 +16,7 @@ from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.files import write_json
 
 pytestmark = pytest.mark.xdist_group("controllers of the test's own")  # each decides about every gated pod
 
@@ -79,9 +80,7 @@ async def test_a_controller_without_rights_is_not_ready_and_says_which(sandbox, 
     await client.create(SERVICE_ACCOUNTS, account, namespace=place)
     token = await client.token(place, "powerless")
     file = tmp_path / "kubeconfig"
-    kubeconfigs.write(
-        file, kubeconfigs.with_token("powerless", sandbox.layout.api_server, sandbox.layout.pki.ca, token.token)
-    )
+    write_json(file, kubeconfigs.with_token("powerless", sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
     log = tmp_path / "powerless.log"
     port = _free_port()
     process = await start(

@@ -21,6 +21,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.files import write_json
 from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET, ROLES, WEBHOOK
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE
 
@@ -246,7 +247,7 @@ class Fleet:
         token = await self._client.token(NAMESPACE, ROLES[role].account, expiration_seconds=TOKEN_SECONDS)
         kubeconfig = self._folder / f"{name}.kubeconfig"
         authority = str(self._sandbox.ca)
-        kubeconfigs.write(kubeconfig, kubeconfigs.with_token(role, self._api_server, authority, token.token))
+        write_json(kubeconfig, kubeconfigs.with_token(role, self._api_server, authority, token.token))
         flags = [
             f"--namespace={NAMESPACE}",
             f"--kubeconfig={kubeconfig}",

@@ -1,9 +1,9 @@
-"""Laws of the requirement algebra: intersection means *and*, and an empty set admits nothing."""
+"""Laws of selectors: terms are alternatives, expressions within a term are not."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.requirements import ANY, NodeTerm, Requirement, Selector, Values, admits
+from polyarch.requirements import NodeTerm, Requirement, Selector, admits
 
 LABELS = ["a", "b", "0", "1", "2", "07", "9", "x"]
 label_values = st.one_of(st.sampled_from(LABELS), st.integers(0, 12).map(str))
@@ -20,36 +20,6 @@ requirements = st.one_of(
     ),
 )
 present = st.one_of(st.none(), label_values)
-
-
-def intersection(given: list[Requirement]) -> Values:
-    values = ANY
-    for requirement in given:
-        values &= requirement.allowed
-    return values
-
-
-@given(st.lists(requirements, max_size=5), present)
-def test_an_intersection_admits_what_every_requirement_admits(given: list[Requirement], value: str | None) -> None:
-    labels = {} if value is None else {"k": value}
-    assert intersection(given).admits(value) is all(requirement.matches(labels) for requirement in given)
-
-
-@given(requirements, requirements, requirements)
-def test_intersection_is_commutative_associative_and_idempotent(
-    one: Requirement, two: Requirement, three: Requirement
-) -> None:
-    a, b, c = one.allowed, two.allowed, three.allowed
-    assert a & b == b & a
-    assert (a & b) & c == a & (b & c)
-    assert (a & b) & (a & b) == a & b
-
-
-@given(st.lists(requirements, max_size=5))
-def test_empty_means_that_no_label_passes(given: list[Requirement]) -> None:
-    values = intersection(given)
-    candidates = [None, "some-other-value", *LABELS, *map(str, range(14)), str(2**63 - 1)]
-    assert values.is_empty is not any(values.admits(candidate) for candidate in candidates)
 
 
 @given(st.lists(st.lists(requirements, max_size=3), max_size=3), present)

@@ -7,12 +7,10 @@ import pytest
 from polyarch.model.pod import NodeSelectorRequirement, NodeSelectorTerm
 from polyarch.model.selector import LabelSelector, LabelSelectorRequirement
 from polyarch.requirements import (
-    ANY,
     InvalidSelector,
     NodeTerm,
     Requirement,
     Selector,
-    Values,
     admits,
 )
 
@@ -55,53 +53,6 @@ def test_an_expression_matches_as_in_kubernetes(
 def test_an_operator_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidSelector, match="'Near' is not one of In"):
         Requirement("k", "Near").matches({})
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        pytest.param(("In", "a", "b"), ("In", "b", "c"), Values(False, frozenset("b")), id="In and In"),
-        pytest.param(("In", "a", "b"), ("NotIn", "b"), Values(False, frozenset("a")), id="In and NotIn"),
-        pytest.param(("NotIn", "a"), ("NotIn", "b"), Values(True, excluded=frozenset("ab")), id="NotIn and NotIn"),
-        pytest.param(("NotIn", "a"), ("Exists",), Values(False, excluded=frozenset("a")), id="NotIn and Exists"),
-        pytest.param(("NotIn", "a"), ("DoesNotExist",), Values(True, frozenset()), id="NotIn and DoesNotExist"),
-        pytest.param(("Gt", "1"), ("Gt", "5"), Values(False, above=5), id="Gt and Gt"),
-        pytest.param(("Gt", "1"), ("Lt", "5"), Values(False, above=1, below=5), id="Gt and Lt"),
-        pytest.param(("In", "1", "3", "x"), ("Gt", "1"), Values(False, frozenset("3")), id="In and Gt"),
-    ],
-)
-def test_two_expressions_on_one_label_intersect(one: tuple[str, ...], other: tuple[str, ...], expected: Values) -> None:
-    first, second = (Requirement("k", operator, tuple(values)) for operator, *values in (one, other))
-    assert first.intersect(second) == second.intersect(first) == expected
-
-
-def test_expressions_on_different_labels_do_not_intersect() -> None:
-    with pytest.raises(ValueError, match="different labels"):
-        Requirement("a", "Exists").intersect(Requirement("b", "Exists"))
-
-
-@pytest.mark.parametrize(
-    ("expressions", "empty"),
-    [
-        pytest.param([("In", "a"), ("NotIn", "a")], True, id="In and NotIn the same"),
-        pytest.param([("Exists",), ("DoesNotExist",)], True, id="Exists and DoesNotExist"),
-        pytest.param([("In", "a"), ("In", "b")], True, id="In different values"),
-        pytest.param([("Gt", "4"), ("Lt", "5")], True, id="no integer between"),
-        pytest.param([("Gt", "3"), ("Lt", "5")], False, id="one integer between"),
-        pytest.param([("Gt", "9223372036854775807")], True, id="above the greatest integer"),
-        pytest.param([("Lt", "0")], True, id="no label is below zero"),
-        pytest.param([("NotIn", "a"), ("DoesNotExist",)], False, id="absent is something"),
-        pytest.param([("In", "1"), ("Gt", "1")], True, id="In outside of a bound"),
-        pytest.param([("Exists",), ("NotIn", "a")], False, id="any other value"),
-    ],
-)
-def test_contradictions_are_found(expressions: list[tuple[str, ...]], empty: bool) -> None:
-    values = ANY
-    for operator, *given in expressions:
-        values &= Requirement("k", operator, tuple(given)).allowed
-    assert values.is_empty is empty
-    term = NodeTerm(tuple(Requirement("k", operator, tuple(given)) for operator, *given in expressions))
-    assert term.contradicts_itself is empty
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,9 @@ Both read the same cluster and ask the same registries; in one process they shar
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
 
 import structlog
 
-from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.process.duties import Caches
 from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import SECRETS
@@ -26,8 +24,6 @@ from polyarch.run.registries import Registries, open_registries
 from polyarch.run.settings import RegistrySettings
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T", bound=KubernetesObject)
 
 
 class Parts:

@@ -18,8 +18,6 @@ import msgspec
 
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
-from polyarch.kube.resources import NODES
-from polyarch.model.meta import PartialObjectMetadata
 from polyarch.sandbox import processes, roles
 from polyarch.sandbox.binaries import search as binaries
 from polyarch.sandbox.binaries.versions import KUBERNETES
@@ -30,9 +28,8 @@ from polyarch.sandbox.control_plane.health import Health, ask
 from polyarch.sandbox.control_plane.kubeconfigs import context_name
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.locks import file_lock
-from polyarch.sandbox.nodes import fleet
 from polyarch.sandbox.nodes import service as nodes
-from polyarch.sandbox.processes import Command, Record, inherited_environment, is_running
+from polyarch.sandbox.processes import Command, Record, is_running
 from polyarch.sandbox.progress import Progress, Silent
 from polyarch.sandbox.registry import catalogue, service
 from polyarch.sandbox.registry.seed import Registry
@@ -119,7 +116,7 @@ class Sandbox:
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.folder, self.state.ports, self._programs, inherited_environment(os.environ), os.environ)
+        return Layout(self.folder, self.state.ports, self._programs, os.environ)
 
     def client(self) -> Client:
         """A client as the administrator, to be used as an async context manager."""
@@ -241,15 +238,10 @@ class Sandbox:
     async def nodes(self) -> list[tuple[str, str, bool]]:
         """(name, architecture, ready) of every node there is."""
         async with self.client() as client:
-            ready = await nodes.ready_nodes(client)
-            there = await client.list(NODES, type=PartialObjectMetadata, label_selector=fleet.LABEL)
+            found = await nodes.registered(client)
         return [
-            (
-                node.metadata.name,
-                (node.metadata.labels or {}).get("kubernetes.io/arch", ""),
-                node.metadata.name in ready,
-            )
-            for node in there.items
+            (node.metadata.name, (node.metadata.labels or {}).get("kubernetes.io/arch", ""), node.takes_pods)
+            for node in found
         ]
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from polyarch.sandbox.errors import ProcessFailed
+from polyarch.sandbox.files import write_json
 
 POLL_SECONDS = 0.05
 TERMINATE_SECONDS = 8.0
@@ -167,11 +168,7 @@ def identify(name: str, pid: int) -> Record | None:
 
 def save(record: Record, records: Path) -> None:
     """Write one record; readers see the old one or the new one, never half of it."""
-    records.mkdir(parents=True, exist_ok=True)
-    target = records / f"{record.name}.json"
-    partial = records / f".{record.name}.partial"
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
-    partial.replace(target)
+    write_json(records / f"{record.name}.json", record)
 
 
 def load(records: Path) -> dict[str, Record]:
@@ -183,18 +180,20 @@ def load(records: Path) -> dict[str, Record]:
         except msgspec.MsgspecError as error:
             raise ProcessFailed(
                 f"{path}: not a process record ({error}); end its process yourself, then delete it"
-            ) from (error)
+            ) from error
         found[record.name] = record
     return found
 
 
-def log_tail(path: str, lines: int = LOG_TAIL_LINES) -> str:
-    """The last lines of a log, indented, for an error message."""
+def failure(record: Record, problem: str) -> ProcessFailed:
+    """The error for a component: its name, what is wrong with it, and the last lines of its log."""
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = Path(record.log).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return "    (no log)"
-    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (empty log)"
+        tail = "    (no log)"
+    else:
+        tail = "\n".join(f"    {line}" for line in text.splitlines()[-LOG_TAIL_LINES:]) or "    (empty log)"
+    return ProcessFailed(f"{record.name} {problem}; the last lines of {record.log}:\n{tail}")
 
 
 async def stop(running: Iterable[Record], *, records: Path, grace: float = TERMINATE_SECONDS) -> None:

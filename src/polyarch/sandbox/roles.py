@@ -5,7 +5,6 @@ registered by URL. What the operator will do in a real cluster (apply the object
 by the administrator. ``TABLE`` is all that the sandbox knows of roles: a new one is a row.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.process.roles import Addresses
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, Resource, by_kind
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.placement import names
@@ -27,14 +27,13 @@ from polyarch.sandbox.control_plane import starting as controlplane
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Probe, until_healthy
 from polyarch.sandbox.errors import ProcessFailed
-from polyarch.sandbox.nodes.service import PROXY_VARIABLES
-from polyarch.sandbox.processes import Command, Record, inherited_environment, inputs_of, is_running, log_tail
+from polyarch.sandbox.files import write_json
+from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE, Folder, Settings
-from polyarch.sandbox.tasks import together
+from polyarch.sandbox.tasks import together, until
 
 START_SECONDS = 60.0
 ESTABLISHED_SECONDS = 30.0
-POLL_SECONDS = 0.05
 TOKEN_SECONDS = 365 * 24 * 3600
 """Issued again at every ``up``."""
 GLOBAL_PULL_SECRET = "global-pull-secret"
@@ -117,30 +116,20 @@ USERS: Final = {f"system:serviceaccount:{NAMESPACE}:{role.account}": role.name f
 """Who they are in the audit log."""
 
 
-class Endpoints(msgspec.Struct, frozen=True):
-    """What a role says of itself in the first line of its output."""
-
-    role: str
-    health: str
-    admission: str = ""
-    metrics: str = ""
-
-
-def endpoints(output: str) -> Endpoints | None:
-    """The addresses a role chose; None while it has not said so."""
+def addresses(output: Path) -> Addresses | None:
+    """Where a role listens, from the first line of its output; None while it has not printed it."""
     try:
-        line, newline, _ = Path(output).read_bytes().partition(b"\n")
+        line, newline, _ = output.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
-    return msgspec.json.decode(line, type=Endpoints) if newline else None
+    return msgspec.json.decode(line, type=Addresses) if newline else None
 
 
 def probes(folder: Folder) -> dict[str, Probe]:
     """Readiness of the roles that run."""
     found: dict[str, Probe] = {}
     for role in ROLES:
-        at = endpoints(str(folder.log(role).with_suffix(".out")))
-        if at is not None:
+        if (at := addresses(folder.output(role))) is not None:
             found[role] = Probe(f"{at.health}/readyz")
     return found
 
@@ -168,9 +157,9 @@ def command(layout: Layout, role: SandboxRole, settings: Settings) -> Command:
     return Command(
         name=role.name,
         arguments=(sys.executable, "-c", program, "run", role.name, *flags),
-        environment=layout.environment | inherited_environment(layout.outside, names=PROXY_VARIABLES),
+        environment=layout.environment_with_proxies,
         log=str(layout.folder.log(role.name)),
-        output=str(layout.folder.log(role.name).with_suffix(".out")),
+        output=str(layout.folder.output(role.name)),
         inputs=inputs_of(*flags, files=[layout.folder.registries_conf, settings.ca]),
     )
 
@@ -205,51 +194,46 @@ async def _apply(client: Client, document: dict[str, Any]) -> None:
 
 
 async def _established(client: Client, name: str) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + ESTABLISHED_SECONDS
-    while loop.time() < deadline:
+    async def is_served() -> bool:
         definition = await client.get(CRDS, name)
         conditions = definition.get("status", {}).get("conditions") or ()  # null right after creation
-        if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
-            return
-        await asyncio.sleep(POLL_SECONDS)
-    raise ProcessFailed(f"the API server does not serve {name} after {ESTABLISHED_SECONDS:.0f} s; see its log")
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    if not await until(is_served, seconds=ESTABLISHED_SECONDS):
+        raise ProcessFailed(f"the API server does not serve {name} after {ESTABLISHED_SECONDS:.0f} s; see its log")
 
 
 async def _start_role(layout: Layout, client: Client, role: SandboxRole, settings: Settings) -> Record:
     folder = layout.folder
     token = await client.token(NAMESPACE, role.account, expiration_seconds=TOKEN_SECONDS)
     kubeconfig = kubeconfigs.with_token(role.name, layout.api_server, layout.pki.ca, token.token)
-    kubeconfigs.write(folder.kubeconfig_of(role.name), kubeconfig)
+    write_json(folder.kubeconfig_of(role.name), kubeconfig)
     record = await controlplane.ensure(layout, command(layout, role, settings))
-    said = await _said(record)
-    url = said.admission or said.health
+
+    async def listening() -> Addresses | None:
+        at = addresses(Path(record.output))
+        if at is None and not is_running(record):
+            raise failure(record, "ended while starting")
+        return at
+
+    at = await until(listening, seconds=START_SECONDS)
+    if at is None:
+        raise failure(record, f"has printed no addresses after {START_SECONDS:.0f} s")
+    url = at.admission or at.health
     if record.url != url:
         processes.save(msgspec.structs.replace(record, url=url), folder.records)
-    await until_healthy(record, Probe(f"{said.health}/readyz"), seconds=START_SECONDS)
+    await until_healthy(record, Probe(f"{at.health}/readyz"), seconds=START_SECONDS)
     return record
-
-
-async def _said(record: Record) -> Endpoints:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + START_SECONDS
-    while (said := endpoints(record.output)) is None:
-        if not is_running(record) or loop.time() > deadline:
-            raise ProcessFailed(
-                f"{record.name} did not say where it listens; the end of {record.log}:\n{log_tail(record.log)}"
-            )
-        await asyncio.sleep(POLL_SECONDS)
-    return said
 
 
 async def register(folder: Folder, client: Client) -> None:
     """Register the webhooks by the URLs of their processes (PL-100)."""
     authority = (folder.pki / "ca.crt").read_bytes()
     for role, webhook in _webhooks():
-        said = endpoints(str(folder.log(role.name).with_suffix(".out")))
-        if said is None:
+        at = addresses(folder.output(role.name))
+        if at is None:
             raise ProcessFailed(f"{role.name} does not run; bring it up with `polyarch up --name {folder.name}`")
-        await client.apply(webhook.resource, webhook.configuration(said.admission, authority))
+        await client.apply(webhook.resource, webhook.configuration(at.admission, authority))
         await until_asked(client, role)
 
 
@@ -269,18 +253,18 @@ def _webhooks() -> list[tuple[SandboxRole, Webhook]]:
 
 async def until_asked(client: Client, role: SandboxRole, *, asked: bool = True) -> None:
     """The API server learns of a webhook by a watch: returns when it calls the role's, or no longer does."""
-    if role.webhook is None:
+    webhook = role.webhook
+    if webhook is None:
         return
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + ESTABLISHED_SECONDS
-    while loop.time() < deadline:
-        if await role.webhook.is_asked(client) == asked:
-            return
-        await asyncio.sleep(POLL_SECONDS)
-    raise ProcessFailed(
-        f"the API server does {'not call' if asked else 'still call'} {role.name} after {ESTABLISHED_SECONDS:.0f} s; "
-        f"see the logs of kube-apiserver and {role.name}"
-    )
+
+    async def is_as_wanted() -> bool:
+        return await webhook.is_asked(client) == asked
+
+    if not await until(is_as_wanted, seconds=ESTABLISHED_SECONDS):
+        raise ProcessFailed(
+            f"the API server {'does not call' if asked else 'still calls'} {role.name} after "
+            f"{ESTABLISHED_SECONDS:.0f} s; see the logs of kube-apiserver and {role.name}"
+        )
 
 
 async def stop(layout: Layout, client: Client) -> None:

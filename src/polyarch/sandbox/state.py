@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.files import write_json
 from polyarch.sandbox.processes import Record
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -169,6 +170,10 @@ class Folder:
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
+    def output(self, name: str) -> Path:
+        """Standard output of a process whose log is its standard error alone."""
+        return self.logs / f"{name}.out"
+
     def load(self) -> State | None:
         """The recorded state; None if there is no sandbox of this name."""
         try:
@@ -182,22 +187,12 @@ class Folder:
 
     def save(self, state: State) -> None:
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(self.state, msgspec.json.format(msgspec.json.encode(state), indent=2))
+        write_json(self.state, state)
 
     def delete(self) -> None:
         """Everything but the lock."""
         if self.root.exists():
             shutil.rmtree(self.root)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file only its owner can read, at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    partial.replace(path)
 
 
 def sandboxes(home: Path | None = None) -> list[Folder]:

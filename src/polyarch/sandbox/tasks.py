@@ -1,10 +1,22 @@
-"""Doing several things at once where one error, the first, is what a person wants to read."""
+"""Several things at once, and waiting for one."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TypeVar
 
+POLL_SECONDS = 0.05
 T = TypeVar("T")
+
+
+async def until(look: Callable[[], Awaitable[T]], *, seconds: float) -> T | None:
+    """Call ``look`` again and again until it answers with something true; None if it has not after ``seconds``."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not (found := await look()):
+        if loop.time() > deadline:
+            return None
+        await asyncio.sleep(POLL_SECONDS)
+    return found
 
 
 async def together(coroutines: Iterable[Coroutine[object, object, T]]) -> list[T]:

@@ -90,7 +90,7 @@ def test_sb_005_an_index_is_read_by_our_own_reader_as_described() -> None:
 def test_sb_005_schema_2_lists_are_dockers() -> None:
     manifest = read({"platforms": ["linux/amd64"], "format": "docker"}).manifest
     assert document(manifest)["mediaType"] == images.DOCKER_LIST
-    assert document(manifest.children[0])["mediaType"] == images.DOCKER_MANIFEST
+    assert document(manifest.children[0])["mediaType"] == images.DOCKER_SCHEMA2
 
 
 def test_sb_005_nested_indexes_hold_an_index_for_each_platform() -> None:

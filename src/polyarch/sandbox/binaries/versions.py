@@ -8,6 +8,8 @@ import platform
 from enum import Enum
 from typing import NamedTuple
 
+from polyarch.platforms import normal_architecture
+
 KUBERNETES = "1.36.2"
 ETCD = "3.6.5"
 REGISTRY = "3.1.2"
@@ -40,21 +42,10 @@ PROGRAMS = (
     Program("registry", Module.REGISTRY, "."),
 )
 
-_GO_ARCHITECTURES = {
-    "x86_64": "amd64",
-    "amd64": "amd64",
-    "aarch64": "arm64",
-    "arm64": "arm64",
-    "ppc64le": "ppc64le",
-    "s390x": "s390x",
-    "riscv64": "riscv64",
-}
-
 
 def host_architecture(machine: str = "") -> str:
     """The architecture of this machine in Go's and Kubernetes' words; one we do not know is returned as it is."""
-    machine = machine or platform.machine()
-    return _GO_ARCHITECTURES.get(machine.lower(), machine.lower())
+    return normal_architecture(machine or platform.machine())
 
 
 def cache_key(architecture: str = "") -> str:

@@ -13,7 +13,8 @@ import msgspec
 
 from polyarch.kube.serving import x509
 from polyarch.kube.serving.x509 import Issued, Purpose, Subject
-from polyarch.sandbox.state import LOOPBACK, write_private
+from polyarch.sandbox.files import write_private
+from polyarch.sandbox.state import LOOPBACK
 
 LIFETIME = dt.timedelta(days=3650)
 

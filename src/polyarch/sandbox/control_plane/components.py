@@ -10,12 +10,11 @@ from pathlib import Path
 import msgspec
 
 from polyarch.sandbox.control_plane.certificates import Pki
-from polyarch.sandbox.processes import Command
+from polyarch.sandbox.processes import Command, inherited_environment
 from polyarch.sandbox.state import LOOPBACK, Folder, Ports
 
 SERVICE_RANGE = "10.96.0.0/16"
-POD_PREFIX = "10.244"
-"""Addresses that pods are given; nobody can be reached there."""
+PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
 ETCD_QUOTA_BYTES = 2 * 1024**3
 CLIENT_RATE = 1000
 """Requests per second allowed to kcm and scheduler; their default of 20 to 50 would hide what one wants to measure."""
@@ -27,10 +26,18 @@ class Layout(msgspec.Struct, frozen=True):
     folder: Folder
     ports: Ports
     binaries: Mapping[str, Path]
-    environment: dict[str, str]
-    """What components get of ``outside``."""
-    outside: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The environment of whoever starts the sandbox."""
+    environ: Mapping[str, str]
+    """The environment of the process that starts the sandbox."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What components get of it."""
+        return inherited_environment(self.environ)
+
+    @property
+    def environment_with_proxies(self) -> dict[str, str]:
+        """For those that reach registries outside of the sandbox: it is itself always reached directly."""
+        return inherited_environment(self.environ, names=PROXY_VARIABLES)
 
     @property
     def pki(self) -> Pki:

@@ -7,8 +7,7 @@ import aiohttp
 import msgspec
 
 from polyarch.sandbox.control_plane.certificates import PairFiles
-from polyarch.sandbox.errors import ProcessFailed
-from polyarch.sandbox.processes import Record, is_running, log_tail
+from polyarch.sandbox.processes import Record, failure, is_running
 
 PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.1
@@ -73,12 +72,9 @@ async def until_healthy(record: Record, probe: Probe, *, seconds: float) -> None
     detail = "not asked yet"
     while loop.time() < deadline:
         if not is_running(record):
-            raise ProcessFailed(f"{record.name} ended while starting; the end of {record.log}:\n{log_tail(record.log)}")
+            raise failure(record, "ended while starting")
         detail = await ask(probe)
         if not detail:
             return
         await asyncio.sleep(POLL_SECONDS)
-    raise ProcessFailed(
-        f"{record.name} is not healthy after {seconds:.0f} s ({detail}); "
-        f"the end of {record.log}:\n{log_tail(record.log)}"
-    )
+    raise failure(record, f"is not healthy after {seconds:.0f} s ({detail})")

@@ -6,10 +6,7 @@ Certificates and tokens are inside the file, so that it can be copied anywhere o
 import base64
 from pathlib import Path
 
-import msgspec
-
 from polyarch.sandbox.control_plane.certificates import PairFiles
-from polyarch.sandbox.state import write_private
 
 
 def _data(path: str) -> str:
@@ -42,8 +39,3 @@ def with_certificate(name: str, server: str, ca: str, client: PairFiles) -> dict
 def with_token(name: str, server: str, ca: str, token: str) -> dict[str, object]:
     """For a ServiceAccount: what polyarch's roles run with (SB-006)."""
     return document(name, server, ca, {"token": token})
-
-
-def write(path: Path, kubeconfig: dict[str, object]) -> None:
-    """Write it so that only its owner can read it."""
-    write_private(path, msgspec.json.format(msgspec.json.encode(kubeconfig), indent=2) + b"\n")

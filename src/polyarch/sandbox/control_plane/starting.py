@@ -7,15 +7,14 @@ there, which is when pods can be created.
 import datetime as dt
 from collections.abc import Callable
 
-import msgspec
-
 from polyarch.sandbox import processes
 from polyarch.sandbox.control_plane import components, kubeconfigs
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Probe, until_healthy
+from polyarch.sandbox.files import write_json
 from polyarch.sandbox.processes import Command, Record, is_running
 from polyarch.sandbox.progress import Progress
-from polyarch.sandbox.state import write_private
+from polyarch.sandbox.state import LOOPBACK
 from polyarch.sandbox.tasks import together
 
 START_SECONDS = 90.0
@@ -29,18 +28,18 @@ def write_files(layout: Layout, now: dt.datetime) -> None:
     name = kubeconfigs.context_name(layout.folder.name)
     for client in ("kube-controller-manager", "kube-scheduler", "nodes"):
         document = kubeconfigs.with_certificate(client, layout.api_server, pki.ca, pki.client(client))
-        kubeconfigs.write(layout.folder.kubeconfig_of(client), document)
+        write_json(layout.folder.kubeconfig_of(client), document)
     admin = kubeconfigs.with_certificate(name, layout.api_server, pki.ca, pki.client("admin"))
-    kubeconfigs.write(layout.folder.kubeconfig, admin)
+    write_json(layout.folder.kubeconfig, admin)
     for file, content in components.configuration_files(layout).items():
-        write_private(layout.folder.configuration / file, msgspec.json.format(msgspec.json.encode(content), indent=2))
+        write_json(layout.folder.configuration / file, content)
 
 
 def probes(layout: Layout) -> dict[str, Probe]:
     """How each component says that it is well."""
     pki, ports = layout.pki, layout.ports
     admin = pki.client("admin")
-    base = "https://127.0.0.1"
+    base = f"https://{LOOPBACK}"
     return {
         "etcd": Probe(f"{base}:{ports.etcd}/health", pki.etcd_ca, pki.etcd_client),
         "kube-apiserver": Probe(f"{layout.api_server}/readyz", pki.ca, admin),

@@ -6,6 +6,7 @@ Pure: objects and times in, one frozen row out.
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
+from polyarch.model.pod import PodSchedulingGate
 from polyarch.placement import names
 from polyarch.placement.decide import record
 from polyarch.sandbox.document import Milliseconds
@@ -18,10 +19,6 @@ ENDED = "Error"
 """A container's first end with an error; it is started again at once."""
 
 
-class Gate(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-
-
 class Condition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     status: str = ""
@@ -31,7 +28,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 class SeenSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
-    scheduling_gates: list[Gate] | None = None
+    scheduling_gates: list[PodSchedulingGate] | None = None
 
 
 class SeenStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -9,7 +9,7 @@ import msgspec
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
 from polyarch.kube.runtime.informer import Informers
 from polyarch.kube.runtime.store import Change
 from polyarch.sandbox import roles
@@ -20,7 +20,7 @@ from polyarch.sandbox.demo.observation import Row, SeenPod
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, DemoImage, DemoPod, Without
 from polyarch.sandbox.errors import ProcessFailed
-from polyarch.sandbox.tasks import together
+from polyarch.sandbox.tasks import together, until
 
 WITH = "demo"
 WITHOUT = "demo-without-polyarch"
@@ -28,7 +28,6 @@ SETTLE_SECONDS = 30.0
 CLEAN_SECONDS = 60.0
 AUDIT_SECONDS = 1.5
 """The audit log is written once a second."""
-POLL_SECONDS = 0.05
 
 Listener = Callable[[str, tuple[Row, ...]], None]
 """Told the namespace and all rows after each change of one."""
@@ -124,15 +123,16 @@ async def _clean(client: Client, namespace: str) -> None:
         await client.delete(NAMESPACES, namespace)
     except NotFound:
         return
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + CLEAN_SECONDS
-    while loop.time() < deadline:
-        try:
-            await client.get(NAMESPACES, namespace)
-        except NotFound:
-            return
-        await asyncio.sleep(POLL_SECONDS)
-    raise ProcessFailed(f"namespace {namespace} of an earlier demo is not gone after {CLEAN_SECONDS:.0f} s")
+    if not await until(lambda: _is_absent(client, NAMESPACES, namespace), seconds=CLEAN_SECONDS):
+        raise ProcessFailed(f"namespace {namespace} of an earlier demo is not gone after {CLEAN_SECONDS:.0f} s")
+
+
+async def _is_absent(client: Client, resource: Resource, name: str, *, namespace: str = "") -> bool:
+    try:
+        await client.get(resource, name, namespace=namespace)
+    except NotFound:
+        return True
+    return False
 
 
 class _Stage:
@@ -178,13 +178,12 @@ class _Stage:
         await self._client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         secret = pull_secret(name, self._sandbox.registry.address)
         await self._client.create(SECRETS, secret, namespace=name)
-        async with asyncio.timeout(SETTLE_SECONDS):
-            while True:
-                try:
-                    await self._client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-                    return
-                except NotFound:
-                    await asyncio.sleep(POLL_SECONDS)
+
+        async def has_account() -> bool:
+            return not await _is_absent(self._client, SERVICE_ACCOUNTS, "default", namespace=name)
+
+        if not await until(has_account, seconds=SETTLE_SECONDS):
+            raise ProcessFailed(f"namespace {name} has no default ServiceAccount after {SETTLE_SECONDS:.0f} s")
 
     async def _create(self, workload: Workload) -> None:
         document = workload.document(self._namespace)

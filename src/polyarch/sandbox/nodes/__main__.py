@@ -1,6 +1,7 @@
 """The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER``."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
+from polyarch.oci.opening import open_inspector
 from polyarch.sandbox.nodes import fleet, registration
 from polyarch.sandbox.nodes.fleet import Node
-from polyarch.sandbox.nodes.inspector import opened
+from polyarch.sandbox.nodes.inspector import wiring
 from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.registration import Registration
@@ -36,7 +38,10 @@ async def serve(folder: Folder) -> None:
     clock = SystemClock()
     plans = fleet.plan(state.settings)
     configuration = config.load(str(folder.kubeconfig_of("nodes")))
-    async with Client(configuration, role="nodes", clock=clock) as client, opened(folder, state.settings) as images:
+    async with (
+        Client(configuration, role="nodes", clock=clock) as client,
+        open_inspector(wiring(folder, state.settings)) as images,
+    ):
         informers = Informers(client, clock=clock)
         # The API server has an index for this: pods without a node are never sent to us.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
@@ -60,10 +65,8 @@ async def serve(folder: Folder) -> None:
 
 
 def main(folder: Path) -> int:
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(serve(Folder(folder)))
-    except asyncio.CancelledError:
-        return 0
     return 0
 
 

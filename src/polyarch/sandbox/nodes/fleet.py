@@ -18,6 +18,7 @@ LABEL = "sandbox.polyarch.dev/node"
 NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
 TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
 """The taints that the sandbox put there, ``KEY[=VALUE]:EFFECT,…``; any other taint of the node is somebody else's."""
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 NODE_PREFIX = "10.250"
 DEFAULT_CPUS = 16
 GIBIBYTE = 1024**3
@@ -72,6 +73,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_ready(self) -> bool:
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+
+    @property
+    def takes_pods(self) -> bool:
+        """Ready, and without the taint that every new node has at first."""
+        return self.is_ready and all(each.get("key") != NOT_READY_TAINT for each in self.spec.taints or ())
 
 
 def plan(settings: Settings) -> list[NodePlan]:

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 STEPS_PER_PASS = 20
 """Init containers that follow each other at once; more are looked at in the next pass."""
 POD_PREFIX = "10.244"
+"""Addresses that pods are given; nothing can be reached there."""
 
 
 class ImageSource(Protocol):

@@ -6,6 +6,7 @@ Pure wire types; more than ``polyarch.model.pod`` has, because nobody but a kube
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
+from polyarch.model.pod import LocalObjectReference
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -16,15 +17,11 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """``Always`` on an init container makes it a sidecar."""
 
 
-class SecretReference(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-
-
 class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
-    image_pull_secrets: list[SecretReference] | None = None
+    image_pull_secrets: list[LocalObjectReference] | None = None
     restart_policy: str = "Always"
     host_network: bool | None = None
 

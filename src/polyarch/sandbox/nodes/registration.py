@@ -11,7 +11,9 @@ import structlog
 from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
-from polyarch.kube.resources import LEASES, NODES
+from polyarch.kube.objects import rbac
+from polyarch.kube.resources import EVENTS, LEASES, NODES, PODS, SECRETS
+from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import Done
 from polyarch.kube.runtime.store import Store
 from polyarch.model.meta import Key
@@ -105,31 +107,13 @@ async def _delete(client: Client, name: str) -> None:
 def rights() -> list[Mapping[str, object]]:
     """The ClusterRole of the nodes' process and its binding: what kubelets need, for all nodes at once."""
     rules = [
-        _rule("", ["nodes"], ["get", "list", "watch", "create", "patch", "delete"]),
-        _rule("", ["nodes/status", "pods/status"], ["patch"]),
-        _rule("", ["pods"], ["list", "watch", "delete"]),
-        _rule("", ["secrets"], ["get"]),
-        _rule("events.k8s.io", ["events"], ["create", "patch"]),
-        _rule("coordination.k8s.io", ["leases"], ["create", "patch", "delete"]),
+        rule(NODES, "get", "list", "watch", "create", "patch", "delete"),
+        rule([NODES, PODS], "patch", subresource="status"),
+        rule(PODS, "list", "watch", "delete"),
+        rule(SECRETS, "get"),
+        rule(EVENTS, "create", "patch"),
+        rule(LEASES, "create", "patch", "delete"),
     ]
     name = "polyarch-sandbox:nodes"
-    group = "rbac.authorization.k8s.io"
-    return [
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": rules,
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
-        },
-    ]
-
-
-def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, list[str]]:
-    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    binding = rbac.binding(name, []) | {"subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": name}]}
+    return [rbac.role(name, rules), binding]

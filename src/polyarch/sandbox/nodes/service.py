@@ -1,8 +1,6 @@
 """Starting the nodes' process, with its rights, and waiting for the nodes to be ready."""
 
-import asyncio
 import sys
-from typing import Any
 
 import msgspec
 
@@ -10,16 +8,14 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.resources import NODES, by_kind
 from polyarch.sandbox.control_plane import starting as controlplane
 from polyarch.sandbox.control_plane.components import Layout
-from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.nodes import fleet, registration
-from polyarch.sandbox.processes import Command, Record, inherited_environment, inputs_of, is_running, log_tail
+from polyarch.sandbox.nodes.fleet import Node
+from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
 from polyarch.sandbox.state import Settings
+from polyarch.sandbox.tasks import until
 
 NAME = "nodes"
 START_SECONDS = 120.0
-POLL_SECONDS = 0.1
-PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
-"""For the registries of the user's own; everything of the sandbox itself is reached directly."""
 
 
 def command(layout: Layout, settings: Settings) -> Command:
@@ -27,7 +23,7 @@ def command(layout: Layout, settings: Settings) -> Command:
     return Command(
         name=NAME,
         arguments=(sys.executable, "-m", "polyarch.sandbox.nodes", str(layout.folder.root)),
-        environment=layout.environment | inherited_environment(layout.outside, names=PROXY_VARIABLES),
+        environment=layout.environment_with_proxies,
         log=str(layout.folder.log(NAME)),
         inputs=inputs_of(fleet_of, files=[layout.folder.registries_conf, settings.ca]),
     )
@@ -42,31 +38,20 @@ async def start(layout: Layout, client: Client, settings: Settings) -> None:
 
 
 async def _until_ready(record: Record, client: Client, wanted: set[str]) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + START_SECONDS
     ready: set[str] = set()
-    while loop.time() < deadline:
-        ready = await ready_nodes(client)
-        if wanted == ready:
-            return
+
+    async def are_ready() -> bool:
+        nonlocal ready
         if not is_running(record):
-            raise ProcessFailed(f"{NAME} ended while starting; the end of {record.log}:\n{log_tail(record.log)}")
-        await asyncio.sleep(POLL_SECONDS)
-    missing = ", ".join(sorted(wanted ^ ready)[:5])
-    raise ProcessFailed(
-        f"nodes are not as asked after {START_SECONDS:.0f} s (among them {missing}); "
-        f"the end of {record.log}:\n{log_tail(record.log)}"
-    )
+            raise failure(record, "ended while starting")
+        ready = {node.metadata.name for node in await registered(client) if node.takes_pods}
+        return wanted == ready
+
+    if not await until(are_ready, seconds=START_SECONDS):
+        wrong = ", ".join(sorted(wanted ^ ready)[:5])
+        raise failure(record, f"are not as configured after {START_SECONDS:.0f} s (among them {wrong})")
 
 
-async def ready_nodes(client: Client) -> set[str]:
-    """The names of the sandbox's nodes that are ready and free of the taints of new nodes."""
-    found = await client.list(NODES, label_selector=fleet.LABEL)
-    return {node["metadata"]["name"] for node in found.items if _is_ready(node)}
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    taints = node["spec"].get("taints", ())
-    conditions = node.get("status", {}).get("conditions", ())
-    is_new = any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
-    return not is_new and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+async def registered(client: Client) -> list[Node]:
+    """The sandbox's nodes as the API server has them."""
+    return (await client.list(NODES, type=Node, label_selector=fleet.LABEL)).items

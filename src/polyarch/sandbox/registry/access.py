@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from polyarch.sandbox.state import write_private
+from polyarch.sandbox.files import write_json
 
 ADMINISTRATOR = "sandbox"
 SERVICE = "polyarch-sandbox"
@@ -101,4 +101,4 @@ class AccessFile:
         return self._list
 
     def write(self, content: AccessList) -> None:
-        write_private(self.path, msgspec.json.format(msgspec.json.encode(content), indent=2))
+        write_json(self.path, content)

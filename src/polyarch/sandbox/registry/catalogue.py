@@ -156,26 +156,14 @@ def _build_index(
     return images.index([*entries, *proofs], format=description.format), children
 
 
+_FOUR = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 FAMILIAR: Mapping[str, Any] = {
-    "docker.io/library/nginx:1.27": {
-        "platforms": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
-        "attestations": True,
-    },
-    "docker.io/library/redis:7": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
-    "docker.io/library/postgres:16": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
-    "docker.io/library/busybox:1.36": [
-        "linux/amd64",
-        "linux/arm/v6",
-        "linux/arm/v7",
-        "linux/arm64",
-        "linux/ppc64le",
-        "linux/s390x",
-    ],
-    "registry.k8s.io/pause:3.10": {
-        "platforms": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
-        "format": "docker",
-    },
-    "quay.io/prometheus/node-exporter:v1.8.2": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"],
+    "docker.io/library/nginx:1.27": {"platforms": _FOUR, "attestations": True},
+    "docker.io/library/redis:7": _FOUR,
+    "docker.io/library/postgres:16": _FOUR,
+    "docker.io/library/busybox:1.36": [*_FOUR, "linux/arm/v6", "linux/arm/v7"],
+    "registry.k8s.io/pause:3.10": {"platforms": _FOUR, "format": "docker"},
+    "quay.io/prometheus/node-exporter:v1.8.2": _FOUR,
     "docker.io/library/mysql:8.4": ["linux/amd64", "linux/arm64"],
     "quay.io/acme/billing:2.3": {"platforms": ["linux/amd64"], "kind": "image"},
     "quay.io/acme/edge-agent:1.0": ["linux/arm64"],

@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
@@ -43,8 +42,8 @@ HOP_BY_HOP = frozenset(
 )
 
 
-_user: ContextVar[str] = ContextVar("user", default="")
-"""Who makes the request that is handled now, for the access log."""
+USER = web.RequestKey("user", str)
+"""Who made a request; empty: nobody in particular."""
 
 
 class LogLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -141,7 +140,7 @@ class Front:
         given = parse_basic(header)
         if given is None or not self._access.current().user_of_password(*given):
             return web.json_response(_error("UNAUTHORIZED", "incorrect user name or password"), status=401)
-        _user.set(given[0])
+        request[USER] = given[0]
         return self._token_answer(given[0])
 
     async def exchange(self, request: web.Request) -> web.Response:
@@ -156,7 +155,7 @@ class Front:
             user = name if access.user_of_password(name, form.get("password", "")) else None
         if user is None:
             return web.json_response(_error("UNAUTHORIZED", "the grant is not valid"), status=401)
-        _user.set(user)
+        request[USER] = user
         return self._token_answer(user)
 
     def _token_answer(self, user: str) -> web.Response:
@@ -195,7 +194,7 @@ class Front:
         """Everything below ``/v2/``."""
         access = self._access.current()
         user = self._user(request, access)
-        _user.set(user or "")
+        request[USER] = user or ""
         repository = repository_of(request.path)
         if request.path == "/v2/" and user is None and access.private:
             # As hosted registries do: clients that learn from here how to log in would else never find out.
@@ -228,7 +227,7 @@ class Front:
     @web.middleware
     async def _logged(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.monotonic()
-        _user.set("")  # connections are kept: what is left here is of the request before
+
         status, length = 500, 0
         try:
             response: web.StreamResponse = await handler(request)
@@ -252,7 +251,7 @@ class Front:
             bytes=length,
             repository=repository_of(request.path),
             reference=reference,
-            user=_user.get(),
+            user=request.get(USER, ""),
             user_agent=request.headers.get("User-Agent", ""),
         )
         self._log.write(msgspec.json.encode(line) + b"\n")

@@ -17,17 +17,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from polyarch.oci.documents import DOCKER_LIST, DOCKER_SCHEMA2, OCI_INDEX, OCI_MANIFEST
 from polyarch.platforms import Platform
 
 Format = Literal["oci", "docker"]
 
-OCI_INDEX = "application/vnd.oci.image.index.v1+json"
-OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 OCI_EMPTY = "application/vnd.oci.empty.v1+json"
-DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
-DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
 DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 IN_TOTO = "application/vnd.in-toto+json"
@@ -137,7 +135,7 @@ def image(
     oci = format == "oci"
     manifest = {
         "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST if oci else DOCKER_MANIFEST,
+        "mediaType": OCI_MANIFEST if oci else DOCKER_SCHEMA2,
         "config": described(OCI_CONFIG if oci else DOCKER_CONFIG, content).document(),
         "layers": [described(OCI_LAYER if oci else DOCKER_LAYER, compressed).document()],
     }

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.state import write_private
+from polyarch.sandbox.files import write_private
 
 PUBLIC_HOSTS = (
     "docker.io",

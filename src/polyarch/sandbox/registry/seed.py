@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from polyarch.oci.documents import ACCEPT
 from polyarch.oci.reference import parse
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.locks import file_lock
@@ -92,7 +93,7 @@ class Registry:
         reference = parse(image)
         place = repository_here(reference.registry, reference.repository, self.address)
         async with self._session() as session:
-            accept = {"Accept": "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json"}
+            accept = {"Accept": ", ".join(ACCEPT)}
             path = f"/v2/{place}/manifests/"
             async with session.head(f"{path}{reference.selector}", headers=accept) as answer:
                 digest = answer.headers.get("Docker-Content-Digest", "")

@@ -8,11 +8,12 @@ import msgspec
 from polyarch.sandbox.control_plane import starting as controlplane
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Probe, until_healthy
+from polyarch.sandbox.files import write_json
 from polyarch.sandbox.processes import Command
 from polyarch.sandbox.registry import mirrors, storage
 from polyarch.sandbox.registry.access import AccessFile
 from polyarch.sandbox.registry.seed import Registry
-from polyarch.sandbox.state import LOOPBACK, write_private
+from polyarch.sandbox.state import LOOPBACK
 
 STORAGE = "registry"
 FRONT = "registry-front"
@@ -59,7 +60,7 @@ def write_files(layout: Layout, own_registries_conf: str) -> None:
         access.write(known)
     where = f"{LOOPBACK}:{layout.ports.registry_storage}"
     document = storage.configuration(folder.registry, where, known.administrator_password)
-    write_private(folder.configuration / "registry.json", msgspec.json.encode(document))
+    write_json(folder.configuration / "registry.json", document)
     mirrors.write(folder.registries_conf, address(layout), own_registries_conf)
 
 

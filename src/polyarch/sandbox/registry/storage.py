@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-REPOSITORY_LOG_LEVEL = "warn"
-
 
 def configuration(root: Path, address: str, secret: str) -> dict[str, object]:
     """``config.yml``, as JSON. ``address`` is a loopback ``host:port``."""
     return {
         "version": "0.1",
-        "log": {"level": REPOSITORY_LOG_LEVEL, "formatter": "json", "accesslog": {"disabled": True}},
+        "log": {"level": "warn", "formatter": "json", "accesslog": {"disabled": True}},
         "storage": {
             "filesystem": {"rootdirectory": str(root)},
             "delete": {"enabled": True},

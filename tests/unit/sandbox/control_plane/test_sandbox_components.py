@@ -87,12 +87,12 @@ def test_sb_006_a_role_has_its_own_kubeconfig_and_listens_on_loopback(layout: La
 
 def test_sb_006_what_a_role_says_of_itself_is_read_only_when_the_line_is_whole(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert roles.endpoints(str(output)) is None
+    assert roles.addresses(output) is None
     line = '{"role":"placement-webhook","admission":"https://127.0.0.1:1","health":"http://127.0.0.1:2","metrics":""}'
     output.write_text(line)
-    assert roles.endpoints(str(output)) is None
+    assert roles.addresses(output) is None
     output.write_text(f"{line}\n")
-    found = roles.endpoints(str(output))
+    found = roles.addresses(output)
     assert found is not None
     assert (found.admission, found.health) == ("https://127.0.0.1:1", "http://127.0.0.1:2")
 
