@@ -183,7 +183,7 @@ def test_edits_do_what_was_asked_and_nothing_else_mf_091(value: Any, fresh: list
     except CannotEdit:
         return
     after = splice(source.text, edits)
-    assert prove(source, document, operations, after) is None, (source.text, operations, after)
+    assert prove(source, [(document, operations)], after) is None, (source.text, operations, after)
     assert all(document.chunk_start <= edit.start <= edit.end <= document.chunk_end for edit in edits)
     if "\n" not in source.text.replace("\r\n", ""):
         assert "\n" not in after.replace("\r\n", "") or "\r\n" not in source.text
@@ -201,5 +201,5 @@ def test_no_text_makes_a_scan_fail_mf_091(text: str) -> None:
     for problem in (each for rule in DOCUMENT_RULES for each in rule.check(found)):
         assert 0 <= problem.span.start <= problem.span.end <= len(source.text)
     for document in found.documents:
-        assert prove(source, document, [], source.text) is None
+        assert prove(source, [(document, [])], source.text) is None
         document.span(document.root)

@@ -121,7 +121,7 @@ def settled(text: str, answers: sets.Answers, options: LintOptions) -> tuple[str
         source = SourceText.of("pod.yaml", text.encode())
         document = scan(source).document(chosen.repair.document)
         edited = splice(text, render(source, document, chosen.repair.operations))
-        assert prove(source, document, chosen.repair.operations, edited) is None
+        assert prove(source, [(document, chosen.repair.operations)], edited) is None
         text = edited
         applied.append(name(chosen))
     raise AssertionError(f"never settles: {applied}")

@@ -40,7 +40,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     end_column: int
 
 
-class ObjectReference(msgspec.Struct, frozen=True, gc=False):
+class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Which Kubernetes object; empty texts where the manifest says nothing."""
 
     api_version: str = ""

@@ -75,6 +75,11 @@ def index(segment: str) -> int | None:
     return int(segment) if _INDEX.fullmatch(segment) else None
 
 
+def is_below(path: str, root: str) -> bool:
+    """Whether a pointer is ``root`` or leads below it."""
+    return path == root or path.startswith(f"{root}/")
+
+
 def read(value: Any, path: str) -> Any:
     """The member at a pointer; raises KeyError (with the pointer) where nothing is."""
     for segment in segments(path):
@@ -124,7 +129,7 @@ def rebase(operations: Iterable[TreeOperation], old: str, new: str) -> tuple[Tre
     """
     moved = []
     for operation in operations:
-        if operation.pointer != old and not operation.pointer.startswith(f"{old}/"):
+        if not is_below(operation.pointer, old):
             raise ValueError(f"{operation.pointer} is not below {old}")
         moved.append(msgspec.structs.replace(operation, pointer=new + operation.pointer[len(old) :]))
     return tuple(moved)

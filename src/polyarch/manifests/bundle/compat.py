@@ -23,6 +23,7 @@ from polyarch.manifests.bundle.labels import ARCHITECTURE_PREFIX, SUPPORTED, SYS
 from polyarch.manifests.bundle.service_version import MANAGER, PROXY
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Answers
+from polyarch.manifests.scan.untyped import at, elements, mapping
 from polyarch.oci.answer import Status
 
 Level = Literal["error", "warning"]
@@ -111,21 +112,20 @@ class _State:
 
     @classmethod
     def of(cls, service_version: Mapping[str, Any]) -> "_State":
-        labels = _mapping(_mapping(service_version.get("metadata")).get("labels"))
+        labels = mapping(at(service_version, "metadata", "labels"))
         supported = [str(key) for key, value in labels.items() if value == SUPPORTED]
         state = cls(
             [key for key in supported if ARCHITECTURE_PREFIX in key], [key for key in supported if SYSTEM_PREFIX in key]
         )
-        spec = _mapping(service_version.get("spec"))
-        deployments = _mappings(_mapping(_mapping(spec.get("install")).get("spec")).get("deployments"))
-        pod_specs = [_mapping(_mapping(_mapping(each.get("spec")).get("template")).get("spec")) for each in deployments]
+        deployments = elements(at(service_version, "spec", "install", "spec", "deployments"))
+        pod_specs = [mapping(at(each, "spec", "template", "spec")) for each in deployments]
         for pod_spec in pod_specs:
             state._add_managers(pod_spec)
         for pod_spec in pod_specs:
             for container in _mappings(pod_spec.get("containers")):
                 if _text(container, "image") not in state.managers:
                     state.others[_text(container, "image")] = []
-        for image in _mappings(spec.get("relatedImages")):
+        for image in _mappings(at(service_version, "spec", "relatedImages")):
             state.related[_text(image, "image")] = []
         return state
 
@@ -162,14 +162,12 @@ class _State:
 
 def _pairs(pod_spec: Mapping[str, Any]) -> list[Pair]:
     """The platforms that node affinity names, term by term."""
-    affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
     found: list[Pair] = []
-    for term in _mappings(_mapping(affinity.get(REQUIRED)).get(TERMS)):
+    for term in _mappings(at(pod_spec, "affinity", "nodeAffinity", REQUIRED, TERMS)):
         last: dict[str, list[str]] = {}
         for expression in _mappings(term.get("matchExpressions")):
             if expression.get("operator") == "In":
-                values = expression.get("values")
-                last[_text(expression, "key")] = [str(each) for each in values] if isinstance(values, list) else []
+                last[_text(expression, "key")] = [str(each) for each in elements(expression.get("values"))]
         found += [Pair(os, each) for os in last.get(OS_KEY, ()) for each in last.get(ARCHITECTURE_KEY, ())]
     return found
 
@@ -306,12 +304,9 @@ def _list(texts: Iterable[object]) -> str:
     return f"[{' '.join(map(_quoted, texts))}]"
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _mappings(value: object) -> list[Mapping[str, Any]]:
-    return [_mapping(each) for each in value] if isinstance(value, list) else []
+    """Every element, an empty mapping for what is none."""
+    return [mapping(each) for each in elements(value)]
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:

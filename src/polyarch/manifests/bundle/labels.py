@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from polyarch.manifests.bundle.service_version import KIND, LabelEntry, ServiceVersion
+from polyarch.manifests.bundle.service_version import KIND, ServiceVersion
+from polyarch.manifests.scan.pod_specs import LabelEntry
 from polyarch.manifests.scan.scanning import Scan
 from polyarch.manifests.scan.sets import meant_architecture, meant_system
 from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS, NodePlatform, PlatformSet

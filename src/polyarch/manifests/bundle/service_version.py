@@ -13,11 +13,10 @@ from typing import Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.scan.composer import children
-from polyarch.manifests.scan.nodes import elements, find, get, members, text_of
+from polyarch.manifests.scan.nodes import elements, find, get, text_of
 from polyarch.manifests.scan.objects import KubeObject
-from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
+from polyarch.manifests.scan.pod_specs import ImageUse, LabelEntry, PodSpec, label_entries
 
 KIND = "ClusterServiceVersion"
 VARIABLE_PREFIX = "RELATED_IMAGE_"
@@ -26,17 +25,6 @@ PROXY = "kube-rbac-proxy"
 """A side-car that operator-sdk puts into each operator: never the manager."""
 
 Where = Literal["deployment", "variable", "related"]
-
-
-@dataclass(frozen=True, eq=False)
-class LabelEntry:
-    """One label of the object."""
-
-    key: str
-    value: str
-    key_node: Node
-    value_node: Node
-    pointer: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +38,14 @@ class ImageText:
     pointer: str
     use: ImageUse | None = None
     """Where it is an image of a pod."""
+
+
+def deployed_images(pod_specs: Iterable[PodSpec]) -> Iterator[ImageText]:
+    """The images of containers of every sort and of image volumes; those that are named at all."""
+    for pod_spec in pod_specs:
+        for use in pod_spec.images:
+            if use.resolved_text:
+                yield ImageText(use.resolved_text, "deployment", use.container, use.node, use.pointer, use)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +78,7 @@ class ServiceVersion:
 
     @cached_property
     def labels(self) -> tuple[LabelEntry, ...]:
-        node = get(self.object.metadata, "labels")
-        path = f"{self.object.pointer}/metadata/labels"
-        return tuple(
-            LabelEntry(key, text_of(member) or "", key_node, member, path + pointer(key))
-            for key, (key_node, member) in members(node).items()
-        )
+        return label_entries(get(self.object.metadata, "labels"), f"{self.object.pointer}/metadata/labels")
 
     @cached_property
     def images(self) -> tuple[BundleImage, ...]:
@@ -100,12 +91,7 @@ class ServiceVersion:
     @cached_property
     def deployed(self) -> tuple[ImageText, ...]:
         """The images of containers of every sort and of image volumes; those that are named at all."""
-        return tuple(
-            ImageText(use.resolved_text, "deployment", use.container, use.node, use.pointer, use)
-            for pod_spec in self.pod_specs
-            for use in pod_spec.images
-            if use.resolved_text
-        )
+        return tuple(deployed_images(self.pod_specs))
 
     @cached_property
     def variables(self) -> tuple[ImageText, ...]:
@@ -114,7 +100,7 @@ class ServiceVersion:
             ImageText(text, "variable", name, node, where)
             for pod_spec in self.pod_specs
             for use in pod_spec.images
-            for name, text, node, where in _environment(use)
+            for name, text, node, where in use.environment
             if name.startswith(VARIABLE_PREFIX)
         )
 
@@ -139,13 +125,10 @@ class ServiceVersion:
     def other_scalars(self) -> tuple[tuple[str, str], ...]:
         """Text and pointer of every scalar of the deployments' containers: arguments and variables of any name."""
         return tuple(
-            (text, where)
+            (each.text, each.pointer)
             for pod_spec in self.pod_specs
             for use in pod_spec.images
-            for text, where in (
-                *((text, where) for _, text, _, where in _environment(use)),
-                *_arguments(use),
-            )
+            for each in (*use.environment, *use.arguments)
         )
 
     def mentions(self, text: str) -> bool:
@@ -162,22 +145,6 @@ class ServiceVersion:
             containers = [use for use in pod_spec.images if use.role == "container"]
             named = [use for use in containers if use.container == MANAGER]
             yield from named or (use for use in containers if use.container != PROXY)
-
-
-def _environment(use: ImageUse) -> Iterator[tuple[str, str, Node, str]]:
-    for index, variable in enumerate(elements(get(use.holder, "env"))):
-        name, node = text_of(get(variable, "name")), get(variable, "value")
-        text = text_of(node)
-        if name and node is not None and text:
-            yield name, text, node, f"{use.holder_pointer}/env/{index}/value"
-
-
-def _arguments(use: ImageUse) -> Iterator[tuple[str, str]]:
-    for field in ("command", "args"):
-        for index, node in enumerate(elements(get(use.holder, field))):
-            text = text_of(node)
-            if text:
-                yield text, f"{use.holder_pointer}/{field}/{index}"
 
 
 def _scalars(node: Node, without: Node | None) -> Iterator[str]:

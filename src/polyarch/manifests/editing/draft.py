@@ -52,6 +52,29 @@ class Draft:
         """The members that are new."""
         return [member for member in self.members or () if member.place is None]
 
+    @property
+    def insertions(self) -> list[tuple[list["Member"], int | None, int | None]]:
+        """New members that follow each other, with the numbers of the kept members before and after them."""
+        found: list[tuple[list[Member], int | None, int | None]] = []
+        last: int | None = None
+        pending: list[Member] = []
+        for member in [*(self.members or ()), None]:
+            if member is not None and member.place is None:
+                pending.append(member)
+            elif member is None or not member.removed:
+                place = member.place if member is not None else None
+                if pending:
+                    found.append((pending, last, place))
+                last, pending = place, []
+        return found
+
+
+def new_value(members: list["Member"], collection: Node | None) -> Any:
+    """New members as the value that they make up in a collection."""
+    if isinstance(collection, MappingNode):
+        return {member.key: member.draft.value for member in members}
+    return [member.draft.value for member in members]
+
 
 @dataclass
 class Member:

@@ -15,7 +15,7 @@ from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
 from polyarch.manifests.editing import flowing
 from polyarch.manifests.editing.comments import affinity_run
-from polyarch.manifests.editing.draft import Draft, Member, drafted
+from polyarch.manifests.editing.draft import Draft, Member, drafted, new_value
 from polyarch.manifests.editing.layout import CannotEdit, Entry, Layout, column, layout, properties_end
 from polyarch.manifests.editing.splices import Edit, ordered, splice
 from polyarch.manifests.editing.style import (
@@ -74,13 +74,6 @@ class _Surroundings:
         return replace(self, step=step, pod_spec=pod_spec)
 
 
-def _value(members: list[Member], collection: Node | None) -> Any:
-    """New members as the value that they make up."""
-    if isinstance(collection, MappingNode):
-        return {member.key: member.draft.value for member in members}
-    return [member.draft.value for member in members]
-
-
 def _is_filled_flow(node: Node) -> bool:
     """Written as ``[a, b]``, and staying so; only the empty ``[]`` and ``{}`` give way to block style."""
     return isinstance(node, CollectionNode) and bool(node.flow_style) and bool(node.value)
@@ -111,7 +104,7 @@ class _Writer:
             return
         if where.flow:
             style = flowing.style_of(self.source, where, self.style_of_flow)
-            self.edits += flowing.member_edits(self.source, where, draft.members or [], style)
+            self.edits += flowing.member_edits(self.source, where, draft, style)
         else:
             self.remove(draft, where)
             self.insert(draft, where, around)
@@ -125,7 +118,7 @@ class _Writer:
             parent = where.column if entry.key is not None and not where.flow else None
             self.collection(draft, draft.node, replace(around, parent_column=parent))
             return
-        value = draft.value if draft.is_replaced else _value(draft.fresh, draft.node)
+        value = draft.value if draft.is_replaced else new_value(draft.fresh, draft.node)
         if where.flow:
             self.flow_value(where, entry, value)
         elif is_collection(value) and value and not _is_filled_flow(entry.value):
@@ -233,17 +226,11 @@ class _Writer:
             if rest:
                 self.insert_after(draft, where, draft.kept[-1][0], rest, around)
             return
-        last: int | None = None
-        pending: list[Member] = []
-        for member in [*(draft.members or ()), None]:
-            if member is not None and member.place is None:
-                pending.append(member)
-            elif member is None or not member.removed:
-                if pending and last is None:
-                    self.insert_before(where, where.entries[draft.kept[0][0]], pending, around)
-                elif pending and last is not None:
-                    self.insert_after(draft, where, last, pending, around)
-                last, pending = member.place if member is not None else None, []
+        for members, last, _ in draft.insertions:
+            if last is None:
+                self.insert_before(where, where.entries[draft.kept[0][0]], members, around)
+            else:
+                self.insert_after(draft, where, last, members, around)
 
     def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
         """Below a commented-out affinity, else before the first key that no comment stands above (MF-063)."""
@@ -289,7 +276,7 @@ class _Writer:
         self.edit(at, at, text + self.source.newline if ends else self.source.newline + text)
 
     def lines(self, members: list[Member], where: Layout, around: _Surroundings, at: int) -> list[str]:
-        return block_lines(_value(members, where.node), self.style(around, at))
+        return block_lines(new_value(members, where.node), self.style(around, at))
 
     def joined(self, lines: list[str], columns: int) -> str:
         return (self.source.newline + " " * columns).join(lines)

@@ -9,9 +9,9 @@ Pure.
 from dataclasses import replace
 from typing import Any
 
-from yaml.nodes import MappingNode, Node
+from yaml.nodes import Node
 
-from polyarch.manifests.editing.draft import Member
+from polyarch.manifests.editing.draft import Draft, Member, new_value
 from polyarch.manifests.editing.layout import Entry, Layout, layout
 from polyarch.manifests.editing.splices import Edit
 from polyarch.manifests.editing.style import DEFAULT_STEP, FlowStyle, flow, flow_entries, is_json, requoted
@@ -43,22 +43,13 @@ def value_text(source: SourceText, entry: Entry, value: Any, style: FlowStyle, *
     return flow(value, style, _indent(source, entry.start))
 
 
-def member_edits(source: SourceText, where: Layout, members: list[Member], style: FlowStyle) -> list[Edit]:
+def member_edits(source: SourceText, where: Layout, draft: Draft, style: FlowStyle) -> list[Edit]:
     """The edits for the members that are removed and new, of a collection that keeps at least one."""
-    kept = [member.place for member in members if member.place is not None and not member.removed]
-    left = [member for member in members if not member.removed]
-    ends_new = left[-1].place is None
-    edits = _removals(source, where, kept, ends_new=ends_new)
-    last: int | None = None
-    pending: list[Member] = []
-    for member in [*members, None]:
-        if member is not None and member.place is None:
-            pending.append(member)
-        elif member is None or not member.removed:
-            if pending:
-                following = member.place if member is not None else None
-                edits += _insertion(source, where, pending, style, last, following)
-            last, pending = member.place if member is not None else None, []
+    insertions = draft.insertions
+    ends_new = any(following is None for _, _, following in insertions)
+    edits = _removals(source, where, [place for place, _ in draft.kept], ends_new=ends_new)
+    for members, last, following in insertions:
+        edits += _insertion(source, where, members, style, last, following)
     return edits
 
 
@@ -69,10 +60,7 @@ def _insertion(
     beside = where.entries[last if last is not None else following or 0]
     own_line = _stands_alone(source, beside.start)
     indent = _indent(source, beside.start) if own_line else ""
-    values: Any = [member.draft.value for member in new]
-    if isinstance(where.node, MappingNode):
-        values = {member.key: member.draft.value for member in new}
-    parts = flow_entries(values, style, indent)
+    parts = flow_entries(new_value(new, where.node), style, indent)
     comma = "," if style.compact else ", "
     if last is None:
         glue = f",{source.newline}{indent}" if own_line else comma

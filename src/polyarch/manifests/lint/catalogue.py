@@ -9,7 +9,7 @@ Pure.
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.bundles import (
@@ -80,6 +80,9 @@ from polyarch.manifests.scan.scanning import Scan
 from polyarch.manifests.scan.sets import Answers
 from polyarch.manifests.scan.text import SourceText
 
+Given = TypeVar("Given", contravariant=True)
+Found = TypeVar("Found", covariant=True)
+
 
 class Ruling(Protocol):
     """A module with a rule."""
@@ -87,31 +90,19 @@ class Ruling(Protocol):
     RULE: Rule
 
 
-class ImageRule(Ruling, Protocol):
-    def check(self, place: ImagePlace, /) -> Iterable[Draft]: ...
+class Checked(Ruling, Protocol[Given, Found]):
+    """A module that checks one thing it is given."""
 
-
-class PodRule(Ruling, Protocol):
-    def check(self, facts: PodFacts, /) -> Iterable[Draft]: ...
-
-
-class BundleRule(Ruling, Protocol):
-    def check(self, bundle: BundleFacts, /) -> Iterable[Draft]: ...
-
-
-class ObjectRule(Ruling, Protocol):
-    def check(self, facts: ObjectFacts, /) -> Iterable[Draft]: ...
+    def check(self, given: Given, /) -> Iterable[Found]: ...
 
 
 class SourceRule(Ruling, Protocol):
+    """A module that checks a build file or Go file."""
+
     def check(self, source: SourceText, answers: Answers, options: LintOptions, /) -> Iterable[Hit]: ...
 
 
-class DocumentRule(Ruling, Protocol):
-    def check(self, scan: Scan, /) -> Iterable[Finding]: ...
-
-
-IMAGE_RULES: tuple[ImageRule, ...] = (
+IMAGE_RULES: tuple[Checked[ImagePlace, Draft], ...] = (
     ma001_unresolved,
     ma002_one_platform,
     ma003_required,
@@ -124,7 +115,7 @@ IMAGE_RULES: tuple[ImageRule, ...] = (
     ma010_format,
     ma011_name,
 )
-POD_RULES: tuple[PodRule, ...] = (
+POD_RULES: tuple[Checked[PodFacts, Draft], ...] = (
     ma103_unused,
     ma109_node_selector,
     ma106_no_system,
@@ -139,7 +130,7 @@ POD_RULES: tuple[PodRule, ...] = (
 )
 ONE_OF: tuple[Ruling, ...] = (ma105_conflict, ma104_nowhere, ma107_terms, ma102_excess, ma101_unconstrained)
 """Of these ``constraints.precedence`` says which one a pod specification gets."""
-BUNDLE_RULES: tuple[BundleRule, ...] = (
+BUNDLE_RULES: tuple[Checked[BundleFacts, Draft], ...] = (
     ma201_broken_promise,
     ma202_missing_label,
     ma203_misread_label,
@@ -147,9 +138,9 @@ BUNDLE_RULES: tuple[BundleRule, ...] = (
     ma206_related_images,
     ma207_unpinned,
 )
-OBJECT_RULES: tuple[ObjectRule, ...] = (ma117_obsolete, ma209_overrides, ma211_missing_child)
+OBJECT_RULES: tuple[Checked[ObjectFacts, Draft], ...] = (ma117_obsolete, ma209_overrides, ma211_missing_child)
 SOURCE_RULES: tuple[SourceRule, ...] = (ma301_dockerfile, ma302_build, ma303_go)
-DOCUMENT_RULES: tuple[DocumentRule, ...] = (ma901_template, ma902_unparsed)
+DOCUMENT_RULES: tuple[Checked[Scan, Finding], ...] = (ma901_template, ma902_unparsed)
 ELSEWHERE: tuple[Ruling, ...] = (ma205_deployment, ma208_bundle_image, ma210_catalog, ma903_unmatched, ma904_unproven)
 """Those that need more than one file or object, or are about the run."""
 

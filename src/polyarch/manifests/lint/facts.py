@@ -18,7 +18,7 @@ from polyarch.manifests.operations import TreeOperation, segments
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, item, text_of
 from polyarch.manifests.scan.objects import KubeObject
-from polyarch.manifests.scan.pod_specs import Expression, PodSpec, SelectorEntry, Term
+from polyarch.manifests.scan.pod_specs import Expression, LabelEntry, PodSpec, Term
 from polyarch.manifests.scan.sets import Answers, Constraints, Supported
 from polyarch.platforms import NodePlatform, PlatformSet
 
@@ -96,11 +96,11 @@ class PodFacts:
         return frozenset(platform for platform in self.admitted if platform not in self.platforms)
 
     @cached_property
-    def selector_architectures(self) -> tuple[SelectorEntry, ...]:
+    def selector_architectures(self) -> tuple[LabelEntry, ...]:
         return tuple(entry for entry in self.pod_spec.node_selector if entry.key in sets.ARCHITECTURE_KEYS)
 
     @cached_property
-    def selector_systems(self) -> tuple[SelectorEntry, ...]:
+    def selector_systems(self) -> tuple[LabelEntry, ...]:
         return tuple(entry for entry in self.pod_spec.node_selector if entry.key in sets.OS_KEYS)
 
     @cached_property

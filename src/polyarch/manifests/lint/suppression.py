@@ -20,6 +20,7 @@ from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Span
 from polyarch.manifests.lint.catalogue import RULES
 from polyarch.manifests.lint.documents.ma903_unmatched import unmatched
 from polyarch.manifests.lint.engine import Problem
+from polyarch.manifests.operations import is_below
 from polyarch.manifests.scan.composer import children
 from polyarch.manifests.scan.nodes import entries, find, text_of
 from polyarch.manifests.scan.scanning import Scan
@@ -62,8 +63,7 @@ class Suppression:
             return False
         if self.subject is None:
             return finding.span.line in self.lines
-        below = finding.path == self.subject or finding.path.startswith(f"{self.subject}/")
-        return finding.document == self.document and below
+        return finding.document == self.document and is_below(finding.path, self.subject)
 
 
 def suppressed(

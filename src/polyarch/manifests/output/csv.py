@@ -3,6 +3,8 @@
 import csv
 import io
 
+from polyarch.manifests.finding import Finding
+from polyarch.manifests.output.json import finding_document
 from polyarch.manifests.report import Report
 
 HEADER = (
@@ -33,30 +35,17 @@ def render(report: Report) -> str:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\r\n")
     writer.writerow(HEADER)
-    for finding in report.findings:
-        platforms = finding.platforms
-        writer.writerow(
-            (
-                finding.file,
-                finding.span.line,
-                finding.span.column,
-                finding.severity.value,
-                finding.rule,
-                finding.sub,
-                finding.message,
-                finding.hint,
-                finding.object.kind,
-                finding.object.namespace,
-                finding.object.name,
-                finding.path,
-                " ".join(finding.images),
-                " ".join(platforms.admitted),
-                " ".join(platforms.supported),
-                " ".join(platforms.excess),
-                " ".join(platforms.missing),
-                "true" if finding.fixable else "false",
-                finding.fingerprint,
-                finding.origin,
-            )
-        )
+    writer.writerows(map(_row, report.findings))
     return stream.getvalue()
+
+
+def _row(finding: Finding) -> list[str]:
+    document = finding_document(finding)
+    members = {**document, **document["object"], **document["platforms"]}
+    return [_cell(members[name]) for name in HEADER]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return " ".join(value) if isinstance(value, tuple) else str(value)

@@ -26,13 +26,13 @@ def document(report: Report) -> dict[str, Any]:
             {**finding_document(finding), "suppressed": finding.suppressed} for finding in report.suppressed
         ]
     found["images"] = {image.image: _image(image) for image in report.images}
-    found["incomplete"] = [{"file": gap.file, "image": gap.image, "message": gap.message} for gap in report.incomplete]
+    found["incomplete"] = msgspec.to_builtins(report.incomplete)
     return found
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
     """One finding, as every document has it."""
-    span, subject, platforms = finding.span, finding.object, finding.platforms
+    span = finding.span
     return {
         "rule": finding.rule,
         "sub": finding.sub,
@@ -44,20 +44,10 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "column": span.column,
         "endLine": span.end_line,
         "endColumn": span.end_column,
-        "object": {
-            "apiVersion": subject.api_version,
-            "kind": subject.kind,
-            "namespace": subject.namespace,
-            "name": subject.name,
-        },
+        "object": msgspec.to_builtins(finding.object),
         "path": finding.path,
         "images": finding.images,
-        "platforms": {
-            "admitted": platforms.admitted,
-            "supported": platforms.supported,
-            "excess": platforms.excess,
-            "missing": platforms.missing,
-        },
+        "platforms": msgspec.to_builtins(finding.platforms),
         "fixable": finding.fixable,
         "fingerprint": finding.fingerprint,
         "origin": finding.origin,

@@ -6,9 +6,10 @@ image, in the suite ``images``. The counts are those of the elements.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree import ElementTree as ET
 
 from polyarch.manifests.finding import Finding, ObjectReference
+from polyarch.manifests.output.text import place_of
 from polyarch.manifests.report import Incomplete, Report
 
 IMAGES = "images"
@@ -25,14 +26,13 @@ class _Case:
 
 def render(report: Report) -> str:
     suites = list(_suites(report))
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<testsuites name="polyarch" {_counts(suites)}>']
+    root = ET.Element("testsuites", {"name": "polyarch", **_counts(suites)})
     for file, cases in suites:
-        lines.append(f"  <testsuite name={_attribute(file)} {_counts([(file, cases)])}>")
+        suite = _element(root, "testsuite", name=file, **_counts([(file, cases)]))
         for case in cases:
-            lines += _case(case)
-        lines.append("  </testsuite>")
-    lines.append("</testsuites>")
-    return "".join(f"{line}\n" for line in lines)
+            _write(case, _element(suite, "testcase", name=case.name, classname=case.class_name))
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def _suites(report: Report) -> Iterable[tuple[str, Sequence[_Case]]]:
@@ -66,12 +66,14 @@ def _name(subject: ObjectReference) -> str:
     return "/".join((subject.kind or "object", subject.namespace, subject.name))
 
 
-def _counts(suites: Iterable[tuple[str, Sequence[_Case]]]) -> str:
+def _counts(suites: Iterable[tuple[str, Sequence[_Case]]]) -> dict[str, str]:
     cases = [case for _, each in suites for case in each]
-    return (
-        f'tests="{len(cases)}" failures="{sum(len(case.failures) for case in cases)}" '
-        f'errors="{sum(len(case.errors) for case in cases)}" skipped="{sum(bool(_skips(case)) for case in cases)}"'
-    )
+    return {
+        "tests": str(len(cases)),
+        "failures": str(sum(len(case.failures) for case in cases)),
+        "errors": str(sum(len(case.errors) for case in cases)),
+        "skipped": str(sum(bool(_skips(case)) for case in cases)),
+    }
 
 
 def _skips(case: _Case) -> list[Finding]:
@@ -79,30 +81,19 @@ def _skips(case: _Case) -> list[Finding]:
     return case.suppressed if not case.failures and not case.errors else []
 
 
-def _case(case: _Case) -> Iterable[str]:
-    head = f"    <testcase name={_attribute(case.name)} classname={_attribute(case.class_name)}"
-    inner = [*map(_failure, case.failures), *map(_error, case.errors)]
+def _write(case: _Case, into: ET.Element) -> None:
+    for finding in case.failures:
+        failure = _element(into, "failure", message=finding.message, type=finding.rule)
+        text = f"{place_of(finding)}: {finding.severity.value} {finding.rule} {finding.message}\n{finding.hint}"
+        failure.text = _legal(text.rstrip())
+    for gap in case.errors:
+        _element(into, "error", message=gap.message, type="incomplete")
     if _skips(case):
-        reasons = "; ".join(f"{finding.rule}: {finding.suppressed}" for finding in case.suppressed)
-        inner.append(f"      <skipped message={_attribute(reasons)}/>")
-    if not inner:
-        return [f"{head}/>"]
-    return [f"{head}>", *inner, "    </testcase>"]
+        _element(into, "skipped", message="; ".join(f"{each.rule}: {each.suppressed}" for each in case.suppressed))
 
 
-def _failure(finding: Finding) -> str:
-    place = f"{finding.file}:{finding.span.line}:{finding.span.column}"
-    body = f"{place}: {finding.severity.value} {finding.rule} {finding.message}\n{finding.hint}".rstrip()
-    attributes = f"message={_attribute(finding.message)} type={_attribute(finding.rule)}"
-    return f"      <failure {attributes}>{escape(_legal(body))}</failure>"
-
-
-def _error(gap: Incomplete) -> str:
-    return f'      <error message={_attribute(gap.message)} type="incomplete"/>'
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(_legal(text), {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
+def _element(parent: ET.Element, tag: str, **attributes: str) -> ET.Element:
+    return ET.SubElement(parent, tag, {name: _legal(text) for name, text in attributes.items()})
 
 
 def _legal(text: str) -> str:

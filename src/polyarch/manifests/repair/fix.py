@@ -23,9 +23,9 @@ from polyarch.manifests.lint.engine import Problem, lint, selected
 from polyarch.manifests.lint.options import Selection
 from polyarch.manifests.lint.sources.source_kinds import is_source
 from polyarch.manifests.lint.suppression import suppressed
-from polyarch.manifests.operations import Add, Misfit, Remove, TreeOperation, rebase
+from polyarch.manifests.operations import Add, Misfit, Remove, TreeOperation, is_below, rebase
 from polyarch.manifests.repair.fix_result import FixRequest, FixResult, Refusal
-from polyarch.manifests.repair.proof import prove_all
+from polyarch.manifests.repair.proof import prove
 from polyarch.manifests.scan.kustomizations import NO_KUSTOMIZATIONS, Kustomizations
 from polyarch.manifests.scan.nodes import Document
 from polyarch.manifests.scan.pod_specs import PodSpec
@@ -227,7 +227,7 @@ class _Fixing:
                 if change.uncommented is not None:
                     self.uncommented.add((number, change.uncommented))
         text = splice(found.source.text, edits)
-        problem = prove_all(found.source, done, text)
+        problem = prove(found.source, done, text)
         if problem is not None:
             raise _Unproven(problem)
         self.rounds.append(tuple(edits))
@@ -323,7 +323,7 @@ def _pod_spec(found: Scan, finding: Finding) -> PodSpec | None:
     fitting = [
         pod_spec
         for pod_spec in found.pod_specs
-        if pod_spec.document.index == finding.document and _is_below(finding.path, pod_spec.pointer)
+        if pod_spec.document.index == finding.document and is_below(finding.path, pod_spec.pointer)
     ]
     return max(fitting, key=lambda pod_spec: len(pod_spec.pointer), default=None)
 
@@ -348,9 +348,5 @@ def _touched(operation: TreeOperation) -> str:
     return parent if moves else operation.pointer
 
 
-def _is_below(path: str, above: str) -> bool:
-    return path == above or path.startswith(f"{above}/")
-
-
 def _overlap(one: str, other: str) -> bool:
-    return _is_below(one, other) or _is_below(other, one)
+    return is_below(one, other) or is_below(other, one)

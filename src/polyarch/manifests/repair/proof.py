@@ -15,17 +15,10 @@ from polyarch.manifests.scan.nodes import Document, SyntaxProblem, chunks, compo
 from polyarch.manifests.scan.text import SourceText
 
 
-def prove(source: SourceText, document: Document, operations: Iterable[TreeOperation], new_text: str) -> str | None:
-    """None if the file with ``new_text`` differs from ``source`` in these operations on this document and in nothing
-    else; otherwise a sentence that says where it does not.
+def prove(source: SourceText, changes: Iterable[tuple[Document, Iterable[TreeOperation]]], new_text: str) -> str | None:
+    """None if the file with ``new_text`` differs from ``source`` in these operations on these documents, each named
+    once, and in nothing else; otherwise a sentence that says where it does not.
     """
-    return prove_all(source, [(document, operations)], new_text)
-
-
-def prove_all(
-    source: SourceText, changes: Iterable[tuple[Document, Iterable[TreeOperation]]], new_text: str
-) -> str | None:
-    """The same for changes of several documents of a file, each named once."""
     changed = {document.index: (document, tuple(operations)) for document, operations in changes}
     starts = {document.chunk_start for document, _ in changed.values()}
     chunks_before = [(start in starts, source.text[start:end]) for start, end in chunks(source.text)]

@@ -84,11 +84,6 @@ class Document:
     def chunk(self) -> str:
         return self.source.text[self.chunk_start : self.chunk_end]
 
-    @property
-    def has_aliases(self) -> bool:
-        """Whether a node is reached in two ways, by an alias or a merge key."""
-        return bool(self.shared)
-
     @cached_property
     def shared(self) -> dict[int, tuple[int, int]]:
         """The nodes that an alias points at, by ``id()``; with the parent's ``id()`` and the number among its children
@@ -354,11 +349,6 @@ def is_null(node: Node | None) -> bool:
 def text_of(node: Node | None) -> str | None:
     """What a scalar says, also if YAML takes it for a number or a boolean; None for null and collections."""
     return str(node.value) if isinstance(node, ScalarNode) and node.tag != NULL else None
-
-
-def is_string(node: Node | None) -> bool:
-    """A scalar that Kubernetes reads as a text (``386`` without quotes is a number)."""
-    return isinstance(node, ScalarNode) and isinstance(value(node), str)
 
 
 def value(node: Node) -> Any:

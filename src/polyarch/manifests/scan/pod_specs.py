@@ -6,9 +6,10 @@ is a text are all represented, because they are what rules report.
 Pure.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from yaml.nodes import MappingNode, Node
 
@@ -21,6 +22,15 @@ Role = Literal["container", "init", "ephemeral", "volume"]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 TERMS = "nodeSelectorTerms"
+
+
+class NamedText(NamedTuple):
+    """A text that a container is given, and its place."""
+
+    name: str
+    text: str
+    node: Node
+    pointer: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +51,24 @@ class ImageUse:
     holder: Node
     """The container or volume itself."""
     holder_pointer: str
+
+    @property
+    def environment(self) -> Iterator[NamedText]:
+        """The variables of the container that have a name and a literal value."""
+        for index, variable in enumerate(elements(get(self.holder, "env"))):
+            name, node = text_of(get(variable, "name")), get(variable, "value")
+            text = text_of(node)
+            if name and node is not None and text:
+                yield NamedText(name, text, node, f"{self.holder_pointer}/env/{index}/value")
+
+    @property
+    def arguments(self) -> Iterator[NamedText]:
+        """The words of ``command`` and ``args``; the name is that of the field."""
+        for field in ("command", "args"):
+            for index, node in enumerate(elements(get(self.holder, field))):
+                text = text_of(node)
+                if text:
+                    yield NamedText(field, text, node, f"{self.holder_pointer}/{field}/{index}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +130,22 @@ class PreferredTerm:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectorEntry:
-    """One entry of ``nodeSelector``."""
+class LabelEntry:
+    """One entry of ``nodeSelector`` or of an object's labels."""
 
     key: str
     value: str
     key_node: Node
     value_node: Node
     pointer: str
+
+
+def label_entries(node: Node | None, path: str) -> tuple[LabelEntry, ...]:
+    """The entries of the mapping ``node``, whose pointer is ``path``."""
+    return tuple(
+        LabelEntry(key, text_of(member) or "", key_node, member, path + pointer(key))
+        for key, (key_node, member) in members(node).items()
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +190,9 @@ class PodSpec:
         return node, self.pointer + pointer(key)
 
     @cached_property
-    def node_selector(self) -> tuple[SelectorEntry, ...]:
-        node, path = self._member("nodeSelector")
-        return tuple(
-            SelectorEntry(key, text_of(member) or "", key_node, member, path + pointer(key))
-            for key, (key_node, member) in members(node).items()
-            if not (self.is_patch and is_null(member))
-        )
+    def node_selector(self) -> tuple[LabelEntry, ...]:
+        entries = label_entries(*self._member("nodeSelector"))
+        return tuple(each for each in entries if not (self.is_patch and is_null(each.value_node)))
 
     @cached_property
     def affinity(self) -> tuple[Node | None, str]:

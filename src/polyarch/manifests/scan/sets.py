@@ -17,7 +17,8 @@ from itertools import combinations
 from operator import and_
 from typing import Any, Protocol
 
-from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, ImageUse, PodSpec
+from polyarch.manifests.scan.untyped import at, elements, mapping, mappings
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import (
@@ -306,33 +307,22 @@ def constraints(pod_spec: PodSpec) -> Constraints:
 
 def constraints_of(pod_spec: Mapping[str, Any]) -> Constraints:
     """The same of a pod specification as an object, whatever is in it."""
-    selector = _mapping(pod_spec.get("nodeSelector"))
-    required = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity")).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    selector = mapping(pod_spec.get("nodeSelector"))
+    required = at(pod_spec, "affinity", "nodeAffinity", REQUIRED)
     terms = None
     if isinstance(required, Mapping):
-        each = [_mapping(term) for term in _list(required.get("nodeSelectorTerms"))]
         terms = tuple(
-            tuple(map(_clause, _list(term.get("matchExpressions"))))
-            for term in each
-            if _list(term.get("matchExpressions")) or _list(term.get("matchFields"))
+            tuple(map(_clause, elements(term.get("matchExpressions"))))
+            for term in mappings(required.get(TERMS))
+            if elements(term.get("matchExpressions")) or elements(term.get("matchFields"))
         )
     return Constraints(tuple(Requirement(str(key), "In", (str(value),)) for key, value in selector.items()), terms)
 
 
 def _clause(expression: Any) -> Clause:
-    members = _mapping(expression)
-    values = tuple(str(value) for value in _list(members.get("values")))
+    members = mapping(expression)
+    values = tuple(str(value) for value in elements(members.get("values")))
     return Requirement(str(members.get("key") or ""), str(members.get("operator") or ""), values)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def admitted(of: Constraints, universe: Iterable[NodePlatform]) -> frozenset[NodePlatform]:

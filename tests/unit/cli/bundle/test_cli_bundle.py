@@ -259,7 +259,7 @@ def test_compat_mode_does_not_pass_what_operator_sdk_cannot_decode(
     manifest.write_text(manifest.read_text() + "  relatedImages: {}\n")
     assert run(bundle, "--mode", "compat") == 1
     captured = capsys.readouterr()
-    assert captured.out.endswith(": bundle is nil: acme.v1: spec.relatedImages is no list\n")
+    assert captured.out.endswith(": bundle is nil: acme.v1: spec.relatedImages is not a list\n")
     assert captured.err == ""
 
 

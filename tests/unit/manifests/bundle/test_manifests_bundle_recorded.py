@@ -82,16 +82,16 @@ TERMS = f"{POD}/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecu
 @pytest.mark.parametrize(
     ("path", "value", "problem"),
     [
-        ("metadata/labels", ["a"], "metadata.labels is no mapping"),
-        ("metadata/labels/a", ["b"], "metadata.labels.a is no text"),
-        ("spec", "x", "spec is no mapping"),
-        (DEPLOYMENTS, {}, "spec.install.spec.deployments is no list"),
-        (f"{POD}/containers", {"name": "manager"}, ".spec.template.spec.containers is no list"),
-        (f"{POD}/containers/0/image", {"a": "b"}, ".containers[0].image is no text"),
-        (TERMS, "x", ".nodeSelectorTerms is no list"),
-        (f"{TERMS}/0/matchExpressions/0/values", "linux", ".matchExpressions[0].values is no list"),
-        ("spec/relatedImages", "x", "spec.relatedImages is no list"),
-        ("spec/relatedImages", ["x"], "spec.relatedImages[0] is no mapping"),
+        ("metadata/labels", ["a"], "metadata.labels is not a mapping"),
+        ("metadata/labels/a", ["b"], "metadata.labels.a is not a string"),
+        ("spec", "x", "spec is not a mapping"),
+        (DEPLOYMENTS, {}, "spec.install.spec.deployments is not a list"),
+        (f"{POD}/containers", {"name": "manager"}, ".spec.template.spec.containers is not a list"),
+        (f"{POD}/containers/0/image", {"a": "b"}, ".containers[0].image is not a string"),
+        (TERMS, "x", ".nodeSelectorTerms is not a list"),
+        (f"{TERMS}/0/matchExpressions/0/values", "linux", ".matchExpressions[0].values is not a list"),
+        ("spec/relatedImages", "x", "spec.relatedImages is not a list"),
+        ("spec/relatedImages", ["x"], "spec.relatedImages[0] is not a mapping"),
     ],
 )
 def test_what_a_typed_reader_refuses(path: str, value: Any, problem: str) -> None:

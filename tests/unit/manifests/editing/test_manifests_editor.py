@@ -9,7 +9,7 @@ from polyarch.manifests.editing.comments import commented_affinity
 from polyarch.manifests.editing.editor import CannotEdit, Edit, render, splice
 from polyarch.manifests.editing.splices import ordered
 from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation
-from polyarch.manifests.repair.proof import prove, prove_all
+from polyarch.manifests.repair.proof import prove
 from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.text import SourceText
 
@@ -22,7 +22,7 @@ def edited(before: str | bytes, *operations: TreeOperation, number: int = 0) -> 
     source = SourceText.of("web.yaml", before if isinstance(before, bytes) else before.encode())
     document = compose(source)[number]
     after = splice(source.text, render(source, document, operations))
-    assert prove(source, document, operations, after) is None
+    assert prove(source, [(document, operations)], after) is None
     return after
 
 
@@ -203,7 +203,7 @@ def test_a_commented_affinity_is_uncommented_mf_063() -> None:
     assert found.value == {"nodeAffinity": {"required": [{"key": "kubernetes.io/arch"}]}}
     after = splice(source.text, [found.edit])
     assert after == SCAFFOLD.replace("  # affinity", "  affinity").replace("  #   ", "    ").replace("#     ", "    ")
-    assert prove(source, document, [Add("/spec/affinity", found.value)], after) is None
+    assert prove(source, [(document, [Add("/spec/affinity", found.value)])], after) is None
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ def test_several_documents_are_proven_together_mf_054() -> None:
     edits = [edit for document, operations in changes for edit in render(source, document, operations)]
     after = splice(source.text, edits)
     assert after == "a: 2\n---\nb: 1\n---\nc: 3\n"
-    assert prove_all(source, changes, after) is None
+    assert prove(source, changes, after) is None
 
 
 @pytest.mark.parametrize(
@@ -497,14 +497,14 @@ def test_an_edit_that_does_otherwise_is_not_proven_mf_054(after: str, problem: s
     """MF-054: the proof reads the new text and knows nothing of the editor."""
     source = SourceText.of("web.yaml", b"a: 1\nb: [x]\n---\nc: 1\n")
     operations = [Replace("/a", 2)]
-    assert prove(source, compose(source)[0], operations, "a: 2\nb: [x]\n---\nc: 1\n") is None
-    assert problem in str(prove(source, compose(source)[0], operations, after))
+    assert prove(source, [(compose(source)[0], operations)], "a: 2\nb: [x]\n---\nc: 1\n") is None
+    assert problem in str(prove(source, [(compose(source)[0], operations)], after))
 
 
 def test_operations_that_fit_nothing_prove_nothing_mf_054() -> None:
     """MF-054: no exception of a rule's mistake reaches the user."""
     source = SourceText.of("web.yaml", b"a: 1\n")
-    assert "does not fit" in str(prove(source, compose(source)[0], [Remove("/b")], "a: 1\n"))
+    assert "does not fit" in str(prove(source, [(compose(source)[0], [Remove("/b")])], "a: 1\n"))
 
 
 def test_edits_apply_from_a_set_in_any_order_mf_060() -> None:

@@ -57,7 +57,7 @@ def settled(example: Example, rule: str) -> str:
         source = SourceText.of(example.file, text.encode())
         document = scan(source).document(problem.repair.document)
         edited = splice(text, render(source, document, problem.repair.operations))
-        assert prove(source, document, problem.repair.operations, edited) is None
+        assert prove(source, [(document, problem.repair.operations)], edited) is None
         text = edited
     raise AssertionError(f"{rule} is never settled")
 

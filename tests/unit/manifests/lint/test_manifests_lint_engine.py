@@ -129,7 +129,7 @@ def edited(text: str, images: dict[str, Any], name: str, **options: Any) -> str:
     source = SourceText.of("web.yaml", text.encode())
     document = scanned(text).document(problem.repair.document)
     after = splice(text, render(source, document, problem.repair.operations))
-    assert prove(source, document, problem.repair.operations, after) is None
+    assert prove(source, [(document, problem.repair.operations)], after) is None
     return after
 
 

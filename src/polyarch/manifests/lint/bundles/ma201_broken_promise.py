@@ -6,12 +6,12 @@ Pure.
 from collections.abc import Iterator
 
 from polyarch.manifests.bundle.labels import AxisLabels, keeps
-from polyarch.manifests.bundle.service_version import LabelEntry
 from polyarch.manifests.finding import PlatformSets, Repair, Severity
 from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts, in_words
 from polyarch.manifests.lint.facts import Draft
 from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.operations import Remove
+from polyarch.manifests.scan.pod_specs import LabelEntry
 from polyarch.manifests.scan.sets import texts
 
 RULE = Rule(

@@ -6,12 +6,12 @@ Pure.
 from collections.abc import Iterator
 
 from polyarch.manifests.bundle.labels import SUPPORTED, AxisLabels
-from polyarch.manifests.bundle.service_version import LabelEntry
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.bundles.bundle_facts import BundleFacts
 from polyarch.manifests.lint.facts import Draft
 from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.operations import Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.scan.pod_specs import LabelEntry
 
 RULE = Rule(
     id="MA203",

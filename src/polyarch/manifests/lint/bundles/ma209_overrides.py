@@ -24,6 +24,7 @@ from polyarch.manifests.scan.nodes import item, value
 from polyarch.manifests.scan.objects import KubeObject
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEYS, OS_KEYS, PLATFORM_KEYS, Constraints, listed, texts
+from polyarch.manifests.scan.untyped import at, elements
 from polyarch.platforms import NodePlatform, PlatformSet
 
 RULE = Rule(
@@ -75,10 +76,7 @@ class Override:
 
     def get(self, *path: str) -> Any:
         """What stands at a path below the config, None where nothing does."""
-        found: Any = self.config
-        for segment in path:
-            found = found.get(segment) if isinstance(found, Mapping) else None
-        return found
+        return at(self.config, *path)
 
     def after(self, operations: Iterable[TreeOperation]) -> Mapping[str, Any]:
         """The config with these changes."""
@@ -277,15 +275,11 @@ def _appended(term: Mapping[str, Any], where: str, expressions: Terms) -> list[T
 
 def _terms(holder: Mapping[str, Any]) -> Terms:
     """The terms of required node affinity of a pod specification or config that can match a node."""
-    found: Any = holder
-    for segment in _TERMS_PATH:
-        found = found.get(segment) if isinstance(found, Mapping) else None
-    return [each if isinstance(each, dict) else {} for each in found] if isinstance(found, list) else []
+    return [each if isinstance(each, dict) else {} for each in elements(at(holder, *_TERMS_PATH))]
 
 
 def _expressions(term: Mapping[str, Any]) -> Terms:
-    found = term.get("matchExpressions")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each for each in elements(term.get("matchExpressions")) if isinstance(each, dict)]
 
 
 def _constrains(term: Mapping[str, Any]) -> bool:

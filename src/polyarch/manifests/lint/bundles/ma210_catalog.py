@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 
 from polyarch.manifests.bundle.labels import ARCHITECTURE_PREFIX, SUPPORTED, SYSTEM_PREFIX
+from polyarch.manifests.bundle.service_version import KIND
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.facts import Draft
 from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.scan.nodes import get, text_of, value
 from polyarch.manifests.scan.objects import KubeObject
+from polyarch.manifests.scan.untyped import at, mapping, mappings
 
 RULE = Rule(
     id="MA210",
@@ -69,7 +71,7 @@ def _blobs(objects: Iterable[KubeObject]) -> Iterator[_Blob]:
 
 
 def _lost(package: str, channel: _Blob, bundles: Mapping[tuple[str, str], _Blob]) -> Iterator[tuple[KubeObject, Draft]]:
-    entries = _mappings(channel.value.get("entries"))
+    entries = mappings(channel.value.get("entries"))
     superseded = {str(each.get("replaces")) for each in entries}
     superseded |= {str(skipped) for each in entries for skipped in each.get("skips") or ()}
     names = [str(each.get("name")) for each in entries]
@@ -107,14 +109,11 @@ def _is_default(key: str, kept: frozenset[str]) -> bool:
 def _labels(bundle: _Blob) -> frozenset[str]:
     """The keys that promise something, from the metadata of the ClusterServiceVersion or the whole of it."""
     found: set[str] = set()
-    for entry in _mappings(bundle.value.get("properties")):
-        content = entry.get("value")
-        if not isinstance(content, Mapping):
-            continue
+    for entry in mappings(bundle.value.get("properties")):
         if entry.get("type") == "olm.csv.metadata":
-            found |= _promising(content.get("labels"))
+            found |= _promising(at(entry, "value", "labels"))
         elif entry.get("type") == "olm.bundle.object":
-            found |= _promising(_embedded(content.get("data")))
+            found |= _promising(_embedded(at(entry, "value", "data")))
     return frozenset(found)
 
 
@@ -124,17 +123,10 @@ def _embedded(data: object) -> object:
         document = msgspec.json.decode(b64decode(data, validate=True)) if isinstance(data, str) else None
     except (binascii.Error, ValueError, msgspec.DecodeError):
         return None
-    if not isinstance(document, dict) or document.get("kind") != "ClusterServiceVersion":
-        return None
-    metadata = document.get("metadata")
-    return metadata.get("labels") if isinstance(metadata, dict) else None
+    return at(document, "metadata", "labels") if at(document, "kind") == KIND else None
 
 
 def _promising(labels: object) -> set[str]:
-    if not isinstance(labels, Mapping):
-        return set()
-    return {str(key) for key, each in labels.items() if each == SUPPORTED and str(key).startswith(tuple(_DEFAULTS))}
-
-
-def _mappings(found: object) -> list[Mapping[str, Any]]:
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    return {
+        str(key) for key, each in mapping(labels).items() if each == SUPPORTED and str(key).startswith(tuple(_DEFAULTS))
+    }

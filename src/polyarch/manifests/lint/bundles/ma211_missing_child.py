@@ -5,7 +5,7 @@ Pure.
 
 from collections.abc import Iterator
 
-from polyarch.manifests.bundle.service_version import KIND, ImageText, ServiceVersion
+from polyarch.manifests.bundle.service_version import KIND, ImageText, ServiceVersion, deployed_images
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.facts import Draft, ObjectFacts
 from polyarch.manifests.lint.rule import Rule
@@ -46,9 +46,6 @@ def _incomplete(subject: str, place: ImageText, gone: list[InspectionWarning], h
 
 
 def _places(facts: ObjectFacts) -> Iterator[ImageText]:
-    for each in facts.pods:
-        for use in each.pod_spec.images:
-            if use.resolved_text:
-                yield ImageText(use.resolved_text, "deployment", use.container, use.node, use.pointer, use)
+    yield from deployed_images(each.pod_spec for each in facts.pods)
     if facts.object.kind == KIND:
         yield from ServiceVersion.of(facts.object, ()).related

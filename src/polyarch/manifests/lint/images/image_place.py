@@ -15,7 +15,7 @@ from polyarch.manifests.lint.facts import NO_SETS, Draft, PodFacts
 from polyarch.manifests.lint.options import LintOptions
 from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.scan.sets import Answer
-from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.answer import Inspection, InspectionError, InspectionWarning, Status
 
 PUSH_AGAIN = "push the image again with a current tool"
 
@@ -50,6 +50,11 @@ class ImagePlace:
         """The answer, if it tells platforms."""
         inspection = self.answer.inspection
         return inspection if inspection is not None and inspection.status is Status.RESOLVED else None
+
+    def warnings(self, *codes: str) -> Iterator[InspectionWarning]:
+        """The warnings of the inspection with one of these codes."""
+        inspection = self.answer.inspection
+        yield from (each for each in (inspection.warnings if inspection else ()) if each.code in codes)
 
     def told(self, error: InspectionError) -> str:
         """What happened: the error of an answer begins with the image, which the sentence has already."""

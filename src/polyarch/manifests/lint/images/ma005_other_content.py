@@ -21,7 +21,6 @@ RULE = Rule(
 
 
 def check(place: ImagePlace) -> Iterator[Draft]:
-    for warning in place.answer.inspection.warnings if place.answer.inspection is not None else ():
-        if warning.code in RULE.subs:
-            message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
-            yield place.draft(RULE, message, "build that platform of the image again", sub=warning.code)
+    for warning in place.warnings(*RULE.subs):
+        message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
+        yield place.draft(RULE, message, "build that platform of the image again", sub=warning.code)

@@ -21,11 +21,11 @@ RULE = Rule(
 
 
 def check(place: ImagePlace) -> Iterator[Draft]:
-    for warning in place.answer.inspection.warnings if place.answer.inspection is not None else ():
+    for warning in place.warnings(*RULE.subs):
         if warning.code == "no-platforms":
             message = f"{place.subject}: {place.name} has no platform: {warning.message or 'its index is empty'}"
             yield place.draft(RULE, message, "push an index of runnable images", sub=warning.code)
-        elif warning.code == "duplicate-platform":
+        else:
             message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
             hint = "push an index with one image for each platform"
             yield place.draft(RULE, message, hint, sub=warning.code, severity=Severity.WARNING)

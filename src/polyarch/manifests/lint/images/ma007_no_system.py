@@ -19,7 +19,6 @@ RULE = Rule(
 
 
 def check(place: ImagePlace) -> Iterator[Draft]:
-    for warning in place.answer.inspection.warnings if place.answer.inspection is not None else ():
-        if warning.code == "empty-os":
-            message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
-            yield place.draft(RULE, message, "build the image with a current tool")
+    for warning in place.warnings("empty-os"):
+        message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
+        yield place.draft(RULE, message, "build the image with a current tool")

@@ -30,6 +30,5 @@ def check(place: ImagePlace) -> Iterator[Draft]:
         message = f"{place.subject}: {place.name} is a schema 1 manifest ({inspection.media_type or 'schemaVersion 1'})"
         yield place.draft(RULE, f"{message}, which nodes no longer support", PUSH_AGAIN)
         return
-    for warning in inspection.warnings:
-        if warning.code == "schema1":
-            yield place.draft(RULE, f"{place.subject}: {place.name}: {warning.message or warning.code}", PUSH_AGAIN)
+    for warning in place.warnings("schema1"):
+        yield place.draft(RULE, f"{place.subject}: {place.name}: {warning.message or warning.code}", PUSH_AGAIN)

@@ -11,7 +11,7 @@ from polyarch.manifests.lint.facts import Draft, PodFacts, one_operation
 from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.operations import Rename, Replace
 from polyarch.manifests.scan import sets
-from polyarch.manifests.scan.pod_specs import Expression, SelectorEntry, Term
+from polyarch.manifests.scan.pod_specs import Expression, LabelEntry, Term
 
 RULE = Rule(
     id="MA108",
@@ -36,7 +36,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
                 yield from _expression(facts, clause, term)
 
 
-def _selector_entry(facts: PodFacts, entry: SelectorEntry, entries: Sequence[SelectorEntry]) -> Draft:
+def _selector_entry(facts: PodFacts, entry: LabelEntry, entries: Sequence[LabelEntry]) -> Draft:
     key = entry.key.removeprefix(_BETA)
     both = any(other.key == key for other in entries)
     return Draft(

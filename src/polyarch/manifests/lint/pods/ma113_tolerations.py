@@ -6,14 +6,13 @@ Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from yaml.nodes import SequenceNode
-
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.lint.facts import Draft, PodFacts, Refused, repair
+from polyarch.manifests.lint.facts import Draft, PodFacts, repair
 from polyarch.manifests.lint.options import Taints
 from polyarch.manifests.lint.rule import Rule
-from polyarch.manifests.operations import Add, Replace, TreeOperation
-from polyarch.manifests.scan.nodes import get, is_null, value
+from polyarch.manifests.lint.writing.terms import extend
+from polyarch.manifests.operations import TreeOperation
+from polyarch.manifests.scan.nodes import get, value
 
 RULE = Rule(
     id="MA113",
@@ -86,10 +85,4 @@ def _added(facts: PodFacts, taints: Taints, missing: list[str]) -> list[TreeOper
         {"key": taints.key, "operator": "Equal", "value": architecture, "effect": taints.effect}
         for architecture in missing
     ]
-    if node is None:
-        return [Add(where, added)]
-    if is_null(node) or (isinstance(node, SequenceNode) and not node.value):
-        return [Replace(where, added)]
-    if not isinstance(node, SequenceNode):
-        raise Refused("its tolerations are not a list")
-    return [Add(f"{where}/-", each) for each in added]
+    return extend(node, where, added)

@@ -5,15 +5,11 @@ Pure.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-from yaml.nodes import Node
 
 from polyarch.manifests.finding import PlatformSets, Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts
 from polyarch.manifests.lint.rule import Rule
-from polyarch.manifests.scan.nodes import elements, get, text_of
-from polyarch.manifests.scan.pod_specs import PodSpec
+from polyarch.manifests.scan.pod_specs import NamedText, PodSpec
 from polyarch.manifests.scan.sets import listed, texts
 
 RULE = Rule(
@@ -52,29 +48,13 @@ def check(facts: PodFacts) -> Iterator[Draft]:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class PassedImage:
-    """An image that a container is told of."""
-
-    name: str
-    """Variable or option."""
-    text: str
-    node: Node
-    pointer: str
-
-
-def passed_images(pod_spec: PodSpec) -> Iterator[PassedImage]:
-    """Values of variables ``RELATED_IMAGE_*`` and ``*_IMAGE``, and arguments ``--…image=…``."""
+def passed_images(pod_spec: PodSpec) -> Iterator[NamedText]:
+    """Values of variables ``RELATED_IMAGE_*`` and ``*_IMAGE``, and arguments ``--…image=…`` by option."""
     for use in pod_spec.images:
         if use.role == "volume":
             continue
-        for index, entry in enumerate(elements(get(use.holder, "env"))):
-            name, node = text_of(get(entry, "name")), get(entry, "value")
-            text = text_of(node)
-            if name and node is not None and text and VARIABLE.fullmatch(name):
-                yield PassedImage(name, text, node, f"{use.holder_pointer}/env/{index}/value")
-        for field in ("command", "args"):
-            for index, node in enumerate(elements(get(use.holder, field))):
-                match = _ARGUMENT.fullmatch(text_of(node) or "")
-                if match:
-                    yield PassedImage(match[1], match[2], node, f"{use.holder_pointer}/{field}/{index}")
+        yield from (each for each in use.environment if VARIABLE.fullmatch(each.name))
+        for each in use.arguments:
+            match = _ARGUMENT.fullmatch(each.text)
+            if match:
+                yield each._replace(name=match[1], text=match[2])

@@ -7,7 +7,7 @@ from polyarch.manifests.lint.facts import PodFacts, Refused
 from polyarch.manifests.lint.writing.terms import non_empty, restrict
 from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation, apply, read
 from polyarch.manifests.scan import sets
-from polyarch.manifests.scan.pod_specs import Expression, SelectorEntry, Term
+from polyarch.manifests.scan.pod_specs import Expression, LabelEntry, Term
 
 
 def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
@@ -49,7 +49,7 @@ def _says_nothing_of_architectures(term: Term) -> bool:
     return not any(map(sets.is_architecture_constraint, term.expressions))
 
 
-def without_entries(facts: PodFacts, entries: tuple[SelectorEntry, ...]) -> list[TreeOperation]:
+def without_entries(facts: PodFacts, entries: tuple[LabelEntry, ...]) -> list[TreeOperation]:
     """Take entries out of the node selector, and the node selector with them if nothing else is in it."""
     if len(entries) == len(facts.pod_spec.node_selector):
         return [Remove(entries[0].pointer.rpartition("/")[0])]

@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.manifests.finding import Repair
 from polyarch.manifests.lint.facts import Draft, PodFacts
-from polyarch.manifests.operations import TreeOperation
+from polyarch.manifests.operations import TreeOperation, is_below
 from polyarch.manifests.scan.nodes import Document, item
 from polyarch.manifests.scan.objects import KubeObject
 from polyarch.manifests.scan.pod_specs import PodSpec
@@ -69,11 +69,7 @@ def _touches(operations: Operations, spec: PodSpec, document: Document) -> bool:
     if spec.document is not document:
         return False
     roots = (*spec.uses, spec.affinity[1], *(entry.pointer for entry in spec.node_selector))
-    return any(
-        operation.pointer == root or operation.pointer.startswith(f"{root}/")
-        for operation in operations
-        for root in roots
-    )
+    return any(is_below(operation.pointer, root) for operation in operations for root in roots)
 
 
 def _text(operations: Operations) -> bytes:

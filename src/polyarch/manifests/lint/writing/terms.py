@@ -9,9 +9,10 @@ Pure.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
-from yaml.nodes import MappingNode, SequenceNode
+from yaml.nodes import MappingNode, Node, SequenceNode
 
 from polyarch.manifests.lint.facts import PodFacts, Refused
 from polyarch.manifests.operations import Add, Remove, Replace, TreeOperation
@@ -114,36 +115,33 @@ def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any])
     """Put members at the end of a list in ``nodeAffinity``, with what is missing above it."""
     node, where = facts.pod_spec.affinity
     rest = ("nodeAffinity", *path)
-    while True:
-        if node is None:
-            return [Add(where, _nested(rest, members))]
-        if is_null(node) or (not rest and isinstance(node, SequenceNode) and not node.value):
-            return [Replace(where, _nested(rest, members))]
-        if not rest and isinstance(node, SequenceNode):
-            return [Add(f"{where}/-", member) for member in members]
-        if not rest or not isinstance(node, MappingNode):
-            raise Refused(f"{where} does not have the type that Kubernetes expects")
+    while rest and isinstance(node, MappingNode):
         node, where, rest = get(node, rest[0]), f"{where}/{rest[0]}", rest[1:]
+    if not rest:
+        return extend(node, where, members)
+    if not is_null(node):
+        raise Refused(f"{where} is not a mapping")
+    value = reduce(lambda member, segment: {segment: member}, reversed(rest), cast("Any", members))
+    return [Add(where, value) if node is None else Replace(where, value)]
+
+
+def extend(node: Node | None, where: str, members: list[Any]) -> list[TreeOperation]:
+    """Put members at the end of the list ``node`` at ``where``, which may be missing, null or empty. Raises
+    :class:`Refused` if it is not a list.
+    """
+    if node is None:
+        return [Add(where, members)]
+    if is_null(node) or (isinstance(node, SequenceNode) and not node.value):
+        return [Replace(where, members)]
+    if not isinstance(node, SequenceNode):
+        raise Refused(f"{where} is not a list")
+    return [Add(f"{where}/-", member) for member in members]
 
 
 def append(term: Term, clauses: Sequence[Requirement]) -> list[TreeOperation]:
     """Add expressions to the end of a term."""
-    where = f"{term.pointer}/matchExpressions"
-    node = get(term.node, "matchExpressions")
     added = [expression(clause) for clause in clauses]
-    if not added:
-        return []
-    if node is None:
-        return [Add(where, added)]
-    if is_null(node):
-        return [Replace(where, added)]
-    return [Add(f"{where}/-", each) for each in added]
-
-
-def _nested(path: Sequence[str], member: Any) -> Any:
-    for segment in reversed(path):
-        member = {segment: member}
-    return member
+    return extend(get(term.node, "matchExpressions"), f"{term.pointer}/matchExpressions", added) if added else []
 
 
 def _term(clauses: Iterable[Requirement]) -> dict[str, Any]:
