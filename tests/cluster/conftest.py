@@ -1,7 +1,6 @@
 """One sandbox for the whole session, shared by all xdist workers; a namespace of its own for each test (SB-008).
 
-Tests run side by side. Those that share something else, or must not meet, have an ``xdist_group`` in common, which
-``--dist loadgroup`` gives to one worker; such are controllers that a test starts in the shared control plane.
+Tests run side by side, those of a file one after another; the few that must not meet anywhere take a lock.
 
 The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
 process (the controller, under xdist) and ends with it, however that ends. ``POLYARCH_TEST_SANDBOX=NAME`` uses a running
@@ -23,6 +22,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import Settings
 
@@ -88,6 +88,13 @@ async def namespace(client: Client) -> AsyncIterator[str]:
                 await asyncio.sleep(0.02)
     yield name
     await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+async def sole_controller(sandbox: Sandbox) -> AsyncIterator[None]:
+    """Held by tests that decide about gated pods of the first sandbox: a controller decides about all that it sees."""
+    async with file_lock(sandbox.folder.root / ".sole-controller.lock"):
+        yield
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("pre-commit")  # whose environment takes half a minute to make
 PUBLISHED = (".pre-commit-hooks.yaml", "LICENSE", "README.md", "pyproject.toml", "src")
 """Of this repository, what hooks are installed from."""
 

@@ -281,7 +281,7 @@ def answer(*architectures: str) -> dict[str, Inspection]:
     }
 
 
-@pytest.mark.xdist_group("controllers of the test's own")  # the test does what a controller does
+@pytest.mark.usefixtures("sole_controller")
 @pytest.mark.parametrize(
     ("terms", "known", "progress"),
     [

@@ -18,11 +18,9 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 
-pytestmark = pytest.mark.xdist_group("controllers of the test's own")  # each decides about every gated pod
-
 
 @pytest.fixture
-async def place(sandbox: Sandbox, client: Client, namespace: str) -> str:
+async def place(sandbox: Sandbox, client: Client, namespace: str, sole_controller: None) -> str:
     """A namespace for polyarch itself, in a control plane without any, with placement's kinds and configuration."""
     await roles.install(client)
     await client.apply(CPPCS, roles.cluster_configuration())

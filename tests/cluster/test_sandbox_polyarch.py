@@ -19,7 +19,6 @@ from polyarch.placement import names
 from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 
-pytestmark = pytest.mark.xdist_group("demo")
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 SECONDS = 280
 

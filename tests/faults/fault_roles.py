@@ -237,8 +237,17 @@ class Fleet:
         self.balance()
         await self.leader()
 
-    def balance(self) -> None:
-        self.balancer.use([replica.said["admission"] for replica in self.webhooks])
+    def balance(self, *, without: Replica | None = None) -> None:
+        self.balancer.use([replica.said["admission"] for replica in self.webhooks if replica is not without])
+
+    async def roll_out(self, replica: Replica) -> None:
+        """SIGTERM, and as with EndpointSlices new connections go elsewhere once it says that it is not ready."""
+        ending = asyncio.create_task(replica.end())
+        async with asyncio.timeout(START_SECONDS):
+            while await replica.is_ready():
+                await asyncio.sleep(0.05)
+        self.balance(without=replica)
+        await ending
 
     async def start(self, role: str) -> Replica:
         """A further replica, once it listens; it need not be ready."""

@@ -132,7 +132,7 @@ async def test_pl_530_a_webhook_replica_is_killed_and_another_rolled_out(faults,
     async with faults.crowd() as crowd:
         creating = asyncio.create_task(crowd.create(images, 300, in_flight=in_flight))
         await crowd.released(60, seconds=60)
-        await ended.end()
+        await faults.fleet.roll_out(ended)
         await creating
         await crowd.released(seconds=60)
         gentle = await crowd.row("webhook replica ended (SIGTERM)")
