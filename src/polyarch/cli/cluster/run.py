@@ -119,6 +119,7 @@ def run(
 ) -> int:
     """Run one process of the operator; returns when it has ended."""
     messages = verbosity.messages()
+    import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
     from polyarch.cli.cluster.role_process import play, providers
     from polyarch.kube.process.roles import ProcessSettings
     from polyarch.run.settings import RegistrySettings, RunSettings
