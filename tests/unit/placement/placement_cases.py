@@ -151,6 +151,7 @@ def look(
     stored: bool = False,
     nodes: Sequence[str] = (),
     seal: Seal = UNSEALED,
+    record_was_sent: bool = True,
 ) -> Case:
     """The pod, examined."""
     return examine(
@@ -162,6 +163,7 @@ def look(
             stored=stored,
             nodes=frozenset(nodes),
             seal=seal,
+            record_was_sent=record_was_sent,
         )
     )
 

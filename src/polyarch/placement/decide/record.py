@@ -40,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
 
     @property
     def named_images(self) -> tuple[str, ...] | None:
-        """The images that it was made for; None if it does not name all of them."""
+        """The images that it was made for; None if they were too many to name all of them."""
         if isinstance(self.images.get("more"), int):
             return None
         return tuple(self.images)
@@ -79,25 +79,24 @@ class Scope(NamedTuple):
     namespace: str
     images: tuple[str, ...]
     seal: Seal = UNSEALED
+    was_sent: bool = True
+    """The pod's creator sent the record. If not, it was written in this very admission, and the images may have been
+    changed by another webhook since (PL-114)."""
 
 
 def is_believed(record: Record, scope: Scope) -> bool:
-    """Whether we made the record, for a pod of this namespace and with these images (PL-853).
-
-    Images that were added since do not count against it: another webhook may add a container between two rounds of one
-    admission (PL-114), and what all of them support is no more than what the recorded ones do. Any other difference
-    does.
-    """
+    """Whether we made the record, for a pod of this namespace and with these images (PL-853)."""
     if not scope.seal.has_key:
         return True
     if record.sig is msgspec.UNSET:
         return False
     bare = msgspec.structs.replace(record, sig=msgspec.UNSET)
-    possible = [scope.images]
-    named = record.named_images
-    if named is not None and set(named) < set(scope.images):
-        possible.append(named)
-    return any(scope.seal.fits(record.sig, _signed(bare, scope.namespace, images)) for images in possible)
+    images: Iterable[str] | None = scope.images
+    if not scope.was_sent:
+        images = record.named_images
+    elif not record.images:
+        images = ()  # none was asked for
+    return images is None or scope.seal.fits(record.sig, _signed(bare, scope.namespace, images))
 
 
 def write(decision: Decision, *, by: str, mode: str, scope: Scope) -> str:

@@ -42,6 +42,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware`` (PL-218)."""
     seal: Seal = UNSEALED
     """By what our records are told from others' (PL-853)."""
+    record_was_sent: bool = True
+    """The pod's creator sent its decision annotation, if there is one; false: it was written in this admission."""
 
 
 class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -96,7 +98,13 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def examine(facts: Facts) -> Case:
     """Look at the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
-    view = user_view(facts.pod, stored=facts.stored, namespace=facts.namespace, seal=facts.seal)
+    view = user_view(
+        facts.pod,
+        stored=facts.stored,
+        namespace=facts.namespace,
+        seal=facts.seal,
+        record_was_sent=facts.record_was_sent,
+    )
     sources = tuple(source for source in facts.sources if source.matches(view.labels))
     rule = eligibility(Circumstances(view, facts.namespace, facts.settings, bool(sources)))
     if rule is not None:

@@ -70,16 +70,21 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return bool(self.own_gates)
 
 
-def user_view(pod: Pod, *, stored: bool, namespace: str = "", seal: Seal = UNSEALED) -> View:
+def user_view(
+    pod: Pod, *, stored: bool, namespace: str = "", seal: Seal = UNSEALED, record_was_sent: bool = True
+) -> View:
     """The user's view of a pod that arrives at admission in ``namespace``, or of one that is ``stored`` already.
 
-    ``seal``: by what our own records are told from others' (PL-853).
+    ``seal``: by what our own records are told from others' (PL-853). ``record_was_sent``: see ``provenance``.
     """
     metadata = pod.metadata
     record = read(metadata.annotations)
     if record is not None and record.mode != "enforce":
         record = None  # an audit's annotation describes what is not on the pod
-    is_foreign = record is not None and seal.has_key and not is_believed(record, _scope(pod, namespace, seal))
+    is_foreign = False
+    if record is not None and seal.has_key:
+        images = tuple(use.text for use in images_of(pod))
+        is_foreign = not is_believed(record, Scope(namespace, images, seal, record_was_sent))
     record = None if is_foreign else record
     terms, created = _terms(pod, None if stored else record)
     preferred = pod.preferred or ()
@@ -99,10 +104,6 @@ def user_view(pod: Pod, *, stored: bool, namespace: str = "", seal: Seal = UNSEA
         has_controller_owner=any(owner.controller for owner in metadata.owner_references or ()),
         has_foreign_record=is_foreign,
     )
-
-
-def _scope(pod: Pod, namespace: str, seal: Seal) -> Scope:
-    return Scope(namespace, tuple(use.text for use in images_of(pod)), seal)
 
 
 def _user_labels(labels: dict[str, str] | None) -> Mapping[str, str]:

@@ -131,6 +131,7 @@ def _are_same(then: Facts, now: Facts) -> bool:
         and then.sources is now.sources
         and then.nodes is now.nodes
         and then.seal is now.seal
+        and then.record_was_sent is now.record_was_sent
     )
 
 

@@ -22,6 +22,7 @@ from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.decide.images import ImageUse
+from polyarch.placement.decide.provenance import was_sent
 from polyarch.placement.decide.rules import Case, Facts, decide
 from polyarch.placement.lookups.answers import Inspects, at_hand
 from polyarch.placement.lookups.facts import ClusterFacts
@@ -126,6 +127,7 @@ class PodWebhook:
                 sources=facts.sources,
                 nodes=facts.nodes,
                 seal=facts.seal,
+                record_was_sent=_has_record(request.object) and was_sent(request.raw_object),
             )
         )
 
@@ -245,3 +247,7 @@ def _given(asked: dict[str, Coming]) -> dict[str, Inspection]:
     """The answers that are there."""
     done = {text: answer.result() for text, answer in asked.items() if answer.done()}
     return {text: answer for text, answer in done.items() if answer is not None}
+
+
+def _has_record(pod: Pod) -> bool:
+    return names.DECISION_ANNOTATION in (pod.metadata.annotations or ())

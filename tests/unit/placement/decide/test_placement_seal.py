@@ -119,16 +119,38 @@ def test_pl_200_a_manifest_copied_with_its_images_is_decided_afresh() -> None:
     assert required(admitted(copy, ARM, seal=SEAL).pod) == [term(arch("arm64"))]
 
 
-def test_pl_114_a_container_that_another_webhook_adds_narrows_what_was_written() -> None:
-    """PL-114, PL-853: a second round of the same admission."""
+@pytest.mark.parametrize("change", ["added", "replaced"])
+def test_pl_114_images_that_another_webhook_changed_are_decided_in_the_second_round(change: str) -> None:
+    """PL-114, PL-853: no trace of the first round remains; but who sends such a pod is not in a second round."""
     first = admitted(pod(), BOTH, seal=SEAL).pod
-    first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
+    if change == "added":
+        first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
+    else:
+        first["spec"]["containers"][0]["image"] = SIDE
     known = BOTH | answers(index(SIDE, "arm64"))
-    second = admitted(first, known, seal=SEAL)
+    second = admitted(first, known, seal=SEAL, record_was_sent=False)
     assert required(second.pod) == [term(arch("arm64"))]
-    third = admitted(second.pod, known, seal=SEAL)
-    assert third.admission.operations == ()
-    assert required(admitted(first, {}, seal=SEAL).pod) is None, "not known yet: gated"
+    assert admitted(second.pod, known, seal=SEAL, record_was_sent=False).admission.operations == ()
+    assert required(admitted(first, {}, seal=SEAL, record_was_sent=False).pod) is None, "not known yet: gated"
+    sent = admitted(first, known, seal=SEAL)
+    assert sent.decision.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED
+    assert required(sent.pod) == required(first)
+
+
+def test_pl_114_a_second_round_of_a_pod_with_more_images_than_its_record_names() -> None:
+    """PL-114."""
+    images = [f"quay.io/team/{'x' * 100}-{number}:1" for number in range(20)]
+    known = answers(*(index(image, "amd64", "arm64") for image in images), index(SIDE, "arm64"))
+    first = admitted(pod(*images), known, seal=SEAL).pod
+    first["spec"]["containers"][0]["image"] = SIDE
+    second = admitted(first, known, seal=SEAL, record_was_sent=False)
+    assert required(second.pod) == [term(arch("arm64"))]
+
+
+def test_pl_853_a_second_round_needs_a_signature_as_well() -> None:
+    """PL-853: what some webhook writes into our annotation is not ours."""
+    document = pod(terms=[ANOTHERS], annotations=forged(arch=["amd64"], terms=[0]))
+    assert required(admitted(document, ARM, seal=SEAL, record_was_sent=False).pod) == [ANOTHERS]
 
 
 def test_pl_114_preferences_alone_rest_on_no_image() -> None:

@@ -33,6 +33,7 @@ from polyarch.kube.serving.reviews import (
 )
 from polyarch.model.pod import Pod
 from polyarch.placement import names
+from polyarch.placement.decide.seal import Seal
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.webhook.pod_webhook import AUDITS, PodWebhook
@@ -671,3 +672,21 @@ async def test_the_warm_path_awaits_nothing(process):
     with pytest.raises(StopIteration) as ended:
         process.webhook.handle(request).send(None)
     assert ended.value.value.patch
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["second round of an admission", "copy of a placed pod"])
+async def test_pl_114_pl_853_a_record_on_a_pod_with_other_images(process, sent):
+    """PL-114, PL-853: the API server says which annotations the pod's creator sent."""
+    process.facts.take(Seal([b"k" * 32]))
+    process.registry.know("before:1", "linux/amd64")
+    process.registry.know("after:1", "linux/s390x")
+    document = (await process.admit(pod("before:1"))).pod
+    document["spec"]["containers"][0]["image"] = "after:1"
+    annotations = {"f:annotations": {f"f:{names.DECISION_ANNOTATION}": {}}} if sent else {}
+    fields = {"f:metadata": {"f:labels": {}, **annotations}}
+    document["metadata"]["managedFields"] = [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]
+    answer = await process.admit(document)
+    required = answer.pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [expression] = required["nodeSelectorTerms"][0]["matchExpressions"]
+    assert expression["values"] == (["amd64"] if sent else ["s390x"])
+    assert bool(answer.warnings) is sent
