@@ -6,8 +6,7 @@ time shares one flight (RG-113), refusals and absences are answered from memory 
 failed for passing reasons brings along the last good one (RG-116).
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,13 +19,14 @@ from polyarch.oci.auth.credentials import CredentialStore, NoCredentials
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.memory import Cache
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.image.client import RegistryClient
 from polyarch.oci.image.contents import Connection
 from polyarch.oci.image.layout import Layout
 from polyarch.oci.image.lookup import Lookup
 from polyarch.oci.image.parsing import read_index
-from polyarch.oci.image.recall import Question, Recall, place_of
-from polyarch.oci.image.tour import Errand, Key, Outcome, Tour, names_of
+from polyarch.oci.image.recall import Key, Question, Recall, fingerprints_of
+from polyarch.oci.image.tour import Errand, Outcome, Tour
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.mirrors.sources import Configuration, Source
@@ -44,8 +44,6 @@ __all__ = ["Inspector", "InspectorSettings", "common", "read_index"]
 
 common = inspection.common
 
-FAILURE_MEMORY = 30.0
-"""For how long a failed check lets an older reading answer by itself (PL-407)."""
 SOURCES_KEPT = 20_000
 NEVER_CHECKED = float("-inf")
 
@@ -107,7 +105,7 @@ class Inspector:
             settings=self.settings,
         )
         """What it asks with: for looking into images and for writing them."""
-        self._recall = Recall(self._cache, self.settings)
+        self._recall = Recall(self._cache, self._pacing, clock=self._clock, settings=self.settings)
         self._lookup = Lookup(self._client, self._cache, self._recall, clock=self._clock, settings=self.settings)
         self._tour = Tour(self._lookup, self._cache, self._recall, clock=self._clock, settings=self.settings)
         self._flights: Flights[Key, Outcome] = Flights()
@@ -171,17 +169,16 @@ class Inspector:
         ``on_answer`` is called once for each different reference, as its answer comes.
         """
         given = [parse(each) if isinstance(each, str) else each for each in references]
-        slots = asyncio.Semaphore(self.settings.requests)
 
         async def one(reference: Reference) -> Inspection:
-            async with slots:
-                answer = await self.inspect(reference, credentials=credentials, fresh=fresh, bundle=bundle)
+            answer = await self.inspect(reference, credentials=credentials, fresh=fresh, bundle=bundle)
             on_answer(answer)
             return answer
 
-        async with asyncio.TaskGroup() as group:
-            tasks = {each: group.create_task(one(each), name="inspect") for each in dict.fromkeys(given)}
-        return [tasks[each].result() for each in given]
+        unique = dict.fromkeys(given)
+        answers = await map_concurrently(one, unique, at_once=self.settings.requests)
+        found = dict(zip(unique, answers, strict=True))
+        return [found[each] for each in given]
 
     async def common(
         self, references: Iterable[Reference | str], *, credentials: CredentialStore | None = None
@@ -228,33 +225,14 @@ class Inspector:
             return given
         if self._offline:
             return None
-        sources = self._sources(reference)
+        sources = self.sources(reference)
         if isinstance(sources, InspectionError):
             return None
-        for source in sources:
-            answer = self._remembered(reference, source, (), bundle, stale_for)
-            if answer is not None:
-                return answer
-        all_candidates: list[list[Credential]] = []
-        all_fingerprints: list[tuple[str, ...]] = []
-        for source in sources:
-            candidates = store.cached_candidates(reference, source)
-            if candidates is None:
-                return None
-            fingerprints = self._fingerprints(candidates)
-            all_candidates.append(candidates)
-            all_fingerprints.append(fingerprints)
-            if any(fingerprints):
-                answer = self._remembered(reference, source, fingerprints, bundle, stale_for)
-                if answer is not None:
-                    return answer
-        key = Key(reference, tuple(all_fingerprints), bundle)
-        error = self._cache.negative((key, names_of(all_candidates)))
-        return None if error is None else Inspection(reference, Status.ERROR, error=error, cached=True)
+        return self._recall.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
 
     def host_busy(self, reference: Reference) -> bool:
         """Whether all hosts of the image are paused or have their circuit open (PL-113)."""
-        sources = self._sources(reference)
+        sources = self.sources(reference)
         if isinstance(sources, InspectionError) or not sources:
             return False
         return all(self._pacing.busy(source.host) for source in sources)
@@ -264,9 +242,22 @@ class Inspector:
         """What the hosts said of their rate limits (RG-063)."""
         return {host.name: host.rate for host in self._pacing if host.rate is not None}
 
-    def sources(self, reference: Reference) -> Sequence[Source] | InspectionError:
-        """The places that would be asked, in order (RG-097); the error of class configuration if there are none."""
-        return self._sources(reference)
+    def sources(self, reference: Reference) -> tuple[Source, ...] | InspectionError:
+        """The places to ask, in order (RG-097); an error of class configuration if there are none."""
+        found = self._sources_of.get(reference)
+        if found is not None:
+            return found
+        if reference.transport != "docker":
+            message = f"{reference}: layout directories are not read here; push the image to a registry"
+            return InspectionError.of("layout", message)
+        try:
+            sources = tuple(mirrors.sources(reference, self._configuration))
+        except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:
+            return InspectionError.of("blocked", str(error))
+        if len(self._sources_of) >= SOURCES_KEPT:
+            self._sources_of.clear()
+        self._sources_of[reference] = sources
+        return sources
 
     # -- what is known, as a whole -------------------------------------------------------------------------------------
 
@@ -285,7 +276,7 @@ class Inspector:
 
     def forget(self, credentials: Iterable[Credential]) -> None:
         """Drops what these credentials proved; readings are kept (PL-423)."""
-        self._cache.drop_proofs(self._fingerprints(list(credentials)))
+        self._cache.drop_proofs(fingerprints_of(credentials, self._cache.key))
 
     async def close(self) -> None:
         """Ends what is under way and hands what is new to the cache on disk. The transport stays open."""
@@ -315,7 +306,7 @@ class Inspector:
         if self._offline:
             error = InspectionError.of("offline-miss", f"{reference}: no answer in the platforms file; add one to it")
             return Inspection(reference, Status.ERROR, error=error)
-        sources = self._sources(reference)
+        sources = self.sources(reference)
         if isinstance(sources, InspectionError):
             return Inspection(reference, Status.ERROR, error=sources)
         if reference.digest is not None:
@@ -326,12 +317,12 @@ class Inspector:
             not_before = self._clock.monotonic() - self.settings.revalidate_interval
         question = Question(reference, mode, not_before)
         anybody: tuple[str, ...] = ()
-        known = self._known(question, sources, [anybody] * len(sources))
+        known = self._recall.first_known(question, sources, [anybody] * len(sources))
         if known is not None:
             return known
         candidates = [await store.candidates(reference, source) for source in sources]
-        key = Key(reference, tuple(self._fingerprints(each) for each in candidates), mode)
-        known = self._known(question, sources, key.fingerprints)
+        key = Key(reference, tuple(fingerprints_of(each, self._cache.key) for each in candidates), mode)
+        known = self._recall.first_known(question, sources, key.fingerprints)
         if known is not None:
             return known
         errand = Errand(question, key, sources, candidates, store)
@@ -349,66 +340,3 @@ class Inspector:
                 answer.last_good, stale=reference.digest is None, error=answer.error, requests=answer.requests
             )
         return answer
-
-    def _known(
-        self, question: Question, sources: Sequence[Source], fingerprints: Sequence[Sequence[str]]
-    ) -> Inspection | None:
-        """What needs no request; what anybody may know is asked for first, before anybody's secrets are (PL-422)."""
-        for source, each in zip(sources, fingerprints, strict=True):
-            known = self._recall.known(source, each, not_before=question.not_before, memory_only=False)
-            if known is not None and known.record.reading.settles(question.mode):
-                return self._recall.answer(question, source, known)
-        return None
-
-    def _remembered(
-        self,
-        reference: Reference,
-        source: Source,
-        fingerprints: Sequence[str],
-        mode: BundleMode,
-        stale_for: float,
-    ) -> Inspection | None:
-        now = self._clock.monotonic()
-        not_before = now - self.settings.tag_ttl
-        known = self._recall.known(source, fingerprints, not_before=not_before, memory_only=True)
-        stale = False
-        if known is None and stale_for > 0 and self._fails(source, now):
-            stale = source.digest is None
-            known = self._recall.known(
-                source,
-                fingerprints,
-                not_before=now - stale_for,
-                memory_only=True,
-                proof_seconds=max(stale_for, self.settings.proof_ttl),
-                last_good=True,
-            )
-        if known is None or not known.record.reading.settles(mode):
-            return None
-        answer = self._recall.answer(Question(reference, mode, not_before), source, known)
-        return msgspec.structs.replace(answer, stale=True) if stale else answer
-
-    def _fails(self, source: Source, now: float) -> bool:
-        if self._pacing.busy(source.host):
-            return True
-        tag = self._cache.tag(place_of(source), source.tag or "", memory_only=True)
-        return tag is not None and tag.failed_at is not None and now - tag.failed_at < FAILURE_MEMORY
-
-    def _sources(self, reference: Reference) -> tuple[Source, ...] | InspectionError:
-        found = self._sources_of.get(reference)
-        if found is not None:
-            return found
-        if reference.transport != "docker":
-            message = f"{reference}: layout directories are not read here; push the image to a registry"
-            return InspectionError.of("layout", message)
-        try:
-            sources = tuple(mirrors.sources(reference, self._configuration))
-        except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:
-            return InspectionError.of("blocked", str(error))
-        if len(self._sources_of) >= SOURCES_KEPT:
-            self._sources_of.clear()
-        self._sources_of[reference] = sources
-        return sources
-
-    def _fingerprints(self, credentials: Sequence[Credential]) -> tuple[str, ...]:
-        key = self._cache.key
-        return tuple([credential.fingerprint(key) for credential in credentials])

@@ -39,7 +39,7 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Records nothing."""
 
     __slots__ = ()
 

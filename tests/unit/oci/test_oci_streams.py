@@ -7,13 +7,13 @@ import pytest
 from aiohttp import web
 from scripted_registry import Answer, digest_of
 
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.proxies import Proxies
 from polyarch.oci.transport.seam import Timeouts, TransportError
 from polyarch.oci.transport.tls import Trust, TrustSettings
-from polyarch.oci.write.together import together
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ class TestTogether:
             await asyncio.sleep(0.01 * (3 - number))
             return number * 10
 
-        assert await together(work, [1, 2, 3], at_once=3) == [10, 20, 30]
+        assert await map_concurrently(work, [1, 2, 3], at_once=3) == [10, 20, 30]
 
     async def test_no_more_than_allowed_work_at_a_time(self):
         running = most = 0
@@ -255,7 +255,7 @@ class TestTogether:
             await asyncio.sleep(0)
             running -= 1
 
-        await together(work, range(20), at_once=4)
+        await map_concurrently(work, range(20), at_once=4)
         assert most == 4
 
     async def test_an_error_lets_what_was_begun_end_and_begins_nothing(self):
@@ -268,7 +268,7 @@ class TestTogether:
             ended.append(number)
 
         with pytest.raises(ValueError, match="first"):
-            await together(work, range(10), at_once=3)
+            await map_concurrently(work, range(10), at_once=3)
         assert ended == [0]
 
     async def test_of_several_errors_the_first_in_order_is_raised(self):
@@ -277,4 +277,4 @@ class TestTogether:
             raise ValueError(str(number))
 
         with pytest.raises(ValueError, match=r"^0$"):
-            await together(work, [0, 1], at_once=2)
+            await map_concurrently(work, [0, 1], at_once=2)

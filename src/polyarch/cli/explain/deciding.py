@@ -31,11 +31,11 @@ from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.layers.deep import look_deeper
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.oci.write.together import together
 from polyarch.placement.decide.decision import Decision, Finding, Progress
 from polyarch.placement.decide.rules import Case, decide, examine
 from polyarch.placement.result import explain as documents
@@ -171,7 +171,7 @@ async def _answers(cases: Iterable[Case], registries: Registries, *, bundles: bo
         found = await inspector.inspect_many(uses.values(), fresh=registries.options.fresh)
         depth = registries.options.deep
         if depth is not None:
-            found = await together(
+            found = await map_concurrently(
                 lambda answer: look_deeper(inspector.connection, answer, depth), found, at_once=SETTLED_AT_ONCE
             )
         for answer in found:

@@ -24,6 +24,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import table
 from polyarch.oci.answer import Inspection, InspectionError
 from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.mirrors.short_names import passes_over, search
 from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration
@@ -32,7 +33,6 @@ from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
 from polyarch.oci.traffic.pacing import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.oci.write.together import together
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 
 SETTLED_AT_ONCE = 8
@@ -134,7 +134,7 @@ async def _ask(
             with shown:
                 asked = list(dict.fromkeys(given))
                 found = await inspector.inspect_many([each.reference for each in asked], fresh=fresh, on_answer=advance)
-                settled = await together(settle, zip(asked, found, strict=True), at_once=SETTLED_AT_ONCE)
+                settled = await map_concurrently(settle, zip(asked, found, strict=True), at_once=SETTLED_AT_ONCE)
             for each in settled:
                 messages.detail(how(each.answer))
             answered = dict(zip(asked, settled, strict=True))

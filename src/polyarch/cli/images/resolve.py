@@ -199,9 +199,9 @@ def how(answer: Inspection) -> str:
 async def _inspected(
     asked: Mapping[str, Reference], wiring: "Wiring", options: ImageOptions, messages: Messages
 ) -> dict[str, Inspection]:
+    from polyarch.oci.concurrent import map_concurrently
     from polyarch.oci.layers.deep import look_deeper
     from polyarch.oci.opening import open_inspector
-    from polyarch.oci.write.together import together
 
     references = list({reference.canonical: reference for reference in asked.values()}.values())
     shown = messages.progress("inspecting images", len(references))
@@ -210,7 +210,7 @@ async def _inspected(
             found = await inspector.inspect_many(references, fresh=options.fresh, on_answer=lambda _: shown.advance())
             depth = options.deep
             if depth is not None:
-                found = await together(
+                found = await map_concurrently(
                     lambda answer: look_deeper(inspector.connection, answer, depth), found, at_once=SETTLED_AT_ONCE
                 )
     for answer in found:

@@ -26,7 +26,7 @@ from polyarch.oci.auth.tokens import (
     read_token,
     token_requests,
 )
-from polyarch.oci.cache.memory import Recent
+from polyarch.oci.cache.recent import Recent
 from polyarch.oci.documents import TOKEN_LIMIT
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.traffic.exchange import Exchange, Reply, Request, Visit, channels_of, origin_host

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from polyarch.clock import Clock
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.memory import Recent
+from polyarch.oci.cache.recent import Recent
 
 CLIENT_ID = "polyarch"
 SHORTEST_LIFE = 60.0

@@ -92,7 +92,7 @@ class DiskCache:
             with self._locked():
                 self._open()
         except (OSError, sqlite3.Error, Unusable) as error:
-            self._give_up(f"the cache {self._path} cannot be used ({error}); going on without it")
+            self._give_up(error)
         if not self._key:
             self._key = secrets.token_bytes(32)
 
@@ -112,7 +112,7 @@ class DiskCache:
             return None  # written by a neighbour of another build: read again and overwritten
         places = self._query("SELECT host, repository FROM places WHERE digest = ?", digest)
         self._used.add(digest)
-        return ReadingRecord(reading, tuple(Place(*row) for row in places), public=bool(rows[0][1]), until=None)
+        return ReadingRecord(reading, tuple(Place(*row) for row in places), public=bool(rows[0][1]))
 
     def load_tag(self, place: Place, tag: str) -> TagRecord | None:
         rows = self._query(
@@ -201,7 +201,9 @@ class DiskCache:
             self._broken(error)
 
     def close(self) -> None:
-        self._disconnect()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class DiskCache:
         except (sqlite3.DatabaseError, Unusable) as error:
             if isinstance(error, sqlite3.Error) and not _is_damage(error):
                 raise  # locked, full, or not ours to write: no damage
-            self._disconnect()
+            self.close()
             self._set_aside(str(error))
             self._connect()
 
@@ -242,11 +244,6 @@ class DiskCache:
         if row is None or not isinstance(row[0], bytes) or len(row[0]) < 16:
             raise Unusable("it has no key")
         self._key = row[0]
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _set_aside(self, problem: str) -> None:
         aside = self._path.with_name(FILE + SET_ASIDE)
@@ -283,19 +280,19 @@ class DiskCache:
 
     def _broken(self, error: sqlite3.Error) -> None:
         """Damage that shows only in use. The file is set aside now if possible; this run goes on without a cache."""
-        self._disconnect()
         if not _is_damage(error):
-            self._say(f"the cache {self._path} cannot be used ({error}); going on without it")
+            self._give_up(error)
             return
+        self.close()
         try:
             with self._locked():
                 self._set_aside(str(error))
         except OSError as problem:
             self._say(f"the cache {self._path} is damaged ({error}) and could not be set aside ({problem})")
 
-    def _give_up(self, text: str) -> None:
-        self._disconnect()
-        self._say(text)
+    def _give_up(self, error: Exception) -> None:
+        self.close()
+        self._say(f"the cache {self._path} cannot be used ({error}); going on without it")
 
     def _say(self, text: str) -> None:
         if not self._warned:

@@ -11,13 +11,13 @@ when memory does not know, and given what is new by ``flush``. ``peek`` paths ne
 """
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from polyarch.clock import Clock
 from polyarch.oci.answer import InspectionError
 from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.recent import Recent
 from polyarch.oci.metrics import Metrics, NoMetrics
 
 MAX_READINGS = 10_000
@@ -29,7 +29,6 @@ PLACES_PER_READING = 32
 PROOFS_PER_PLACE = 256
 
 _K = TypeVar("_K", bound=Hashable)
-_V = TypeVar("_V")
 
 
 class Place(NamedTuple):
@@ -52,17 +51,14 @@ class TagRecord(NamedTuple):
     """What it named when it was last *read*, and when that was checked, if it names something else by now (RG-116)."""
 
 
-class ReadingRecord:
-    """A reading, where it was read, and whether it was given to anybody (``public``)."""
+class ReadingRecord(NamedTuple):
+    """A reading, the places where it was read, and whether it was read anonymously (``public``)."""
 
-    __slots__ = ("places", "public", "reading", "size", "until")
-
-    def __init__(self, reading: Reading, places: tuple[Place, ...], *, public: bool, until: float | None) -> None:
-        self.reading = reading
-        self.places = places
-        self.public = public
-        self.until = until
-        self.size = reading.size
+    reading: Reading
+    places: tuple[Place, ...]
+    public: bool
+    until: float | None = None
+    """Monotonic time at which an incomplete reading expires (RG-043)."""
 
     def usable_in(self, place: Place) -> bool:
         """Read in this repository, or anonymously anywhere: the first half of RG-111."""
@@ -108,60 +104,6 @@ class Backing(Protocol):
     def close(self) -> None: ...
 
 
-class Recent(Generic[_K, _V]):
-    """A mapping of bounded length that forgets what was not used for longest.
-
-    ``weight`` bounds what its values weigh together, in bytes, for those whose size somebody else chooses (PL-810).
-    """
-
-    __slots__ = ("_items", "_limit", "_most", "_weights", "weight")
-
-    def __init__(self, limit: int, *, weight: int | None = None) -> None:
-        self.weight = 0
-        self._limit = limit
-        self._most = weight
-        self._items: OrderedDict[_K, _V] = OrderedDict()
-        self._weights: dict[_K, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[tuple[_K, _V]]:
-        return iter(list(self._items.items()))
-
-    def get(self, key: _K) -> _V | None:
-        value = self._items.get(key)
-        if value is not None:
-            self._items.move_to_end(key)
-        return value
-
-    def put(self, key: _K, value: _V, *, weight: int = 0) -> None:
-        """Keeps the value, unless it is too heavy by itself."""
-        if self._most is not None and weight > self._most:
-            self.pop(key)
-            return
-        self._weigh(key, weight)
-        self._items[key] = value
-        self._items.move_to_end(key)
-        while len(self._items) > self._limit or (self._most is not None and self.weight > self._most):
-            self.pop_oldest()
-
-    def pop(self, key: _K) -> _V | None:
-        self._weigh(key, 0)
-        return self._items.pop(key, None)
-
-    def pop_oldest(self) -> _V:
-        key, value = self._items.popitem(last=False)
-        self._weigh(key, 0)
-        return value
-
-    def _weigh(self, key: _K, weight: int) -> None:
-        if self._most is not None:
-            self.weight += weight - self._weights.pop(key, 0)
-            if weight:
-                self._weights[key] = weight
-
-
 class Cache:
     """The tables. ``key`` makes the fingerprints; it is random and, with a backing, the backing's."""
 
@@ -177,10 +119,7 @@ class Cache:
         self._clock = clock
         self._backing = backing
         self._metrics = metrics or NoMetrics()
-        self._max_readings = max_readings
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._readings: Recent[str, ReadingRecord] = Recent(max_readings + 1)
+        self._readings: Recent[str, ReadingRecord] = Recent(max_readings, weight=max_bytes)
         self._tags: Recent[tuple[Place, str], TagRecord] = Recent(MAX_OTHERS)
         self._places: Recent[Place, PlaceRecord] = Recent(MAX_OTHERS)
         self._negatives: Recent[Hashable, tuple[InspectionError, float]] = Recent(MAX_OTHERS, weight=MAX_FAILURE_BYTES)
@@ -203,7 +142,7 @@ class Cache:
             if record is not None:
                 self._keep(record)
         if record is not None and record.until is not None and record.until <= self._clock.monotonic():
-            self._drop(digest)
+            self._readings.pop(digest)
             record = None
         self._metrics.cache("readings", "miss" if record is None else "hit")
         return record
@@ -233,16 +172,7 @@ class Cache:
         return (record for _, record in self._readings)
 
     def _keep(self, record: ReadingRecord) -> None:
-        self._drop(record.reading.digest)
-        self._readings.put(record.reading.digest, record)
-        self._bytes += record.size
-        while len(self._readings) > self._max_readings or (self._bytes > self._max_bytes and len(self._readings) > 1):
-            self._bytes -= self._readings.pop_oldest().size
-
-    def _drop(self, digest: str) -> None:
-        dropped = self._readings.pop(digest)
-        if dropped is not None:
-            self._bytes -= dropped.size
+        self._readings.put(record.reading.digest, record, weight=record.reading.size)
 
     # -- tags ----------------------------------------------------------------------------------------------------------
 
@@ -255,8 +185,8 @@ class Cache:
         self._metrics.cache("tags", "miss" if record is None else "hit")
         return record
 
-    def put_tag(self, place: Place, tag: str, record: TagRecord) -> None:
-        """Keeps what a tag names. What it named before stands behind it, for until the new content has been read."""
+    def put_tag(self, place: Place, tag: str, record: TagRecord) -> TagRecord:
+        """Keep what a tag names, and what it named before until the new content has been read (RG-116)."""
         before = self._tags.get((place, tag))
         if before is not None:
             was_read = before.digest != record.digest and self._readings.get(before.digest) is not None
@@ -265,6 +195,7 @@ class Cache:
         self.changes += 1
         if self._backing is not None:
             self._new_tags[place, tag] = record
+        return record
 
     def tag_failed(self, place: Place, tag: str) -> None:
         """A check failed for passing reasons: the record may stand in for it (PL-407)."""

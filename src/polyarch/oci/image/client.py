@@ -138,12 +138,9 @@ class RegistryClient:
         self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
     ) -> bytes:
         """A small blob, verified; after all manifests that wait for the same host (RG-052)."""
-        request = _blob_request(access, digest, what=what, limit=limit)
-        reply = await self._authorization.fetch(request, access, visit)
-        if reply.status != 200:
-            raise _failure(access, request, reply)
-        _check(access, reply.body, digest)
-        return reply.body
+        body = await self._fetch_blob(_blob_request(access, digest, what=what, limit=limit), access, visit)
+        _check(access, body, digest)
+        return body
 
     async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
         """A blob of any size, given to ``receive`` while it arrives (RG-049, RG-155).
@@ -156,9 +153,13 @@ class RegistryClient:
             await receive(_verified(chunks, digest, access.source.host))
 
         request = _blob_request(access, digest, what="the blob", limit=0, receive=verified)
+        await self._fetch_blob(request, access, visit)
+
+    async def _fetch_blob(self, request: Request, access: Access, visit: Visit) -> bytes:
         reply = await self._authorization.fetch(request, access, visit)
         if reply.status != 200:
             raise _failure(access, request, reply)
+        return reply.body
 
 
 def _manifest_request(access: Access, method: str, selector: str, *, etag: str = "") -> Request:

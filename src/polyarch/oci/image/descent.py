@@ -21,7 +21,6 @@ from polyarch.oci.image.parsing import (
     ConfigReading,
     IndexEntry,
     IndexReading,
-    ManifestReading,
     read_config,
     read_index,
     read_manifest,
@@ -55,9 +54,7 @@ class ImageReader:
         if document.type == "index":
             return await self._read_index(document, fetched.digest, access, visit, mode=mode)
         size = len(fetched.body)
-        if document.type == "schema1":
-            return Read(_of_config(read_schema1(document), fetched.digest, document, size))
-        found = await self._read_image(document, access, visit)
+        found = await self.read_image(document, access, visit)
         if isinstance(found, Artifact):
             reading = Reading(
                 digest=fetched.digest,
@@ -129,16 +126,17 @@ class ImageReader:
             document = classify(body, content_type)
             if document.type == "index":
                 return read_index(document)
-            if document.type == "schema1":
-                return read_schema1(document)
-            return await self._read_image(document, access, visit)
+            return await self.read_image(document, access, visit)
         except ContentError as error:
             return error.error(access.source.host)
         except Failure as failure:
             return failure.error
 
-    async def _read_image(self, document: Document, access: Access, visit: Visit) -> ConfigReading | Artifact:
-        manifest: ManifestReading = read_manifest(document)
+    async def read_image(self, document: Document, access: Access, visit: Visit) -> ConfigReading | Artifact:
+        """What a single image says of its platform. Raises ``ContentError`` and ``Failure``."""
+        if document.type == "schema1":
+            return read_schema1(document)
+        manifest = read_manifest(document)
         config = manifest.config
         if config is None:
             return Artifact(manifest.artifact_type)

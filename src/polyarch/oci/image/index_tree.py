@@ -20,9 +20,6 @@ from polyarch.oci.image.parsing import (
     ConfigReading,
     IndexEntry,
     IndexReading,
-    read_config,
-    read_manifest,
-    read_schema1,
 )
 from polyarch.platforms import Platform
 
@@ -95,12 +92,8 @@ async def read_tree(contents: Contents, manifest: Fetched) -> Tree:
 
 async def read_platform(contents: Contents, document: Document) -> ConfigReading | None:
     """What a single image says of its platform; None for an artifact. Raises ``ContentError`` and ``Failure``."""
-    if document.type == "schema1":
-        return read_schema1(document)
-    config = read_manifest(document).config
-    if config is None:
-        return None
-    return read_config(config.data if config.data is not None else await contents.blob(config.digest))
+    found = await ImageReader(contents.holder).read_image(document, contents.access, contents.visit())
+    return found if isinstance(found, ConfigReading) else None
 
 
 def annotations_of(raw: Mapping[str, Any]) -> dict[str, str]:

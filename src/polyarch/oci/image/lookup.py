@@ -122,14 +122,13 @@ class Lookup:
             return
         self._cache.put_proof(place, "")
         if source.digest is None:
-            self._keep_tag(place, selector, stated.digest, asked_at, advertised=stated.digest, etag=stated.etag)
+            self._cache.put_tag(place, selector, TagRecord(stated.digest, asked_at, stated.digest, stated.etag))
 
     def _access(self, source: Source, credentials: Sequence[Credential]) -> Access:
         return Access(source, credentials, loopback=self._settings.insecure_loopback)
 
     def _is_public(self, place: Place) -> bool:
-        proof = self._recall.proof(place, ())
-        return proof is not None
+        return self._recall.proof(place, ()) is not None
 
     async def _ask(self, question: Question, access: Access, visit: Visit) -> Inspection:
         place = place_of(access.source)
@@ -173,8 +172,8 @@ class Lookup:
         if stated is None:
             return await self._get(question, access, place, tag, visit, known=record, after_head=True)
         self._prove(access, place)
-        digest = _named(record, stated)
-        kept = self._keep_tag(place, tag, digest, asked_at, advertised=stated.digest, etag=stated.etag)
+        named = TagRecord(_named(record, stated), asked_at, stated.digest, stated.etag)
+        kept = self._cache.put_tag(place, tag, named)
         return await self._at_digest(question, access, place, kept, visit)
 
     async def _at_digest(
@@ -218,13 +217,13 @@ class Lookup:
             self._client.has_no_head(access)
         self._prove(access, place)
         if fetched is None and known is not None and unchanged is not None:
-            self._keep_tag(place, selector, known.digest, asked_at, advertised=known.advertised, etag=known.etag)
+            self._cache.put_tag(place, selector, TagRecord(known.digest, asked_at, known.advertised, known.etag))
             return await self._from_record(question, access, place, unchanged, visit, checked_at=asked_at)
         if fetched is None:
             raise AssertionError("304 without If-None-Match")
         if by_tag:
             advertised = fetched.advertised or fetched.digest
-            self._keep_tag(place, selector, fetched.digest, asked_at, advertised=advertised, etag=fetched.etag)
+            self._cache.put_tag(place, selector, TagRecord(fetched.digest, asked_at, advertised, fetched.etag))
         return await self._read(question, access, place, fetched, visit, checked_at=asked_at if by_tag else checked_at)
 
     async def _read(
@@ -306,13 +305,6 @@ class Lookup:
 
     def _is_public_access(self, access: Access, place: Place) -> bool:
         return (access.accepted is not None and access.accepted.is_anonymous) or self._is_public(place)
-
-    def _keep_tag(
-        self, place: Place, tag: str, digest: str, checked_at: float, *, advertised: str, etag: str
-    ) -> TagRecord:
-        record = TagRecord(digest, checked_at, advertised, etag)
-        self._cache.put_tag(place, tag, record)
-        return record
 
     def _keep_fault(self, place: Place, digest: str, failure: Failure) -> None:
         if failure.error.error_class == "content":

@@ -1,18 +1,27 @@
-"""What is known of an image without a request, and to whom it may be told (RG-110, RG-111, RG-115, RG-116).
+"""Answers that need no request: what the cache holds, for whom, and how old it may be (RG-110, RG-111, RG-115, RG-116).
 
-A tag that was checked lately enough, the reading of what it named, and a proof that those who ask may read there: only
-all three together are an answer. Nothing here waits.
+A cached answer takes three things together: a tag that was checked recently enough, the reading of the digest it named,
+and a proof that one of the caller's credentials, or anonymous access, may read that repository. Nothing here waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from polyarch.oci.answer import Inspection, SourceUsed
+import msgspec
+
+from polyarch.clock import Clock
+from polyarch.oci.answer import Inspection, SourceUsed, Status
+from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.memory import Cache, Place, Proof, ReadingRecord
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import InspectorSettings
+from polyarch.oci.traffic.pacing import Pacing
+
+FAILURE_MEMORY = 30.0
+"""Seconds after a failed check during which an older reading answers instead (PL-407)."""
 
 
 class Question(NamedTuple):
@@ -29,6 +38,26 @@ class Known(NamedTuple):
     record: ReadingRecord
     checked_at: float
     public: bool
+
+
+class Key(NamedTuple):
+    """What makes two questions the same: one flight per reference and credentials (RG-113)."""
+
+    reference: Reference
+    fingerprints: tuple[tuple[str, ...], ...]
+    mode: BundleMode
+
+
+Names = tuple[tuple[str, ...], ...]
+"""Where the credentials of a ``Key`` come from, in its order. Equal secrets may have several names."""
+
+
+def names_of(credentials: Iterable[Iterable[Credential]]) -> Names:
+    return tuple(tuple(credential.origin for credential in each) for each in credentials)
+
+
+def fingerprints_of(credentials: Iterable[Credential], key: bytes) -> tuple[str, ...]:
+    return tuple([credential.fingerprint(key) for credential in credentials])
 
 
 def place_of(source: Source) -> Place:
@@ -50,8 +79,10 @@ def source_used(source: Source) -> SourceUsed:
 class Recall:
     """Looks in the tables."""
 
-    def __init__(self, cache: Cache, settings: InspectorSettings) -> None:
+    def __init__(self, cache: Cache, pacing: Pacing, *, clock: Clock, settings: InspectorSettings) -> None:
         self._cache = cache
+        self._pacing = pacing
+        self._clock = clock
         self._settings = settings
 
     def known(
@@ -110,3 +141,78 @@ class Recall:
             public_seconds=public_seconds if seconds is None else seconds,
             memory_only=memory_only,
         )
+
+    # -- over all sources of an image ----------------------------------------------------------------------------------
+
+    def first_known(
+        self, question: Question, sources: Sequence[Source], fingerprints: Sequence[Sequence[str]]
+    ) -> Inspection | None:
+        """The answer of the first source whose reading is known, with the ``fingerprints`` of its credentials."""
+        for source, each in zip(sources, fingerprints, strict=True):
+            known = self.known(source, each, not_before=question.not_before, memory_only=False)
+            if known is not None and known.record.reading.settles(question.mode):
+                return self.answer(question, source, known)
+        return None
+
+    def in_memory(
+        self,
+        reference: Reference,
+        sources: Sequence[Source],
+        store: CredentialStore,
+        *,
+        mode: BundleMode,
+        stale_for: float,
+    ) -> Inspection | None:
+        """The answer without I/O (RG-115): a reading, a stale one, or a remembered refusal or absence; None if unknown.
+
+        Public readings are tried first, so that a public image reads no secret (PL-422).
+        """
+        for source in sources:
+            answer = self._remembered(reference, source, (), mode, stale_for)
+            if answer is not None:
+                return answer
+        all_candidates: list[list[Credential]] = []
+        all_fingerprints: list[tuple[str, ...]] = []
+        for source in sources:
+            candidates = store.cached_candidates(reference, source)
+            if candidates is None:
+                return None
+            fingerprints = fingerprints_of(candidates, self._cache.key)
+            all_candidates.append(candidates)
+            all_fingerprints.append(fingerprints)
+            if any(fingerprints):
+                answer = self._remembered(reference, source, fingerprints, mode, stale_for)
+                if answer is not None:
+                    return answer
+        key = Key(reference, tuple(all_fingerprints), mode)
+        error = self._cache.negative((key, names_of(all_candidates)))
+        return None if error is None else Inspection(reference, Status.ERROR, error=error, cached=True)
+
+    def _remembered(
+        self, reference: Reference, source: Source, fingerprints: Sequence[str], mode: BundleMode, stale_for: float
+    ) -> Inspection | None:
+        now = self._clock.monotonic()
+        not_before = now - self._settings.tag_ttl
+        known = self.known(source, fingerprints, not_before=not_before, memory_only=True)
+        stale = False
+        if known is None and stale_for > 0 and self._fails(source, now):
+            stale = source.digest is None
+            known = self.known(
+                source,
+                fingerprints,
+                not_before=now - stale_for,
+                memory_only=True,
+                proof_seconds=max(stale_for, self._settings.proof_ttl),
+                last_good=True,
+            )
+        if known is None or not known.record.reading.settles(mode):
+            return None
+        answer = self.answer(Question(reference, mode, not_before), source, known)
+        return msgspec.structs.replace(answer, stale=True) if stale else answer
+
+    def _fails(self, source: Source, now: float) -> bool:
+        """Whether the source is left alone now, or a check of this tag failed a short time ago."""
+        if self._pacing.busy(source.host):
+            return True
+        tag = self._cache.tag(place_of(source), source.tag or "", memory_only=True)
+        return tag is not None and tag.failed_at is not None and now - tag.failed_at < FAILURE_MEMORY

@@ -6,7 +6,7 @@ the others. The error of an image is that of the last source, with a line for ea
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,12 +15,10 @@ from polyarch.clock import Clock
 from polyarch.oci.answer import Inspection, InspectionWarning, Status
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.memory import Cache
 from polyarch.oci.image.lookup import Lookup
-from polyarch.oci.image.recall import Question, Recall, source_used
+from polyarch.oci.image.recall import Key, Names, Question, Recall, names_of, source_used
 from polyarch.oci.mirrors.sources import Source
-from polyarch.oci.reference import Reference
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.budget import Budget
 from polyarch.oci.traffic.exchange import Visit
@@ -29,14 +27,6 @@ from polyarch.oci.traffic.failures import Failure
 PASSING = frozenset({"transient", "limit"})
 LAST_GOOD_PROOF = 24 * 3600.0
 """How old the proof of a last good reading may be: the longest that any reading may stand in (PL-407)."""
-
-
-class Key(NamedTuple):
-    """What makes two questions the same: one flight per reference and credentials (RG-113)."""
-
-    reference: Reference
-    fingerprints: tuple[tuple[str, ...], ...]
-    mode: BundleMode
 
 
 class Errand(NamedTuple):
@@ -51,14 +41,6 @@ class Errand(NamedTuple):
     @property
     def names(self) -> "Names":
         return names_of(self.credentials)
-
-
-Names = tuple[tuple[str, ...], ...]
-"""Where the credentials of a ``Key`` come from, in its order. Equal secrets may have several names."""
-
-
-def names_of(credentials: Iterable[Iterable[Credential]]) -> Names:
-    return tuple(tuple(credential.origin for credential in each) for each in credentials)
 
 
 class Outcome(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from polyarch.oci.answer import Entry, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.documents import ContentError, Document, classify
 from polyarch.oci.image.contents import Connection, Contents
 from polyarch.oci.image.layout import Layout
@@ -49,17 +50,13 @@ async def look_deeper(connection: Connection, answer: Inspection, depth: Depth) 
     contents = await _contents(connection, answer)
     if contents is None:
         return answer
-    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(entry: Entry) -> _Look:
-        async with slots:
-            look = _Look(contents, entry, is_child=answer.kind == "index", depth=depth)
-            await look.go()
-            return look
+        look = _Look(contents, entry, is_child=answer.kind == "index", depth=depth)
+        await look.go()
+        return look
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(entry), name="look into an image") for entry in answer.entries]
-    looks = [task.result() for task in tasks]
+    looks = await map_concurrently(one, answer.entries, at_once=AT_ONCE)
     found = [warning for look in looks for warning in (*look.warnings, *look.visit.warnings)]
     new = tuple(dict.fromkeys(each for each in found if each not in answer.warnings))
     requests = answer.requests + sum(look.visit.requests for look in looks)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
-from polyarch.oci.cache.memory import Recent
+from polyarch.oci.cache.recent import Recent
 from polyarch.oci.mirrors.hosts_toml import Tls
 from polyarch.oci.traffic.pacing import HOSTS_KEPT
 from polyarch.oci.transport.tls import Channel

@@ -154,15 +154,11 @@ class Exchange:
         self._pacing = pacing
         self._clock = clock
         self._settings = settings
-        self._policy = policy
+        self.policy = policy
         self._metrics = metrics
         self._notice = notice
         self._uniform = uniform
         self._channels = Channels()
-
-    @property
-    def policy(self) -> AddressPolicy:
-        return self._policy
 
     async def fetch(self, request: Request, visit: Visit) -> Reply:
         """The answer at the end of at most five redirects; ``Failure`` if there is none."""
@@ -172,7 +168,7 @@ class Exchange:
         elsewhere = False
         while reply.status in REDIRECTS and (location := reply.headers.get("location")):
             asked = Asked(reply.url, method=request.method, redirects=followed, token=request.token)
-            target = check_redirect(location, asked, registry, self._policy)
+            target = check_redirect(location, asked, registry, self.policy)
             if isinstance(target, Refusal):
                 raise Failure.of(target.code, origin_host(first.url), clean(target.message, request.secrets, limit=400))
             request = _redirected(request, target)

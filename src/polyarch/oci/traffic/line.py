@@ -39,10 +39,6 @@ class Line:
         }
 
     @property
-    def in_use(self) -> int:
-        return self.slots - self._free
-
-    @property
     def idle(self) -> bool:
         return self._free == self.slots
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from polyarch.clock import Clock
-from polyarch.oci.cache.memory import Recent
+from polyarch.oci.cache.recent import Recent
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.line import Line, Urgency

@@ -101,38 +101,42 @@ def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> 
 def check_redirect(location: str, asked: Asked, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
     """Whether to follow a ``Location`` (RG-105): GET and HEAD only, at most five times, never from https to http, to
     another origin without ``Authorization``, and for token requests not at all to another origin."""
-    here = origin_of(asked.url)
-    try:
-        parts = _split(urljoin(asked.url, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
-    except ValueError:  # a broken address in brackets, or characters that no server can have sent
-        parts = None
+    here, parts = origin_of(asked.url), _target(location, asked.url)
     if here is None or parts is None:
         return Refusal("refused-redirect", f"redirect from {here} to something that is no http or https URL")
     there = _origin(parts)
     refused = _objection(asked, here, there)
     if refused is not None:
         return Refusal("refused-redirect", f"redirect from {here} to {there}: {refused}")
-    url = parts._replace(fragment="").geturl()
-    reach = reach_of(url, registry)
-    return _check_literal(parts, reach, policy, "the redirect's target") or Redirect(url, reach, here == there)
+    return _allowed(parts, registry, policy, "the redirect's target", keep_authorization=here == there)
 
 
 def check_upload(location: str, asked: str, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
     """Whether to send a blob where a registry says (RG-106): to the origin that was asked with credentials, to another
     https origin without, nowhere else."""
-    here = origin_of(asked)
-    try:
-        parts = _split(urljoin(asked, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
-    except ValueError:
-        parts = None
+    here, parts = origin_of(asked), _target(location, asked)
     if here is None or parts is None:
         return Refusal("refused-redirect", f"{here} wants the upload at something that is no http or https URL")
     there = _origin(parts)
     if there != here and there.scheme != "https":
         return Refusal("refused-redirect", f"{here} wants the upload at {there}, another origin without https")
+    return _allowed(parts, registry, policy, "the place for the upload", keep_authorization=here == there)
+
+
+def _target(location: str, asked: str) -> SplitResult | None:
+    """The absolute URL that a ``Location`` means; None if it is unusable."""
+    try:
+        return _split(urljoin(asked, quote(location.strip(" \t"), safe=_KEPT, errors="surrogateescape")))
+    except ValueError:  # a broken address in brackets, or characters that no server can have sent
+        return None
+
+
+def _allowed(
+    parts: SplitResult, registry: RegistryServer, policy: AddressPolicy, what: str, *, keep_authorization: bool
+) -> Redirect | Refusal:
     url = parts._replace(fragment="").geturl()
     reach = reach_of(url, registry)
-    return _check_literal(parts, reach, policy, "the place for the upload") or Redirect(url, reach, here == there)
+    return _check_literal(parts, reach, policy, what) or Redirect(url, reach, keep_authorization)
 
 
 def _objection(asked: Asked, here: Origin, there: Origin) -> str | None:

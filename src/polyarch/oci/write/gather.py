@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from polyarch.oci.answer import Entry
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.documents import ContentError, classify
 from polyarch.oci.image.contents import Connection, Contents
 from polyarch.oci.image.index_tree import Node, Tree, read_platform, read_tree
@@ -18,7 +19,6 @@ from polyarch.oci.reference import check_digest
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.assembly import SUBJECT, Attestations, Child, Refused, Wanted
 from polyarch.oci.write.recipe import SourceImage
-from polyarch.oci.write.together import together
 from polyarch.platforms import Platform
 
 AT_ONCE = 8
@@ -74,7 +74,7 @@ class Gathering:
     async def gather(self, sources: Iterable[SourceImage]) -> Gathered:
         """The children of all sources, in their order."""
         given = list(sources)
-        found = await together(self._present, given, at_once=AT_ONCE)
+        found = await map_concurrently(self._present, given, at_once=AT_ONCE)
         return Gathered(
             tuple(piece for each in found if each is not None for piece in each.pieces),
             tuple(source.reference.canonical for source, each in zip(given, found, strict=True) if each is None),
@@ -136,7 +136,7 @@ class Gathering:
         async def attestation(each: Node) -> Piece:
             return await self._attestation(each, contents, name)
 
-        found = await together(entry, entries, at_once=AT_ONCE)
+        found = await map_concurrently(entry, entries, at_once=AT_ONCE)
         pieces = [each for each in found if each is not None]
         there = {each.digest for each in entries}
         attestations = [
@@ -145,7 +145,7 @@ class Gathering:
             # Of an entry that was picked out only its own attestations are of interest.
             if node.is_attestation and (source.wanted is None or node.annotations.get(SUBJECT) in there)
         ]
-        return (*pieces, *await together(attestation, attestations, at_once=AT_ONCE))
+        return (*pieces, *await map_concurrently(attestation, attestations, at_once=AT_ONCE))
 
     async def _entry(self, entry: Entry, contents: Contents, name: str, annotations: Mapping[str, str]) -> Piece | None:
         try:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.documents import ContentError, classify
 from polyarch.oci.image.contents import Connection, Contents
 from polyarch.oci.image.parsing import Blob, read_blobs
@@ -21,7 +22,6 @@ from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.assembly import Assembled
 from polyarch.oci.write.gather import Piece
-from polyarch.oci.write.together import together
 from polyarch.oci.write.upload import Session, Writer
 
 COPIES = 3
@@ -52,7 +52,7 @@ async def open_destination(connection: Connection, reference: Reference) -> Writ
         source = mirrors.destination(reference, connection.configuration)
     except mirrors.Blocked as error:
         raise Failure.of("blocked", "", str(error)) from None
-    return Writer.at(connection, await connection.access(reference, source))
+    return Writer(connection, await connection.access(reference, source))
 
 
 class Push:
@@ -98,7 +98,7 @@ class Push:
                 await self._check_not_moved(tags[0], begun_from)
             for tag, digest in zip(tags, named, strict=True):
                 if digest != self._assembled.digest:
-                    await self._put(tag, self._assembled.body, self._assembled.media_type, self._assembled.digest)
+                    await self._put_index(tag)
                     await self._check_written(tag, f"tag {tag}")
                     self._note(f"tag {tag}")
         except Failure as failure:
@@ -106,14 +106,16 @@ class Push:
         return Pushed(changed=True, copied=frozenset(copied))
 
     async def _named_by(self, tags: Sequence[str]) -> list[str]:
-        return await together(self._writer.digest_of, tags, at_once=CHILDREN)
+        return await map_concurrently(self._writer.digest_of, tags, at_once=CHILDREN)
 
     # -- children ------------------------------------------------------------------------------------------------------
 
     async def _write_children(self) -> list[str]:
         """Those that are not there, blobs first; their digests."""
         pieces = list({piece.child.digest: piece for piece in self._pieces}.values())
-        heads = await together(self._writer.digest_of, [piece.child.digest for piece in pieces], at_once=CHILDREN)
+        heads = await map_concurrently(
+            self._writer.digest_of, [piece.child.digest for piece in pieces], at_once=CHILDREN
+        )
         absent = [piece for piece, head in zip(pieces, heads, strict=True) if head != piece.child.digest]
         blobs: dict[str, tuple[Contents, Blob]] = {}
         for piece in absent:
@@ -122,7 +124,7 @@ class Push:
         await self._write_blobs(blobs.values())
         for piece in absent:
             child = piece.child
-            await self._put(child.digest, piece.manifest, child.media_type, child.digest)
+            await self._writer.put_manifest(child.digest, piece.manifest, child.media_type, child.digest)
             self._note(f"child {child.platform or 'attestation'} {child.digest}")
         return [piece.child.digest for piece in absent]
 
@@ -130,7 +132,7 @@ class Push:
         index = self._assembled
         if await self._writer.digest_of(index.digest) == index.digest:
             return
-        await self._put(index.digest, index.body, index.media_type, index.digest)
+        await self._put_index(index.digest)
         await self._check_written(index.digest, f"the index {index.digest}")
         self._note(f"index {index.digest}")
 
@@ -153,8 +155,9 @@ class Push:
             what = f"{tag} named {begun_from or 'nothing'} when the index was made from it and names {now} now"
             raise Failure.of("server-error", self._writer.host, what, action="run the command again")
 
-    async def _put(self, selector: str, body: bytes, media_type: str, digest: str) -> None:
-        await self._writer.put_manifest(selector, body, media_type, digest)
+    async def _put_index(self, selector: str) -> None:
+        index = self._assembled
+        await self._writer.put_manifest(selector, index.body, index.media_type, index.digest)
 
     def _note(self, what: str) -> None:
         self._done.append(what)
@@ -169,7 +172,7 @@ class Push:
             if how is not None:
                 self._note(f"blob {blob.digest} ({how})")
 
-        await together(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
+        await map_concurrently(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
 
     async def _bring(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"] | None:
         """How the blob got there; None if it was. What fails for passing reasons is tried again from the start, after

@@ -25,24 +25,13 @@ Session = Redirect
 
 
 class Writer:
-    """One repository, as those may write it who hold these credentials. Methods raise ``Failure``."""
+    """Writes to one repository with the credentials of ``access``. Methods raise ``Failure``."""
 
     def __init__(self, connection: Connection, access: Access) -> None:
         self._connection = connection
-        self._access = access
         self._source = access.source
+        self._access = self._with_push(access)
         self._mounting: dict[str, Access] = {}
-
-    @classmethod
-    def at(cls, connection: Connection, access: Access) -> "Writer":
-        """Asks for the rights to read and write (RG-075)."""
-        wide = Access(
-            access.source,
-            access.credentials,
-            scopes=push_scopes(access.source.repository),
-            loopback=connection.settings.insecure_loopback,
-        )
-        return cls(connection, wide)
 
     @property
     def host(self) -> str:
@@ -168,14 +157,18 @@ class Writer:
         """The same credentials for a token that reads there as well (RG-075)."""
         access = self._mounting.get(repository)
         if access is None:
-            access = self._mounting[repository] = Access(
-                self._source,
-                self._access.credentials,
-                scopes=push_scopes(self.repository, [repository]),
-                loopback=self._connection.settings.insecure_loopback,
-            )
+            access = self._mounting[repository] = self._with_push(self._access, repository)
         access.accepted = self._access.accepted
         return access
+
+    def _with_push(self, access: Access, *mounted_from: str) -> Access:
+        """The same credentials with the scopes to read and write here, and to read ``mounted_from`` (RG-075)."""
+        return Access(
+            self._source,
+            access.credentials,
+            scopes=push_scopes(self.repository, mounted_from),
+            loopback=self._connection.settings.insecure_loopback,
+        )
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

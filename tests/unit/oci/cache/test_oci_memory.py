@@ -84,7 +84,7 @@ class TestReadings:
         cache = Cache(clock, max_bytes=100_000)
         for number in range(1000):
             cache.put_reading(reading(number, entries=5), OURS, public=False)
-        assert sum(record.size for record in cache.readings()) <= 100_000
+        assert sum(record.reading.size for record in cache.readings()) <= 100_000
 
     def test_ten_thousand_readings_fit_in_forty_mebibytes(self, clock):
         """RG-162, RG-114."""

@@ -13,7 +13,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-async def together(work: Callable[[A], Awaitable[T]], things: Iterable[A], *, at_once: int) -> list[T]:
+async def map_concurrently(work: Callable[[A], Awaitable[T]], things: Iterable[A], *, at_once: int) -> list[T]:
     """The results in the order of the things. Raises what ``work`` raised."""
     slots = asyncio.Semaphore(at_once)
     errors: dict[int, Exception] = {}
@@ -29,7 +29,7 @@ async def together(work: Callable[[A], Awaitable[T]], things: Iterable[A], *, at
                 return None
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(*each), name="one of many") for each in enumerate(things)]
+        tasks = [group.create_task(one(*each), name="one of several") for each in enumerate(things)]
     if errors:
         raise errors[min(errors)]
     return [task.result() for task in tasks]  # type: ignore[misc]  # without an error none is missing
