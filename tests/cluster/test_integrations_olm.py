@@ -247,4 +247,4 @@ def test_the_hook_that_cannot_run_is_told_from_a_bundle_that_is_bad(bench: Bench
     shutil.rmtree(bench.folder / "bundle")
     result = bench.hooked("native")
     assert result.returncode == 3
-    assert "there is no such directory" in result.stderr
+    assert "no such directory" in result.stderr

@@ -125,7 +125,7 @@ async def test_explain_names_a_pod_that_is_not_there(cluster, capsys):
     """PL-730, PL-751: exit code 3 and the next action."""
     given = ["explain", "nobody", "--kubeconfig", str(cluster.sandbox.kubeconfig)]
     assert await asyncio.to_thread(main, given) == 3
-    assert "there is no pod 'nobody' in namespace 'default'" in capsys.readouterr().err
+    assert "no pod 'nobody' in namespace 'default'" in capsys.readouterr().err
 
 
 async def test_explain_uses_the_pull_secrets_of_the_pod(cluster, capsys):

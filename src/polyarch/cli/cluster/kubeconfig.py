@@ -62,12 +62,12 @@ def _read(path: Path) -> dict[str, Any]:
         return empty
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"--merge-kubeconfig: {path} is not YAML ({error}); mend it, or leave the option out"
+            f"--merge-kubeconfig: {path} is not YAML ({error}); fix it, or run without the option"
         ) from error
     if document is None:
         return empty
     if not isinstance(document, dict) or not all(isinstance(document.get(s) or [], list) for s in SECTIONS):
-        raise UsageError(f"--merge-kubeconfig: {path} is not a kubeconfig; mend it, or leave the option out")
+        raise UsageError(f"--merge-kubeconfig: {path} is not a kubeconfig; fix it, or run without the option")
     return document
 
 

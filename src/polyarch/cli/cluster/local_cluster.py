@@ -183,7 +183,7 @@ def _settings(wanted: Wanted) -> Settings:
 def _file(option: str, path: str) -> str:
     """An absolute path: the sandbox's processes have another working folder."""
     if path and not Path(path).is_file():
-        raise UsageError(f"{option} {path}: there is no such file")
+        raise UsageError(f"{option} {path}: no such file")
     return str(Path(path).absolute()) if path else ""
 
 

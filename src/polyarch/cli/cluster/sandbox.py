@@ -125,7 +125,7 @@ def start(
 ) -> int:
     """Start a real control plane, a registry and fake nodes on this machine, and polyarch in it."""
     if demo and only:
-        raise UsageError("--demo shows polyarch at work: leave --only out")
+        raise UsageError("--demo needs polyarch; remove --only")
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
     from polyarch.cli.cluster.local_cluster import Wanted, bring_up

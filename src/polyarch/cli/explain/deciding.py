@@ -168,7 +168,7 @@ async def _answers(cases: Iterable[Case], registries: Registries, *, bundles: bo
     cases = list(cases)
     uses = {use.text: use.reference for case in cases for use in case.images if use.reference is not None}
     async with open_inspector(registries.wiring, credentials=registries.credentials) as inspector:
-        found = await inspector.inspect_many(uses.values(), fresh=registries.options.fresh)
+        found = await inspector.inspect_many(uses.values(), fresh=True)
         depth = registries.options.deep
         if depth is not None:
             found = await map_concurrently(
@@ -197,6 +197,7 @@ def _wiring(images: ImageOptions) -> Wiring:
             max_wait=access.max_wait,
             requests_per_host=access.concurrency,
             requests=max(access.concurrency, InspectorSettings().requests),
+            revalidate_interval=0.0,  # the question is what would be decided now
         ),
         configuration=access.configuration(),
         trust=access.trust(),
@@ -238,7 +239,7 @@ def _missed(found: Iterable[Explained]) -> list[str]:
     """What to do about images that nobody could be asked about."""
     missed = {image.text: None for each in found for image in each.decision.unresolved if image.note == OFFLINE_MISS}
     return [
-        f"{text} is not in the platforms file, and --offline forbids to ask its registry: add the output of "
-        f"`polyarch inspect -o json {text}` to the file, or leave --offline out"
+        f"{text} is not in the platforms file, and --offline contacts no registry; add the output of "
+        f"`polyarch inspect -o json {text}` to the file, or run without --offline"
         for text in missed
     ]

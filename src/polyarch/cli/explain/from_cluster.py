@@ -75,9 +75,7 @@ async def read_pod(
         try:
             document: dict[str, Any] = await client.get(PODS, name, namespace=place)
         except NotFound:
-            raise CouldNotComplete(
-                f"there is no pod {name!r} in namespace {place!r}; name another namespace with -n"
-            ) from None
+            raise CouldNotComplete(f"no pod {name!r} in namespace {place!r}; give another namespace with -n") from None
         pod = msgspec.convert(document, Pod)
         notes: list[str] = []
         facts = await _configuration(client, place, notes)
@@ -99,13 +97,13 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
     try:
         labels[namespace] = (await client.get(NAMESPACES, namespace, type=PartialObjectMetadata)).metadata.labels or {}
     except ApiError as error:
-        notes.append(f"labels of the namespace are not known: {error}")
+        notes.append(f"labels of the namespace not read: {error}")
     nodes: frozenset[str] = frozenset()
     if policy is not None and policy.spec.node_aware is not None:
         try:
             nodes = architectures_of((await client.list(NODES, type=PartialObjectMetadata)).items)
         except Forbidden as error:
-            notes.append(f"nodes are not known: {error}")
+            notes.append(f"nodes not read: {error}")
     return Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes)
 
 

@@ -115,9 +115,7 @@ def configuration_from(documents: Iterable[Document]) -> Configuration:
 
 def _singleton(document: Document, found: Any, known: Any) -> Any:
     if found.metadata.name != names.SINGLETON:
-        raise document.error(
-            f"the {document.kind} that counts is named {names.SINGLETON!r}, not {found.metadata.name!r}"
-        )
+        raise document.error(f"the {document.kind} must be named {names.SINGLETON!r}, not {found.metadata.name!r}")
     if known is not None:
         raise document.error(f"there is a {document.kind} {names.SINGLETON!r} already")
     return found

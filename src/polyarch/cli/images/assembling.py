@@ -177,7 +177,7 @@ def show_index(image: str, access: RegistryOptions, outputs: Sequence[Output], *
 def _recipe(asked: Asked) -> Recipe:
     if asked.from_spec is not None:
         if asked.destination is not None or asked.template is not None or asked.platforms:
-            raise UsageError("--from-spec names destination and sources: leave them out of the command line")
+            raise UsageError("--from-spec names the destination and sources; remove them from the command line")
         recipe = read_spec(
             load_yaml("--from-spec", asked.from_spec, expected="a YAML or JSON file"), origin=asked.from_spec
         )
@@ -226,7 +226,7 @@ async def _create(connection: Connection, plan: Plan) -> Made:
         try:
             return Made(index, not await push.unchanged(tags), Pushed(changed=False))
         except Failure as failure:
-            plan.messages.remark(f"the destination could not be asked: {failure.error.message}")
+            plan.messages.remark(f"could not check the destination: {failure.error.message}")
             return Made(index, None, Pushed(changed=False))
     pushed = await push.go(tags, begun_from=base.digest if base is not None else None)
     return Made(index, pushed.changed, pushed)
@@ -241,7 +241,7 @@ async def _base(connection: Connection, plan: Plan) -> Found:
     except Failure as failure:
         if failure.error.code != "not-found":
             raise
-        plan.messages.remark(f"{plan.recipe.destination} does not exist yet: the index starts from nothing")
+        plan.messages.remark(f"{plan.recipe.destination} does not exist yet; starting with an empty index")
         return Found((), "")
 
 

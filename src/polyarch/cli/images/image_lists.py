@@ -42,9 +42,7 @@ def given_images(images: Sequence[str], file: str | None = None, *, search: Conf
         more = [f"and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
         raise UsageError("\n".join([*problems[:MAX_SHOWN], *more]))
     if not found:
-        raise UsageError(
-            "no image given; name references such as quay.io/team/app:1.0, or a list with --from-file FILE"
-        )
+        raise UsageError("no image given; pass references such as quay.io/team/app:1.0, or --from-file FILE")
     return found
 
 
@@ -65,9 +63,11 @@ def _read(file: str, name: str) -> str:
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return body.decode("utf-8-sig")
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}; name a file with one image reference per line") from None
+        raise UsageError(f"{name}: {error.strerror}; expected a file with one image reference per line") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: not UTF-8 at byte {error.start}; name a text file with image references") from None
+        raise UsageError(
+            f"{name}: not UTF-8 at byte {error.start}; expected a text file with image references"
+        ) from None
 
 
 def _without_comment(line: str) -> str:

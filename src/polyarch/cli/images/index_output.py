@@ -63,7 +63,7 @@ def created_rows(index: Assembled, pushed: Pushed) -> list[Row]:
 def dropped_line(child: Child) -> str:
     """An attestation that is not in the new index (RG-154)."""
     about = f" for {child.subject}" if child.subject else ""
-    return f"left out: attestation {child.digest}{about} of {child.source}"
+    return f"dropped: attestation {child.digest}{about} of {child.source}"
 
 
 def tree_document(reference: Reference, tree: Tree) -> dict[str, Any]:

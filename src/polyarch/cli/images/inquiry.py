@@ -152,7 +152,7 @@ def _print_plan(
 ) -> int:
     """Where would be asked (RG-097); without a request, and without running a credential helper, which may make one."""
     if any(each.format == "csv" for each in outputs):
-        raise UsageError("--plan: there is no CSV of a plan; take -o text, json or yaml")
+        raise UsageError("--plan has no CSV output; use -o text, json or yaml")
     places = [Given(each.text, reference) for each in given for reference in (each.reference, *each.others)]
     plans = [(each, _planned(each, configuration, credentials, signatures)) for each in places]
 
@@ -200,7 +200,7 @@ def _signatures(path: str | None, signed: Signed) -> SignaturePolicy | None:
     try:
         return SignaturePolicy.from_json(Path(path).read_bytes(), origin=path, signed=signed)
     except OSError as error:
-        raise UsageError(f"--policy {path}: {error.strerror}; name a signature policy") from None
+        raise UsageError(f"--policy {path}: {error.strerror}; expected a signature policy") from None
     except InvalidPolicy as error:
         raise UsageError(str(error)) from None
 

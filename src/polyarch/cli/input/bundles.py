@@ -23,7 +23,7 @@ def read_bundle(directory: str) -> Bundle:
     """The bundle in a directory. ``UsageError`` if there is no directory, ``BundleNotValid`` if there is no bundle."""
     root = Path(directory)
     if not root.is_dir():
-        raise UsageError(f"{directory}: there is no such directory; name the one of a bundle")
+        raise UsageError(f"{directory}: no such directory; expected an operator bundle")
     annotations = root / ANNOTATIONS
     files = {ANNOTATIONS: _read(root, annotations)} if annotations.is_file() else {}
     named = candidates(BundleTree(directory, files))
@@ -63,7 +63,7 @@ def read_subscription(path: str) -> Scan:
             raise UsageError(f"--subscription {path}:{finding.span.line}:{finding.span.column}: {finding.message}")
     configured = [subject for subject in found.objects if olm.config_path(subject.kind) is not None]
     if not configured:
-        raise UsageError(f"--subscription {path}: it has neither a Subscription nor a ClusterExtension")
+        raise UsageError(f"--subscription {path}: no Subscription or ClusterExtension in it")
     for subject in configured:
         try:
             olm.apply_config({}, olm.config_of(value(subject.node)))

@@ -122,13 +122,13 @@ def write_file(path: str, data: bytes, *, before: bytes | None = None, roots: Se
     target = Path(path).resolve()
     if before is not None:
         if Path(path).is_symlink() and not any(target.is_relative_to(root) for root in roots):
-            raise CouldNotComplete(f"{path}: is a link to {target}, outside of the given paths; name that file itself")
+            raise CouldNotComplete(f"{path}: links to {target} outside the given paths; pass that file itself")
         if _content(path, target) != before:
-            raise CouldNotComplete(f"{path}: has changed since it was read and was left as it is; run again")
+            raise CouldNotComplete(f"{path}: changed since it was read, not overwritten; run again")
     try:
         _replace(target, data)
     except OSError as error:
-        raise CouldNotComplete(f"{path}: {error.strerror}; the file is as it was") from None
+        raise CouldNotComplete(f"{path}: {error.strerror}; the file was not changed") from None
 
 
 def _content(path: str, target: Path) -> bytes:
@@ -181,16 +181,16 @@ def _expanded(argument: str) -> list[Path]:
         if path.exists():
             return [path]
         if not glob.has_magic(argument):
-            raise UsageError(f"{argument}: there is no such file or directory")
+            raise UsageError(f"{argument}: no such file or directory")
         anchor = Path(path.anchor)
         pattern = path.relative_to(anchor)
         found = sorted(each for each in anchor.glob(str(pattern)) if _is_meant(each, pattern))
     except OSError as error:
-        raise UsageError(f"{argument}: {error.strerror}; name files or directories that can be read") from None
+        raise UsageError(f"{argument}: {error.strerror}; expected files or directories that can be read") from None
     except ValueError as error:  # a pattern that pathlib does not know, such as a**
         raise UsageError(f"{argument}: {error}") from None
     if not found:
-        raise UsageError(f"{argument}: no file matches this pattern")
+        raise UsageError(f"{argument}: no file matches this glob")
     return found
 
 

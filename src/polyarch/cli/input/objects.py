@@ -102,7 +102,7 @@ def read_documents(path: str) -> list[Document]:
             f"{path}: {error.strerror or error}; give a file with Kubernetes objects, or - for standard input"
         ) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: it is not UTF-8 (byte {error.start})") from None
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start})") from None
     shown = "standard input" if path == STDIN else path
     return list(_documents(text, shown))
 

@@ -18,7 +18,7 @@ def load_yaml(option: str, path: str, *, expected: str, loader: Any = SAFE_LOADE
     try:
         return yaml.load(Path(path).read_bytes(), loader)  # noqa: S506 - safe
     except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}; name {expected}") from None
+        raise UsageError(f"{option} {path}: {error.strerror}; expected {expected}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark is not None else path

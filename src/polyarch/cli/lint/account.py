@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from polyarch.cli.lint.diffs import unified_diff
+from polyarch.cli.output.terminal import styled
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.output.json import finding_document
 from polyarch.manifests.output.text import counted, incomplete_line, place_of, plain
@@ -41,10 +42,12 @@ class Account:
         if result.unproven is not None:
             self.incomplete.append(Incomplete(result.source.path, "", result.unproven.message))
 
-    @property
-    def diff(self) -> str:
-        """Of all files."""
-        return "".join(self.diffs.values())
+    def diff(self, *, colour: bool = False) -> str:
+        """Of all files; on a terminal in the colours of ``git diff``."""
+        text = "".join(self.diffs.values())
+        if not colour:
+            return text
+        return "\n".join(map(_coloured, text.split("\n")))
 
     @property
     def is_shown_only(self) -> bool:
@@ -97,3 +100,8 @@ class Account:
             "notEmitted": list(self.not_emitted),
             "incomplete": [{"file": gap.file, "image": gap.image, "message": gap.message} for gap in report.incomplete],
         }
+
+
+def _coloured(line: str) -> str:
+    style = "bold" if line.startswith(("---", "+++")) else {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
+    return styled(line, style, colour=True)

@@ -103,9 +103,9 @@ def fix_files(
     refuse_misspelt(paths, fix)
     paths = paths or (".",)
     if sum((write, diff, emit is not None)) > 1:
-        raise UsageError("--write, --diff and --emit exclude each other: leave all but one out")
+        raise UsageError("--write, --diff and --emit cannot be combined; keep one of them")
     if "-" in paths and len(paths) > 1:
-        raise UsageError("standard input is fixed alone: give - or files, not both")
+        raise UsageError("- cannot be combined with files")
     if limit_to_universe and not selection.platforms and selection.config is None:
         from polyarch.cli.lint.settings import configured
 

@@ -87,7 +87,7 @@ def lint_files(
         return print_rules(explain, wanted)
     refuse_misspelt(paths, lint)
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: give at least 1")
+        raise UsageError(f"--jobs {jobs}: expected 1 or more")
     from polyarch.cli.lint.examination import Run
     from polyarch.cli.lint.examination import lint_files as over
     from polyarch.cli.lint.reports import write_reports

@@ -66,7 +66,7 @@ def _received(receiving: "Connection[Any, Any]") -> list[Any]:
     try:
         results = receiving.recv()
     except EOFError:
-        raise CouldNotComplete("a process of this run ended early, perhaps for lack of memory; try --jobs 1") from None
+        raise CouldNotComplete("a worker process died, perhaps out of memory; try --jobs 1") from None
     if isinstance(results, Exception):
         raise results
     found: list[Any] = results

@@ -51,7 +51,7 @@ def run_fix(
     if asked.way == "write":
         for path in asked.paths:
             if path != "-" and is_special(path):
-                raise UsageError(f"{path}: is no regular file and cannot be written; leave out --write")
+                raise UsageError(f"{path}: not a regular file, cannot be written; run without --write")
     _check_stdout(asked, outputs)
     settings, request, baseline = _settled(asked, rules, options, messages)
     run = Run.over(asked.paths, settings, options, messages=messages)
@@ -95,10 +95,10 @@ def _check_stdout(asked: Asked, outputs: Sequence[Output]) -> None:
 def _tell(account: Account, report: Report, outputs: Sequence[Output], messages: Messages) -> None:
     """The diff or the document, and on stderr what else there is to know."""
 
-    def render(format: str, _: bool) -> str:
-        if format != "text":
-            return document_text(account.document(report), format)
-        return account.diff if account.way == "diff" else ""
+    def render(form: str, colour: bool) -> str:
+        if form != "text":
+            return document_text(account.document(report), form)
+        return account.diff(colour=colour) if account.way == "diff" else ""
 
     emit(outputs, render)
     if not any(each.format == "text" for each in outputs):

@@ -33,7 +33,7 @@ def print_rules(explained: str | None, outputs: Sequence[Output]) -> int:
 def _rule(name: str) -> Rule:
     rule = RULES.get(name.upper())
     if rule is None:
-        raise UsageError(f"--explain {name}: there is no such rule; polyarch lint --rules lists them")
+        raise UsageError(f"--explain {name}: unknown rule; polyarch lint --rules lists them")
     return rule
 
 

@@ -65,7 +65,7 @@ def settle(
     platforms_file = images.platforms_file or _beside(folder, configuration.platforms_file)
     lock_path = lock or _beside(folder, configuration.lock)
     if update_lock and lock_path is None:
-        raise UsageError("--update-lock: no lock file is named; give --lock FILE")
+        raise UsageError("--update-lock needs a lock file: give --lock FILE")
     locked = read_lock(lock_path, may_be_missing=update_lock) if lock_path is not None else {}
     options = LintOptions(
         platforms=parse_platforms("--platforms", rules.platforms) or configuration.platforms,
@@ -107,7 +107,7 @@ def configured(named: str | None, messages: Messages = Messages()) -> tuple[Conf
         source = SourceText.of(path, read_file(path))
         return Configuration.read(source), Path(path).parent
     except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}; name a configuration file") from None
+        raise UsageError(f"--config {path}: {error.strerror}; expected a configuration file") from None
     except (InvalidConfiguration, UnreadableText) as error:
         raise UsageError(str(error)) from None
 

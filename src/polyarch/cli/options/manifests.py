@@ -62,9 +62,9 @@ class ImageOptions:
         """``UsageError`` for options that contradict each other."""
         self.access.check()
         if self.no_cache and self.cache_dir is not None:
-            raise UsageError("--no-cache and --cache-dir exclude each other: leave one of them out")
+            raise UsageError("--no-cache and --cache-dir cannot be combined; remove one of them")
         if self.deep is not None and self.offline:
-            raise UsageError("--deep needs registries, and --offline forbids to contact them: leave one of them out")
+            raise UsageError("--deep needs registries and cannot be combined with --offline")
 
 
 @Parameter(name="*")

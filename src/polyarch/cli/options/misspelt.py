@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.options.declared import declared
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -25,9 +26,9 @@ def _problem(path: str, app: "App") -> str:
     from difflib import get_close_matches
 
     word = path.partition("=")[0]
-    names = [name for argument in app.assemble_argument_collection() for name in argument.names]
+    names = [name for option in declared(app) if not option.is_argument for name in option.names]
     if word in names:
-        return f"{path}: there is no such file, and behind -- there are no options"
+        return f"{path}: no such file, and after -- there are no options"
     close = get_close_matches(word, names, n=1)
     instead = f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
-    return f"{word}: there is no such option; {instead}"
+    return f"{word}: unknown option; {instead}"

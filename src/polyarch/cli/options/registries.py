@@ -46,11 +46,11 @@ class RegistryOptions:
     def check(self) -> None:
         """``UsageError`` for numbers that are none."""
         if not 0 < self.timeout < float("inf"):
-            raise UsageError(f"--timeout {self.timeout:g}: give the seconds for one image, more than 0")
+            raise UsageError(f"--timeout {self.timeout:g}: expected a number of seconds greater than 0")
         if not 0 <= self.max_wait < float("inf"):
-            raise UsageError(f"--max-wait {self.max_wait:g}: give seconds, 0 to wait for no rate limit")
+            raise UsageError(f"--max-wait {self.max_wait:g}: expected a number of seconds, 0 or more")
         if self.concurrency < 1:
-            raise UsageError(f"--concurrency {self.concurrency}: give at least 1")
+            raise UsageError(f"--concurrency {self.concurrency}: expected 1 or more")
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
@@ -85,7 +85,7 @@ class RegistryOptions:
         _check_folder("--certs-dir", self.certs_dir)
         for path in self.ca or []:
             if not Path(path).is_file():
-                raise UsageError(f"--ca {path}: there is no such file; name a PEM file with certificates")
+                raise UsageError(f"--ca {path}: no such file; expected CA certificates (PEM)")
         return TrustSettings.of(ca=self.ca or [], certs_dir=self.certs_dir)
 
 
@@ -105,4 +105,4 @@ def cache_directory(named: str | None) -> Path | None:
 
 def _check_folder(option: str, path: str | None) -> None:
     if path is not None and not Path(path).is_dir():
-        raise UsageError(f"{option} {path}: there is no such folder")
+        raise UsageError(f"{option} {path}: no such directory")

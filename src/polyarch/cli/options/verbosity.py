@@ -21,7 +21,7 @@ class Verbosity:
     def messages(self) -> Messages:
         """What to print with; :class:`UsageError` for both."""
         if self.quiet and self.verbose:
-            raise UsageError("--quiet and --verbose exclude each other: leave one of them out")
+            raise UsageError("--quiet and --verbose cannot be combined; remove one of them")
         return Messages(quiet=self.quiet, verbose=self.verbose)
 
 

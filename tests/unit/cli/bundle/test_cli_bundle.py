@@ -140,7 +140,7 @@ def test_the_subscription_is_judged_with_the_bundle(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kind: Service\n", "neither a Subscription nor a ClusterExtension"),
+        ("kind: Service\n", "no Subscription or ClusterExtension in it"),
         ("kind: Subscription\nspec: {config: {affinity: x}}\n", "affinity is a string; expected a mapping"),
         ("kind: [\n", "does not parse"),
         (None, "No such file"),

@@ -99,7 +99,7 @@ def test_sb_003_the_users_file_is_where_kubectl_looks() -> None:
         (["--taint", "x"], "ARCHITECTURE:KEY"),
         (["--ca", "/nowhere.pem"], "no such file"),
         (["--registries-conf", "/nowhere.conf"], "no such file"),
-        (["--demo", "--only", "control-plane"], "leave --only out"),
+        (["--demo", "--only", "control-plane"], "remove --only"),
         (["--only", "nodes"], ""),
         (["--output", "xml"], ""),
     ],

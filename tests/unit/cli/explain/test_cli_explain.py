@@ -345,7 +345,7 @@ def test_objects_of_other_kinds_or_names_are_refused(explain):
     assert "--objects takes ClusterPodPlacementConfig" in result.err
     other = policy()
     other["metadata"]["name"] = "other"
-    assert "is named 'cluster', not 'other'" in explain(pod("web:1"), objects=[other]).err
+    assert "must be named 'cluster', not 'other'" in explain(pod("web:1"), objects=[other]).err
 
 
 def test_a_value_that_the_schema_would_refuse_is_told(explain):

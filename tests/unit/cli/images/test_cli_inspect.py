@@ -171,7 +171,9 @@ class TestUsage:
             pytest.param(["nginx", "--timeout", "nan"], ["--timeout nan"], id="timeout nan"),
             pytest.param(["nginx", "--max-wait", "-1"], ["--max-wait -1"], id="max-wait"),
             pytest.param(["nginx", "--insecure", "https://x"], ["--insecure https://x"], id="insecure"),
-            pytest.param(["nginx", "--no-cache", "--cache-dir", "x"], ["--no-cache", "exclude"], id="contradiction"),
+            pytest.param(
+                ["nginx", "--no-cache", "--cache-dir", "x"], ["--no-cache", "cannot be combined"], id="contradiction"
+            ),
             pytest.param(["nginx", "--ca", "@none.pem"], ["--ca", "none.pem"], id="a CA that is not there"),
             pytest.param(["nginx", "--ca", "@ca.pem"], ["ca.pem"], id="a CA that is none"),
             pytest.param(["nginx", "--certs-dir", "@none"], ["--certs-dir"], id="certs-dir"),

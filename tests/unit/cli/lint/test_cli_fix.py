@@ -115,7 +115,7 @@ def test_a_misspelt_option_is_no_path(run: Command, option: str) -> None:
     path = run.write("web.yaml")
     result = run(option, "web.yaml")
     assert (result.code, path.read_text()) == (2, WEB)
-    assert f"{option.partition('=')[0]}: there is no such option; did you mean" in result.err
+    assert f"{option.partition('=')[0]}: unknown option; did you mean" in result.err
 
 
 def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command) -> None:
@@ -134,7 +134,7 @@ def test_a_pipe_is_not_written(run: Command) -> None:
     os.mkfifo(run.folder / "pipe")
     result = run("pipe", "--write")
     assert result.code == 2
-    assert "pipe: is no regular file and cannot be written" in result.err
+    assert "pipe: not a regular file, cannot be written" in result.err
 
 
 def test_only_some_rules(run: Command) -> None:
@@ -266,7 +266,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(run: Command, monkeypatch: 
     monkeypatch.setattr(fixing, "fix", meanwhile)
     result = run("a.yaml", "b.yaml", "--write")
     assert result.code == 3
-    assert "a.yaml: has changed since it was read" in result.err
+    assert "a.yaml: changed since it was read" in result.err
     assert path.read_text() == WEB + "# somebody was here\n"
     assert other.read_text() == FIXED
 
@@ -298,7 +298,7 @@ def test_a_link_is_followed_inside_the_given_paths_only(run: Command) -> None:
     assert outside.read_text() == WEB
     named = run("tree/out.yaml", "--write")
     assert named.code == 3
-    assert "outside of the given paths" in named.err
+    assert "outside the given paths" in named.err
     assert outside.read_text() == WEB
 
 
@@ -312,7 +312,7 @@ def test_a_file_for_which_there_is_no_room_stays_as_it_is(run: Command) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert result.code == 3
-    assert "a/web.yaml: File too large; the file is as it was" in result.err
+    assert "a/web.yaml: File too large; the file was not changed" in result.err
     assert path.read_text() == WEB
     assert [each.name for each in path.parent.iterdir()] == ["web.yaml"]
 
@@ -431,6 +431,16 @@ def test_what_is_named_as_a_bundle_and_is_none_is_a_usage_error(run: Command) ->
     """MF-071."""
     run.write("subscription.yaml", OVERRIDE)
     run.write("empty/manifests/service.yaml", "kind: Service\n")
-    for directory, problem in (("empty", "--bundle empty: "), ("gone", "there is no such directory")):
+    for directory, problem in (("empty", "--bundle empty: "), ("gone", "gone: no such directory")):
         result = run("subscription.yaml", "--bundle", directory)
         assert (result.code, problem in result.err) == (2, True)
+
+
+def test_a_diff_has_the_colours_of_git_on_a_terminal_only(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write("web.yaml")
+    plain = run("web.yaml").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = run("web.yaml", "-o", "text", "-o", "text=changes.patch").out
+    assert "\x1b[31m-                values: [amd64, s390x]\x1b[0m\n" in coloured
+    assert (run.folder / "changes.patch").read_text() == plain
+    assert "\x1b" not in plain

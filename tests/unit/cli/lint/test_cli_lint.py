@@ -73,7 +73,7 @@ def test_a_path_that_does_not_exist_is_a_usage_error(run: Command) -> None:
     """MF-010."""
     result = run("gone.yaml")
     assert result.code == 2
-    assert "gone.yaml: there is no such file" in result.err
+    assert "gone.yaml: no such file" in result.err
 
 
 def test_nothing_to_check(run: Command) -> None:
@@ -91,7 +91,7 @@ def test_a_pattern_that_matches_no_file_is_a_usage_error(run: Command, pattern: 
     run.write("vendor/x.yaml")
     result = run("web.yaml", pattern)
     assert (result.code, result.out) == (2, "")
-    assert f"{pattern}: no file matches this pattern" in result.err
+    assert f"{pattern}: no file matches this glob" in result.err
 
 
 @pytest.mark.parametrize("pattern", ["a**.yaml", "a" * 300, "b/" + "c" * 300 + "*"])
@@ -109,21 +109,21 @@ def test_a_pattern_passes_over_what_a_directory_passes_over(run: Command) -> Non
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("--formt", "--format"), ("--offlin", "--offline"), ("--requier=arm64", "--require")]
+    ("word", "meant"), [("--ofline", "--offline"), ("--offlin", "--offline"), ("--requier=arm64", "--require")]
 )
 def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> None:
     run.write("web.yaml")
     result = run(word, "web.yaml")
     assert (result.code, result.out) == (2, "")
-    assert f"{word.partition('=')[0]}: there is no such option; did you mean {meant}?" in result.err
-    assert "there is no such option; polyarch lint --help lists them" in run("-z").err
+    assert f"{word.partition('=')[0]}: unknown option; did you mean {meant}?" in result.err
+    assert "unknown option; polyarch lint --help lists them" in run("-z").err
 
 
 def test_behind_two_hyphens_an_option_is_a_path(run: Command) -> None:
     run.write("web.yaml")
     result = run("--offline", "--platforms-file", "platforms.yaml", "--", "--exclude=MA*", "web.yaml", known=False)
     assert (result.code, result.out) == (2, "")
-    assert "--exclude=MA*: there is no such file, and behind -- there are no options" in result.err
+    assert "--exclude=MA*: no such file, and after -- there are no options" in result.err
 
 
 def test_a_file_may_begin_with_a_hyphen(run: Command) -> None:
@@ -261,10 +261,10 @@ def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Comman
         (["-o", "json="], "give json=FILE"),
         (["-o", "json=a", "-o", "text=a"], "a is named twice"),
         (["-o", "json", "-o", "text", "--output", "a.json"], "expected FORMAT or FORMAT=FILE, such as json=a.json"),
-        (["-q", "-v"], "--quiet and --verbose exclude each other"),
+        (["-q", "-v"], "--quiet and --verbose cannot be combined"),
         (["--fail-on", "sometimes"], ""),
         (["--unresolved", "sometimes"], ""),
-        (["--explain", "MA999"], "no such rule"),
+        (["--explain", "MA999"], "unknown rule"),
     ],
 )
 def test_mistakes_of_the_command_line(run: Command, arguments: list[str], words: str) -> None:
