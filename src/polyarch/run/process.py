@@ -10,7 +10,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.clock import SystemClock
 from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.process.roles import Addresses, Process, Role
-from polyarch.run.logs import Verbosity, configure
+from polyarch.run.logs import configure
 from polyarch.run.settings import RunSettings
 
 
@@ -26,16 +26,11 @@ async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None
             settings.process,
             client,
             metrics,
-            given=given(settings, verbosity),
+            given=(settings.registries, verbosity),
             announce=_announce,
         ) as process,
     ):
         await process.run(*roles)
-
-
-def given(settings: RunSettings, verbosity: Verbosity) -> tuple[object, ...]:
-    """What roles may read: one value of each kind."""
-    return settings.registries, verbosity
 
 
 def _announce(addresses: Addresses) -> None:

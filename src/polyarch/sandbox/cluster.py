@@ -1,10 +1,10 @@
-"""A sandbox as one value: start it, look at it, stop it (SB-003, SB-008).
+"""Start, inspect and stop a sandbox (SB-003, SB-008).
 
     async with polyarch.sandbox.cluster.opened("trial") as sandbox:
         sandbox.kubeconfig, sandbox.registry.address, sandbox.audit_log
 
-``up`` may be called on a sandbox that runs: what is missing is started. One lock per sandbox keeps two ``up`` or
-``down`` of the same name apart; one lock for all keeps their ports apart.
+``up`` on a running sandbox starts only what is missing. A lock per sandbox serialises ``up`` and ``down`` of one name;
+a lock shared by all sandboxes serialises the choice of ports.
 """
 
 import datetime as dt
@@ -53,11 +53,11 @@ STOP_ORDER = (
     ("kube-apiserver", "registry"),
     ("etcd",),
 )
-"""Clients before servers: nobody then waits for a connection to drain."""
+"""Clients stop before servers, so that no server waits for connections to drain."""
 
 
 class Sandbox:
-    """A sandbox that was started, now or earlier. Everything is a path, an address or a question to its processes."""
+    """A sandbox that was started, now or earlier: its paths, its addresses, and questions to its processes."""
 
     def __init__(self, folder: Folder, state: State, *, programs: Mapping[str, Path]) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class Sandbox:
 
     @property
     def audit_log(self) -> Path:
-        """One JSON audit event per line (level Metadata); events are at most a second late."""
+        """One JSON audit event per line (level Metadata), written at most a second late."""
         return self.folder.audit_log
 
     @property
@@ -89,12 +89,12 @@ class Sandbox:
 
     @property
     def registry(self) -> Registry:
-        """Its address, and pushing to it."""
+        """The registry: its address, and how to push to it."""
         return Registry(service.address(self.layout), self.folder)
 
     @property
     def registries_conf(self) -> Path:
-        """Maps public names to the sandbox's registry; what polyarch and the nodes use."""
+        """Maps public names to the sandbox's registry; polyarch and the nodes use it."""
         return self.folder.registries_conf
 
     @property
@@ -103,7 +103,7 @@ class Sandbox:
 
     @property
     def ca(self) -> Path:
-        """The authority that signed the API server's certificate."""
+        """The CA that signed the API server's certificate."""
         return Path(self.pki.ca)
 
     @property
@@ -119,16 +119,16 @@ class Sandbox:
         return Layout(self.folder, self.state.ports, self._programs, os.environ)
 
     def client(self) -> Client:
-        """A client as the administrator, to be used as an async context manager."""
+        """A client with administrator rights; use it as an async context manager."""
         return Client(config.load(str(self.kubeconfig)), role="sandbox")
 
     def records(self) -> dict[str, Record]:
-        """The processes as recorded, running or not."""
+        """The recorded processes, running or not, by name."""
         return processes.load(self.folder.records)
 
     @classmethod
     def attach(cls, name: str, *, home: Path | None = None) -> "Sandbox":
-        """The sandbox of this name as it is; raises SandboxError if there is none."""
+        """An existing sandbox, without starting anything; raises SandboxError if there is none of this name."""
         folder = Folder.of(name, home)
         state = folder.load()
         if state is None:
@@ -147,11 +147,11 @@ class Sandbox:
         home: Path | None = None,
         progress: Progress | None = None,
     ) -> "Sandbox":
-        """Bring a sandbox up, or what of it does not run, and wait until it is healthy.
+        """Start what does not run of a sandbox, and wait until all of it is healthy.
 
-        Without ``settings`` those of the last time are used. ``fresh`` forgets an earlier one of this name first.
-        ``owner`` is the pid of a process with which the sandbox ends and is forgotten. With ``repair=False`` a sandbox
-        all of whose processes run is taken as it is, so that others who use it are not disturbed.
+        Without ``settings``, those of the last start apply. ``fresh`` deletes an earlier sandbox of this name first.
+        ``owner`` is the pid of a process: when it ends, the sandbox is deleted. With ``repair=False`` a sandbox whose
+        processes all run is returned unchanged, so that its other users are not disturbed.
         """
         progress = progress or Silent()
         programs = await binaries.find(assets=assets, progress=progress)
@@ -173,7 +173,7 @@ class Sandbox:
             try:
                 await sandbox._bring_up(progress)
             except BaseException:
-                # Nothing half-started stays behind; logs and state do, for whoever looks for the reason.
+                # Leave no half-started processes behind. Logs and state stay, to find the reason.
                 await cls._stop(folder, besides=before)
                 raise
         return sandbox
@@ -203,17 +203,17 @@ class Sandbox:
             await registry.seed(catalogue.FAMILIAR)
 
     def remember_merge(self, kubeconfig: str) -> None:
-        """Note that our context is in this file too, to be taken out when the sandbox is deleted."""
+        """Record that our context was merged into this kubeconfig, so that deleting the sandbox removes it there."""
         self.state = msgspec.structs.replace(self.state, merged_kubeconfig=kubeconfig)
         self.folder.save(self.state)
 
     async def stop(self) -> None:
-        """End its processes; the state stays."""
+        """Stop its processes; keep its state."""
         async with file_lock(self.folder.lock):
             await self._stop(self.folder)
 
     async def delete(self) -> None:
-        """End its processes and forget it."""
+        """Stop its processes and delete its folder."""
         async with file_lock(self.folder.lock, remove=True):
             await self._stop(self.folder)
             self.folder.delete()
@@ -225,7 +225,7 @@ class Sandbox:
             await processes.stop([running[name] for name in stage if name in running], records=folder.records)
 
     async def health(self) -> list[Health]:
-        """Each component's state, asked now."""
+        """The health of each component, probed now."""
         probes = controlplane.probes(self.layout) | service.probes(self.layout) | roles.probes(self.folder)
         found = []
         for name, record in self.records().items():
@@ -236,7 +236,7 @@ class Sandbox:
         return found
 
     async def nodes(self) -> list[tuple[str, str, bool]]:
-        """(name, architecture, ready) of every node there is."""
+        """(name, architecture, ready) of every node."""
         async with self.client() as client:
             found = await nodes.registered(client)
         return [
@@ -246,7 +246,7 @@ class Sandbox:
 
 
 async def _prepare(folder: Folder, settings: Settings | None, owner: int | None) -> State:
-    """The recorded state brought up to date with what is asked now; new ports if somebody took ours meanwhile."""
+    """Update the recorded state with the new settings; choose new ports if another program has taken ours."""
     async with file_lock(folder.root.parent / ".ports.lock"):
         known = folder.load()
         wanted = settings or (known.settings if known else Settings(name=folder.name))
@@ -269,7 +269,7 @@ def _all_free(ports: Ports) -> bool:
 async def opened(
     settings: Settings | str, *, keep: bool = False, assets: str = "", home: Path | None = None
 ) -> AsyncIterator[Sandbox]:
-    """A sandbox (a name alone: with all defaults) for the block; forgotten after it, or with ``keep`` only ended."""
+    """A sandbox for the block (a name alone means default settings); deleted afterwards, or with ``keep`` stopped."""
     wanted = Settings(name=settings) if isinstance(settings, str) else settings
     sandbox = await Sandbox.start(wanted, assets=assets, home=home)
     try:

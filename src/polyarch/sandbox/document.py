@@ -1,6 +1,6 @@
-"""The document that ``polyarch up``, ``status`` and ``up --demo`` print with ``-o json`` (SB-010).
+"""The JSON document of ``polyarch up``, ``status`` and ``up --demo`` with ``-o json`` (SB-010).
 
-``schemaVersion`` is ``polyarch.dev/sandbox/v1``: members are added, never renamed or given another meaning.
+``schemaVersion`` is ``polyarch.dev/sandbox/v1``. Members may be added; none is renamed or changes its meaning.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ class RegistryAddress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Process(msgspec.Struct, frozen=True, rename="camel"):
-    """One process of the sandbox; ``detail`` says what is the matter with it, empty when it is healthy."""
+    """One process of the sandbox; ``detail`` is the problem, empty when it is healthy."""
 
     name: str
     pid: int
@@ -39,12 +39,12 @@ class DemoImage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Milliseconds(msgspec.Struct, frozen=True, rename="camel"):
-    """How long each step took since the pod was asked for; null for a step that did not happen."""
+    """Milliseconds from the create request to each step; null for a step that did not happen."""
 
     admission: float | None = None
-    """The request that created the pod, webhook included."""
+    """The create request, webhook included."""
     released: float | None = None
-    """Until the pod had no scheduling gate."""
+    """The pod has no scheduling gate any more."""
     bound: float | None = None
     running: float | None = None
 
@@ -72,7 +72,7 @@ class DemoPod(msgspec.Struct, frozen=True, rename="camel"):
     phase: str
     milliseconds: Milliseconds
     requests: int
-    """polyarch's own API requests for this pod, from the audit log."""
+    """polyarch's API requests for this pod, from the audit log."""
     without: Without | None = None
 
 
@@ -97,7 +97,7 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 async def describe(sandbox: Sandbox, *, demo: Demo | None = None) -> Document:
-    """The sandbox as it is now; the API server is asked only if it runs."""
+    """The sandbox as it is now; nodes are listed only if the API server is healthy."""
     health = {each.name: each for each in await sandbox.health()}
     records = sandbox.records()
     nodes = await sandbox.nodes() if health.get("kube-apiserver", _ABSENT).healthy else []

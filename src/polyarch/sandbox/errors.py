@@ -1,13 +1,13 @@
-"""The one error family of the sandbox; its text is the whole message: what, what was expected, what to do next."""
+"""Errors of the sandbox. The text of each is the message for the user: what failed, what was expected, what to do."""
 
 
 class SandboxError(Exception):
     """The sandbox could not do what was asked."""
 
 
-class BinariesUnavailable(SandboxError):  # noqa: N818  named as what happened, like all errors here
-    """No source had a program: the message lists all that was tried and how to provide the binaries (SB-002)."""
+class BinariesUnavailable(SandboxError):  # noqa: N818  errors are named for what happened
+    """No source could provide a program; the message lists what was tried and how to provide it (SB-002)."""
 
 
 class ProcessFailed(SandboxError):  # noqa: N818
-    """A component ended, or did not become healthy; the message carries the end of its log."""
+    """A component ended or did not become healthy; the message holds the last lines of its log."""

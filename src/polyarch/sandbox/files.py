@@ -1,4 +1,4 @@
-"""Writing files that only their owner can read: at once or not at all, so that a reader never sees half of one."""
+"""Atomic writes of files that only their owner can read: a reader sees the old content or the new one."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import msgspec
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace ``path`` by this content, with mode 0600; folders above it are made."""
+    """Replace ``path`` with this content, mode 0600; create missing parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -17,5 +17,5 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """The same with an indented JSON document."""
+    """Write a value as indented JSON, as :func:`write_private` does."""
     write_private(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")

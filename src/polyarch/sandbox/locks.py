@@ -1,4 +1,4 @@
-"""Locks between processes: a file held by ``flock``, freed by the kernel when its holder ends, however it ends."""
+"""Locks between processes, by ``flock`` on a file: the kernel frees them when the holder ends, however it ends."""
 
 import asyncio
 import fcntl
@@ -28,7 +28,7 @@ def _try_lock(path: Path) -> int | None:
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether the file we locked is the one of this name: its last holder may have deleted it."""
+    """Whether ``path`` is still the file we locked: its last holder may have deleted it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -43,9 +43,9 @@ def _unlink(path: Path) -> None:
 async def file_lock(
     path: Path, *, waiting: Callable[[], None] | None = None, remove: bool = False
 ) -> AsyncIterator[None]:
-    """Hold ``path`` for the block; ``waiting`` is called once if another process holds it now.
+    """Hold the lock ``path`` for the block; call ``waiting`` once if another process holds it.
 
-    ``remove`` deletes the file afterwards, for a lock on something that is gone then; whoever waited makes a new one.
+    ``remove`` deletes the file afterwards, when what it protects is deleted; a process that waited creates it again.
     """
     told = False
     while (descriptor := _try_lock(path)) is None:

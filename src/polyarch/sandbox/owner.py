@@ -1,7 +1,7 @@
-"""A sandbox that ends with somebody: ``python -m polyarch.sandbox.owner FOLDER``, one of the sandbox's own processes.
+"""Deletes a sandbox when its owner process ends: ``python -m polyarch.sandbox.owner FOLDER``.
 
-Test sessions own their sandbox. Whether such a session ends well, is interrupted or killed, this process is woken by
-the kernel (a pidfd, no polling), ends the sandbox and deletes its folder.
+A test session owns its sandbox. However the session ends (normally, by Ctrl-C, by SIGKILL), the kernel wakes this
+process through a pidfd; it then stops the sandbox and deletes its folder.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from polyarch.sandbox.state import Folder
 
 
 def wait_for(owner: Record) -> None:
-    """Return when this program has ended; at once if it has already, even if its pid was given to another."""
+    """Return when this process has ended; at once if it already has, even if its pid was reused."""
     try:
         descriptor = os.pidfd_open(owner.pid)
     except ProcessLookupError:
         return
     try:
-        # The pidfd is of whoever has the pid now: look only afterwards whether that still is the owner.
+        # The pidfd belongs to the pid's present process, so check after opening it that this is still the owner.
         if is_running(owner):
             select.select([descriptor], [], [])
     finally:

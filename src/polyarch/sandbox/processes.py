@@ -1,8 +1,8 @@
-"""Programs that outlive us: started in their own session, recorded, and ended only if they are still the same program.
+"""Start, record and stop processes that outlive the command that started them (SB-003).
 
-A record holds pid, start time (field 22 of ``/proc/<pid>/stat``, clock ticks since boot) and boot. A pid that was given
-to another program since, or a machine that was restarted, never makes us end a stranger (SB-003). The command line says
-nothing: a script that starts the real program replaces it, and stays what we started.
+Each runs in a session of its own. Its record holds pid, start time (field 22 of ``/proc/<pid>/stat``, clock ticks since
+boot) and boot id; a process is signalled only if all three still agree, so a reused pid or a restarted machine never
+makes us kill another program. The command line is no evidence: a script in ``--assets`` may ``exec`` the real program.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ LOG_TAIL_LINES = 15
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to start: its name in the sandbox, argument list, environment (whole), files and address."""
+    """A program to start: its name in the sandbox, arguments, whole environment, output files and URL."""
 
     name: str
     arguments: tuple[str, ...]
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     log: str
     output: str = ""
-    """Where standard output goes; empty: into the log, with standard error."""
+    """File for standard output; empty: standard output goes to the log, with standard error."""
     url: str = ""
     inputs: str = ""
-    """What it depends on besides (:func:`inputs_of`): with other inputs it is started again."""
+    """Digest of what the process depends on (:func:`inputs_of`); if it changes, the process is restarted."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A started program, as kept in the sandbox's folder."""
+    """A started process, as recorded in the sandbox's folder."""
 
     name: str
     pid: int
@@ -49,11 +49,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     url: str = ""
     inputs: str = ""
     boot: str = ""
-    """Empty in records of older versions."""
+    """The boot id of the machine; empty in records of older versions."""
 
 
 class Stat(NamedTuple):
-    """What ``/proc/<pid>/stat`` says: state letter, process group, start time in clock ticks since boot."""
+    """Fields of ``/proc/<pid>/stat``: state letter, process group, start time in clock ticks since boot."""
 
     state: str
     group: int
@@ -61,12 +61,12 @@ class Stat(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """A zombie does nothing any more."""
+        """Zombies count as ended."""
         return self.state in {"Z", "X"}
 
 
 def inputs_of(*values: str, files: Iterable[str | Path] = ()) -> str:
-    """A digest of values and of the content of files; no name and a file that is not there count as empty."""
+    """A digest of values and of file contents; an empty path and an absent file count as empty content."""
     digest = hashlib.sha256()
     parts = [*(value.encode() for value in values), *(_content(path) for path in files)]
     for data in parts:
@@ -82,7 +82,7 @@ def _content(path: str | Path) -> bytes:
 
 
 def parse_stat(text: str) -> Stat:
-    """A line of ``/proc/<pid>/stat``; the name in it may hold spaces and parentheses."""
+    """Parse ``/proc/<pid>/stat``; the command name in it may contain spaces and parentheses."""
     fields = text[text.rindex(")") + 2 :].split()
     return Stat(fields[0], int(fields[2]), int(fields[19]))
 
@@ -95,12 +95,12 @@ def _stat(pid: int) -> Stat | None:
 
 
 def boot() -> str:
-    """Which start of the machine this is."""
+    """The boot id of the machine; it changes with every restart."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _reap(pid: int) -> None:
-    """Collect a child of ours that ended; a zombie would look alive for ever."""
+    """Reap an ended child of ours; a zombie would otherwise keep its pid."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -108,7 +108,7 @@ def _reap(pid: int) -> None:
 
 
 def is_running(record: Record) -> bool:
-    """Whether this very program still runs: same boot, same pid, same start time, not a zombie."""
+    """Whether the recorded process still runs: same boot, pid and start time, and not a zombie."""
     stat = _stat(record.pid)
     if stat is None or stat.start_time != record.start_time or (record.boot and record.boot != boot()):
         return False
@@ -121,7 +121,7 @@ def is_running(record: Record) -> bool:
 def start(command: Command, *, records: Path) -> Record:
     """Start ``command`` in a session of its own and write its record into the folder ``records``.
 
-    Not ``subprocess``: the program is meant to outlive this process, and nobody keeps a handle on it.
+    ``posix_spawn`` and not ``subprocess``: the process outlives this one, and no handle on it is kept.
     """
     log = Path(command.log)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def start(command: Command, *, records: Path) -> Record:
 
 
 def identify(name: str, pid: int) -> Record | None:
-    """A record of a program that somebody else started; None if there is no such process."""
+    """The record of a process that we did not start; None if there is no such process."""
     stat = _stat(pid)
     if stat is None:
         return None
@@ -167,26 +167,26 @@ def identify(name: str, pid: int) -> Record | None:
 
 
 def save(record: Record, records: Path) -> None:
-    """Write one record; readers see the old one or the new one, never half of it."""
+    """Write one record atomically."""
     write_json(records / f"{record.name}.json", record)
 
 
 def load(records: Path) -> dict[str, Record]:
-    """All records of a sandbox by name; a file that is no record is named in the error."""
+    """All records of a sandbox, by name; the error names a file that is not a record."""
     found: dict[str, Record] = {}
     for path in sorted(records.glob("*.json")):
         try:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
         except msgspec.MsgspecError as error:
             raise ProcessFailed(
-                f"{path}: not a process record ({error}); end its process yourself, then delete it"
+                f"{path}: not a process record ({error}); stop its process by hand, then delete the file"
             ) from error
         found[record.name] = record
     return found
 
 
 def failure(record: Record, problem: str) -> ProcessFailed:
-    """The error for a component: its name, what is wrong with it, and the last lines of its log."""
+    """The error for a component: its name, the problem, and the last lines of its log."""
     try:
         text = Path(record.log).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -197,10 +197,10 @@ def failure(record: Record, problem: str) -> ProcessFailed:
 
 
 async def stop(running: Iterable[Record], *, records: Path, grace: float = TERMINATE_SECONDS) -> None:
-    """End these programs together: SIGTERM, after ``grace`` seconds SIGKILL; their records are deleted.
+    """Stop these processes together: SIGTERM, after ``grace`` seconds SIGKILL; then delete their records.
 
-    Whoever leads a process group, as all that :func:`start` starts, ends with the whole group. The identity is checked
-    before anything is signalled; the caller's own process is passed over.
+    A process that leads a group, as all do that :func:`start` started, is stopped with its whole group. The identity is
+    checked before each signal; the calling process is skipped.
     """
     ended = [record for record in running if record.pid != os.getpid()]
     left = [(record, _leads_group(record.pid)) for record in ended if is_running(record)]
@@ -224,7 +224,7 @@ def _leads_group(pid: int) -> bool:
 
 
 def _group(leader: int) -> list[int]:
-    """The processes of a group that have not ended. While there are any, nobody else can get the leader's pid."""
+    """The running processes of a group. While there are any, the kernel does not reuse the leader's pid."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     members = ((pid, _stat(pid)) for pid in pids)
     return [pid for pid, stat in members if stat is not None and stat.group == leader and not stat.has_ended]
@@ -241,6 +241,6 @@ def _signal(record: Record, group: bool, number: signal.Signals) -> None:
 
 
 def inherited_environment(environ: Mapping[str, str], *, names: Sequence[str] = ()) -> dict[str, str]:
-    """The few variables a component gets: paths and locale, and those named; never a proxy by accident."""
+    """The few variables that a component inherits: paths, locale and ``names``; no proxy unless it is named."""
     kept = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", *names)
     return {name: environ[name] for name in kept if name in environ}

@@ -1,20 +1,20 @@
-"""How the sandbox tells what it is doing, without knowing who listens: a terminal, a pipe, a test."""
+"""Progress reports of the sandbox, independent of where they are shown: a terminal, a pipe, a test."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """A listener. A step begins with ``step`` and lasts until the next one; ``advance`` reports inside the step."""
+    """Receives progress. ``step`` begins a step, which lasts until the next one; ``advance`` reports within it."""
 
     def step(self, text: str) -> None:
-        """Something new begins, in a few words."""
+        """A new step begins; ``text`` names it in a few words."""
 
     def advance(self, done: int, total: int, detail: str = "") -> None:
-        """``done`` of ``total`` units of the current step; ``total`` 0 means that nobody knows how many."""
+        """``done`` of ``total`` units of the current step are finished; ``total`` 0 means unknown."""
 
 
 class Silent:
-    """Nobody listens."""
+    """Shows nothing."""
 
     def step(self, text: str) -> None:
         """Not shown."""

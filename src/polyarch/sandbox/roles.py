@@ -1,8 +1,8 @@
-"""polyarch itself in the sandbox (SB-006): its custom resources, rights and processes, as in a real deployment.
+"""Install and run polyarch in the sandbox (SB-006): CRDs, RBAC and processes, as in a real deployment.
 
-Each role runs as a process on this machine with a token of its own ServiceAccount and nothing more; webhooks are
-registered by URL. What the operator will do in a real cluster (apply the objects, register the webhooks) is done here
-by the administrator. ``TABLE`` is all that the sandbox knows of roles: a new one is a row.
+Each role runs as a process on this machine, with a token of its own ServiceAccount; webhooks are registered by URL.
+The administrator applies the objects and registers the webhooks, as the operator role will do in a real cluster.
+``TABLE`` lists the roles: a new role is a new row.
 """
 
 import sys
@@ -35,37 +35,37 @@ from polyarch.sandbox.tasks import together, until
 START_SECONDS = 60.0
 ESTABLISHED_SECONDS = 30.0
 TOKEN_SECONDS = 365 * 24 * 3600
-"""Issued again at every ``up``."""
+"""Tokens are issued anew by every ``up``."""
 GLOBAL_PULL_SECRET = "global-pull-secret"
-"""Secret in polyarch's namespace whose credentials hold for every pod, if somebody creates it."""
+"""The Secret in polyarch's namespace that, if it exists, serves as pull secret of every pod."""
 
 Document = dict[str, Any]
 
 
 class Feature(NamedTuple):
-    """What an installation of a feature puts into the cluster besides processes, as functions that make it."""
+    """The objects that an installation of a feature applies, as functions that build them."""
 
     definitions: Callable[[], Sequence[Document]]
     """CustomResourceDefinitions."""
     objects: Callable[[], Sequence[Document]]
-    """ServiceAccounts and rights."""
+    """ServiceAccounts and RBAC."""
     switch: Resource
     configuration: Callable[[], Document]
-    """The custom resource, of kind ``switch``, that switches the feature on."""
+    """The custom resource, of type ``switch``, that switches the feature on."""
 
 
 class Webhook(NamedTuple):
-    """How the API server is told to call a role."""
+    """How a role's webhook is registered with the API server."""
 
     resource: Resource
     configuration: Callable[[str, bytes], Document]
-    """For a URL and the authority that signed its certificate."""
+    """Built from the URL and the CA (PEM) of its certificate."""
     is_asked: Callable[[Client], Awaitable[bool]]
-    """Whether the API server calls it by now."""
+    """Whether the API server calls the webhook already."""
 
 
 class SandboxRole(NamedTuple):
-    """One row: the role of ``polyarch run``, its ServiceAccount, what has to be installed, who calls it."""
+    """One role of ``polyarch run``: its ServiceAccount, the feature that it belongs to, and its webhook."""
 
     name: str
     account: str
@@ -93,7 +93,7 @@ def _pod_webhook(url: str, authority: bytes) -> Document:
 
 
 async def _pods_are_placed(client: Client) -> bool:
-    """Whether a pod would be, by a dry run."""
+    """Whether a pod that is created as a dry run gets polyarch's label."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -113,7 +113,7 @@ TABLE: Final = (
 )
 ROLES: Final = {role.name: role for role in TABLE}
 USERS: Final = {f"system:serviceaccount:{NAMESPACE}:{role.account}": role.name for role in TABLE}
-"""Who they are in the audit log."""
+"""User name in the audit log → role."""
 
 
 def addresses(output: Path) -> Addresses | None:
@@ -126,7 +126,7 @@ def addresses(output: Path) -> Addresses | None:
 
 
 def probes(folder: Folder) -> dict[str, Probe]:
-    """Readiness of the roles that run."""
+    """Readiness probes of the roles that have printed their addresses."""
     found: dict[str, Probe] = {}
     for role in ROLES:
         if (at := addresses(folder.output(role))) is not None:
@@ -135,7 +135,7 @@ def probes(folder: Folder) -> dict[str, Probe]:
 
 
 def command(layout: Layout, role: SandboxRole, settings: Settings) -> Command:
-    """``polyarch run <role>`` as its Deployment would start it, but on loopback and with ports of its own choice."""
+    """``polyarch run <role>`` as its Deployment starts it, but on loopback and with ports that the kernel chooses."""
     flags = [
         f"--namespace={NAMESPACE}",
         f"--kubeconfig={layout.folder.kubeconfig_of(role.name)}",
@@ -143,7 +143,7 @@ def command(layout: Layout, role: SandboxRole, settings: Settings) -> Command:
         "--metrics-port=0",
         "--health-port=0",
         f"--registries-conf={layout.folder.registries_conf}",
-        # A cluster's polyarch never asks a registry on loopback (RG-103); here it must.
+        # In a cluster polyarch never connects to a registry on loopback (RG-103); here it must.
         f"--allow-address={LOOPBACK}/8",
         f"--global-pull-secret-namespace={NAMESPACE}",
         f"--global-pull-secret-name={GLOBAL_PULL_SECRET}",
@@ -165,7 +165,7 @@ def command(layout: Layout, role: SandboxRole, settings: Settings) -> Command:
 
 
 async def start(layout: Layout, client: Client, settings: Settings) -> None:
-    """Returns when all roles are ready and their webhooks are called: the next pod is placed."""
+    """Start all roles and register their webhooks; when this returns, the next pod is placed."""
     await install(client)
     for feature in _features():
         await client.apply(feature.switch, feature.configuration())
@@ -174,7 +174,7 @@ async def start(layout: Layout, client: Client, settings: Settings) -> None:
 
 
 async def install(client: Client) -> None:
-    """Custom resources, namespace, ServiceAccounts and RBAC: the objects of a deployment, and nothing else."""
+    """Apply CRDs, namespace, ServiceAccounts and RBAC; start nothing."""
     definitions = [definition for feature in _features() for definition in feature.definitions()]
     await together(client.apply(CRDS, definition) for definition in definitions)
     await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
@@ -238,7 +238,7 @@ async def register(folder: Folder, client: Client) -> None:
 
 
 async def unregister(client: Client) -> None:
-    """Take the webhooks' registration away: the next pod is created as if there were no polyarch."""
+    """Remove the webhook configurations: when this returns, pods are created without polyarch."""
     for role, webhook in _webhooks():
         try:
             await client.delete(webhook.resource, webhook.configuration("", b"")["metadata"]["name"])
@@ -252,7 +252,7 @@ def _webhooks() -> list[tuple[SandboxRole, Webhook]]:
 
 
 async def until_asked(client: Client, role: SandboxRole, *, asked: bool = True) -> None:
-    """The API server learns of a webhook by a watch: returns when it calls the role's, or no longer does."""
+    """Wait until the API server calls the role's webhook, or no longer calls it; it learns of the change by a watch."""
     webhook = role.webhook
     if webhook is None:
         return
@@ -268,7 +268,7 @@ async def until_asked(client: Client, role: SandboxRole, *, asked: bool = True) 
 
 
 async def stop(layout: Layout, client: Client) -> None:
-    """Switch polyarch off in a running sandbox; its objects and custom resources stay."""
+    """Stop polyarch in a running sandbox; its objects and custom resources stay."""
     await unregister(client)
     records = processes.load(layout.folder.records)
     await processes.stop([records[role] for role in ROLES if role in records], records=layout.folder.records)

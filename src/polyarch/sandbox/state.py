@@ -1,8 +1,8 @@
-"""One folder per sandbox: where everything is, which ports it has, and what it was asked to be.
+"""The state of a sandbox on disk: one folder with its paths, ports and settings (SB-003).
 
-``$XDG_STATE_HOME/polyarch/sandbox/<name>/`` holds all of it, so ``down`` and ``up`` find the same cluster again and
-several sandboxes stand side by side (SB-003). Ports are chosen below the range the kernel gives to outgoing
-connections, under a lock, and never one that another sandbox has recorded, running or not.
+``$XDG_STATE_HOME/polyarch/sandbox/<name>/`` holds everything of one sandbox, so ``down`` and ``up`` find the same
+cluster again and several sandboxes can run side by side. Ports lie below the range that the kernel uses for outgoing
+connections. They are chosen under a lock, and never collide with those of another sandbox, running or not.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ MAXIMUM_NODES = 5_000
 PORT_RANGE = (20_000, 32_000)
 LOOPBACK = "127.0.0.1"
 NAMESPACE = "polyarch-system"
-"""Where polyarch's own objects live in the sandbox (its ServiceAccounts, Leases, Secrets)."""
+"""The namespace of polyarch's own objects: ServiceAccounts, Leases, Secrets."""
 
 
 class Numa(msgspec.Struct, frozen=True):
-    """``--numa ZONESxCPUS``: the layout every node has."""
+    """``--numa ZONESxCPUS``: the NUMA layout of every node."""
 
     zones: int
     cpus: int
@@ -46,7 +46,7 @@ class Numa(msgspec.Struct, frozen=True):
 
 
 class Taint(msgspec.Struct, frozen=True):
-    """A taint on every node of an architecture, or of all (``*``)."""
+    """A taint of every node of one architecture, or of all nodes (``*``)."""
 
     architecture: str
     key: str
@@ -67,14 +67,14 @@ class Taint(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a sandbox is asked to be; recorded, so that a later ``up`` without options brings up the same."""
+    """The settings of a sandbox; recorded, so that a later ``up`` without options starts the same one."""
 
     name: str = DEFAULT_NAME
     nodes: dict[str, int] = msgspec.field(default_factory=DEFAULT_NODES.copy)
     numa: Numa | None = None
     taints: tuple[Taint, ...] = ()
     polyarch: bool = True
-    """False for ``--only control-plane``: everything but polyarch's own processes."""
+    """False for ``--only control-plane``: do not start polyarch's own processes."""
     registries_conf: str = ""
     ca: str = ""
     seed_images: bool = True
@@ -82,12 +82,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def __post_init__(self) -> None:
         if NAME.fullmatch(self.name) is None:
             raise SandboxError(
-                f"sandbox name {self.name!r}: use up to 40 of a-z, 0-9 and '-', beginning and ending with a-z or 0-9"
+                f"sandbox name {self.name!r}: use up to 40 of a-z, 0-9 and '-', starting and ending with a-z or 0-9"
             )
         for architecture, count in self.nodes.items():
             if not re.fullmatch(r"[a-z0-9]([-a-z0-9_.]{0,30}[a-z0-9])?", architecture):
                 raise SandboxError(
-                    f"--nodes: {architecture!r} is not an architecture; expected for example amd64=3,arm64=2"
+                    f"--nodes: {architecture!r} is not an architecture; write for example amd64=3,arm64=2"
                 )
             if count < 0:
                 raise SandboxError(f"--nodes {architecture}={count}: the number of nodes cannot be negative")
@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def parse_nodes(text: str) -> dict[str, int]:
-    """``amd64=3,arm64=2`` → counts by architecture; a word without ``=`` means one node."""
+    """Counts by architecture from ``amd64=3,arm64=2``; an architecture without ``=`` means one node."""
     counts: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         architecture, separator, count = part.partition("=")
@@ -109,7 +109,7 @@ def parse_nodes(text: str) -> dict[str, int]:
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One free port on 127.0.0.1 for each listener."""
+    """One port on 127.0.0.1 for each listener."""
 
     etcd: int
     etcd_peer: int
@@ -121,17 +121,17 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What ``sandbox.json`` holds."""
+    """The content of ``sandbox.json``."""
 
     settings: Settings
     ports: Ports
     owner: Record | None = None
-    """The program this sandbox ends with (a test session); None for one that stays until ``polyarch down``."""
+    """The process with which this sandbox ends (a test session); None: it runs until ``polyarch down``."""
     merged_kubeconfig: str = ""
 
 
 def state_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of all sandboxes."""
+    """The folder that holds all sandboxes."""
     base = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".local" / "state"
     return Path(base) / "polyarch" / "sandbox"
 
@@ -171,7 +171,7 @@ class Folder:
         return self.logs / f"{name}.log"
 
     def output(self, name: str) -> Path:
-        """Standard output of a process whose log is its standard error alone."""
+        """The standard output of a process whose log holds only its standard error."""
         return self.logs / f"{name}.out"
 
     def load(self) -> State | None:
@@ -190,13 +190,13 @@ class Folder:
         write_json(self.state, state)
 
     def delete(self) -> None:
-        """Everything but the lock."""
+        """Delete the folder; the lock beside it stays."""
         if self.root.exists():
             shutil.rmtree(self.root)
 
 
 def sandboxes(home: Path | None = None) -> list[Folder]:
-    """Every sandbox that has a recorded state, by name."""
+    """Every sandbox with a recorded state, sorted by name."""
     home = home or state_home()
     if not home.is_dir():
         return []
@@ -206,7 +206,7 @@ def sandboxes(home: Path | None = None) -> list[Folder]:
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback address now."""
     with socket.socket() as probe:
-        # As servers do: a port whose last connections are in TIME_WAIT can be used.
+        # Servers set it too: a port whose last connections are in TIME_WAIT is usable.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -216,7 +216,7 @@ def is_free(port: int) -> bool:
 
 
 def choose_ports(others: Sequence[Ports] = (), *, within: tuple[int, int] = PORT_RANGE) -> Ports:
-    """Free ports that no other sandbox has; call it under a lock that all sandboxes share."""
+    """Free ports that no other sandbox has recorded; call it under the lock that all sandboxes share."""
     taken = {port for ports in others for port in msgspec.structs.astuple(ports)}
     order = random.SystemRandom().sample(range(*within), within[1] - within[0])
     names = [field.name for field in msgspec.structs.fields(Ports)]
@@ -227,7 +227,7 @@ def choose_ports(others: Sequence[Ports] = (), *, within: tuple[int, int] = PORT
 
 
 def recorded_ports(home: Path, *, besides: str) -> list[Ports]:
-    """The ports of every other sandbox; one whose state cannot be read does not stop this one."""
+    """The ports of every other sandbox; one whose state cannot be read is skipped."""
     found = []
     for folder in sandboxes(home):
         if folder.name == besides:

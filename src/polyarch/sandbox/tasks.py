@@ -1,4 +1,4 @@
-"""Several things at once, and waiting for one."""
+"""Run coroutines concurrently, and poll until something holds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 async def until(look: Callable[[], Awaitable[T]], *, seconds: float) -> T | None:
-    """Call ``look`` again and again until it answers with something true; None if it has not after ``seconds``."""
+    """Poll ``look`` until its result is true, and return that result; None after ``seconds``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not (found := await look()):
@@ -20,7 +20,7 @@ async def until(look: Callable[[], Awaitable[T]], *, seconds: float) -> T | None
 
 
 async def together(coroutines: Iterable[Coroutine[object, object, T]]) -> list[T]:
-    """All results in the order given; if one fails the others are cancelled and its error is raised as it is."""
+    """All results, in order. If one fails, cancel the others and raise its error itself, not an ExceptionGroup."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]

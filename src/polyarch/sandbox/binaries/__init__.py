@@ -1,1 +1,1 @@
-"""Where the sandbox's programs come from: given, cached, downloaded or built (SB-002)."""
+"""The programs of the sandbox: found in a folder, cached, downloaded or built (SB-002)."""

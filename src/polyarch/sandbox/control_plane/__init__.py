@@ -1,1 +1,1 @@
-"""etcd and the Kubernetes components: certificates, command lines, start and health (SB-001, SB-003)."""
+"""etcd and the Kubernetes components: certificates, command lines, startup, health (SB-001, SB-003)."""

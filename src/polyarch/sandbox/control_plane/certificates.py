@@ -1,7 +1,7 @@
-"""The sandbox's certificate authorities, certificates and service-account key, as files (SB-003).
+"""The sandbox's CAs, certificates and service-account key, as files (SB-003).
 
-Two authorities: one for everything that speaks to the API server, one for etcd alone, so that a cluster user's client
-certificate opens no door to the store.
+There are two CAs: one for the API server and its clients, one for etcd alone, so that a cluster user's client
+certificate gives no access to etcd.
 """
 
 import base64
@@ -33,11 +33,11 @@ CLIENTS = {
     "kube-scheduler": Subject("system:kube-scheduler"),
     "nodes": Subject("polyarch-sandbox-nodes", ("polyarch-sandbox:nodes",)),
 }
-"""Who they are to the API server: users (common names) and groups (organizations)."""
+"""Client → its user (common name) and groups (organizations) at the API server."""
 
 
 class PairFiles(msgspec.Struct, frozen=True):
-    """Where a certificate and its key are kept, PEM."""
+    """Paths of a certificate and its key (PEM)."""
 
     certificate: str
     key: str
@@ -47,7 +47,7 @@ class PairFiles(msgspec.Struct, frozen=True):
         return cls(str(folder / f"{name}.crt"), str(folder / f"{name}.key"))
 
     def read(self) -> Issued | None:
-        """None if they are not there, damaged, or not a pair."""
+        """The pair; None if a file is missing or damaged, or the two do not belong together."""
         try:
             return x509.issued_of(Path(self.certificate).read_bytes(), Path(self.key).read_bytes())
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class PairFiles(msgspec.Struct, frozen=True):
 
 
 class Pki:
-    """The files below ``pki/``. Each is made once and kept across ``down`` and ``up``."""
+    """The files below ``pki/``. Each is created once and kept across ``down`` and ``up``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,18 +77,18 @@ class Pki:
         return PairFiles.of(self.folder, f"client-{name}")
 
     def ensure(self, now: dt.datetime) -> None:
-        """Make what is not there, or not of our authority: a first start, one that was cut off, an identity that an
-        older version did not know."""
+        """Create what is missing or not signed by our CA: at the first start, after an interrupted one, and for
+        identities that an older version did not have."""
         cluster, store = (self._authority(name, now) for name in ("ca", "etcd-ca"))
         _keep(self.server, cluster, Subject("kube-apiserver"), now, serves=True)
         _keep(self.etcd_server, store, Subject("etcd"), now, serves=True)
         _keep(self.etcd_client, store, Subject("kube-apiserver-etcd-client"), now)
         for name, identity in CLIENTS.items():
             _keep(self.client(name), cluster, identity, now)
-        # Names of files as a Secret of type kubernetes.io/tls would be mounted.
+        # File names as in a mounted Secret of type kubernetes.io/tls.
         _keep(PairFiles.of(self.webhook_folder, "tls"), cluster, Subject("polyarch-webhook"), now, serves=True)
         write_private(self.webhook_folder / "ca.crt", cluster.certificate_pem)
-        record_key = self.webhook_folder / "record.key"  # what placement signs its annotations with
+        record_key = self.webhook_folder / "record.key"  # the key that signs placement's annotations
         if not record_key.exists():
             write_private(record_key, base64.b64encode(os.urandom(32)) + b"\n")
         if not Path(self.service_account_public).exists():
@@ -97,7 +97,7 @@ class Pki:
             write_private(Path(self.service_account_public), x509.public_pem(signing))
 
     def serving(self, name: str, folder: Path, now: dt.datetime) -> PairFiles:
-        """A server's certificate of the cluster's authority, for one that is made later (a test's own webhook)."""
+        """A server certificate signed by the cluster's CA, for a server that is added later (a test's own webhook)."""
         files = PairFiles.of(folder, name)
         _keep(files, self._authority("ca", now), Subject(name), now, serves=True)
         return files
@@ -113,7 +113,7 @@ class Pki:
 
 
 def _keep(files: PairFiles, authority: Issued, subject: Subject, now: dt.datetime, *, serves: bool = False) -> None:
-    """A server is also a client: etcd's peers are both."""
+    """Issue the certificate unless a fitting one exists. Servers get client usage too: an etcd peer is both."""
     names = SERVER_NAMES if serves else ()
     known = files.read()
     if known is None or not x509.fits(known.certificate, authority.certificate, subject, names):

@@ -1,7 +1,7 @@
-"""The command lines and configuration files of the control plane (SB-001): pure values, nothing is started here.
+"""Command lines and configuration files of the control plane, as pure values (SB-001).
 
-The flags were tried out one by one; what is unusual about them has its reason beside it. All listen on 127.0.0.1 only,
-and ``egress_selector`` makes the API server refuse to dial anything in the Service and pod ranges (SB-008).
+Unusual flags have their reason beside them. All components listen on 127.0.0.1 only, and ``egress_selector`` keeps the
+API server from connecting to Service and pod addresses (SB-008).
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ SERVICE_RANGE = "10.96.0.0/16"
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
 ETCD_QUOTA_BYTES = 2 * 1024**3
 CLIENT_RATE = 1000
-"""Requests per second allowed to kcm and scheduler; their default of 20 to 50 would hide what one wants to measure."""
+"""QPS of controller manager and scheduler; their default of 20 to 50 would dominate every measurement."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What the command lines are made of."""
+    """The inputs of the command lines."""
 
     folder: Folder
     ports: Ports
@@ -31,12 +31,12 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What components get of it."""
+        """The part of it that components inherit."""
         return inherited_environment(self.environ)
 
     @property
     def environment_with_proxies(self) -> dict[str, str]:
-        """For those that reach registries outside of the sandbox: it is itself always reached directly."""
+        """With the proxy variables, for processes that may reach registries outside of the sandbox."""
         return inherited_environment(self.environ, names=PROXY_VARIABLES)
 
     @property
@@ -61,7 +61,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def configuration_files(layout: Layout) -> dict[str, object]:
-    """The documents that the command lines refer to, by file name below ``configuration/``."""
+    """Documents that the command lines refer to, by file name below ``configuration/``."""
     return {
         "egress.json": egress_selector(layout.configuration("refused.sock")),
         "audit.json": audit_policy(),
@@ -79,7 +79,7 @@ def configuration_files(layout: Layout) -> dict[str, object]:
 
 
 def egress_selector(socket: str) -> dict[str, object]:
-    """Sends whatever the API server would dial in the cluster to a socket that is never there, so it is refused.
+    """Routes the API server's connections into the cluster to a socket that does not exist, so that they are refused.
 
     Webhooks and conversions given by ``url`` use another selection and still work.
     """
@@ -92,13 +92,27 @@ def egress_selector(socket: str) -> dict[str, object]:
 
 
 def audit_policy() -> dict[str, object]:
-    """Who asked what, and when it was answered; no bodies, so no secret is written."""
+    """User, verb, object and time of every request; no bodies, so that no secret is logged."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata"}],
     }
+
+
+def _serving(layout: Layout, port: int, kubeconfig: Path | None = None) -> list[str]:
+    """Flags for where a component listens; with ``kubeconfig`` it authenticates callers through the API server."""
+    flags = [
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={layout.folder.pki}",
+        f"--tls-cert-file={layout.pki.server.certificate}",
+        f"--tls-private-key-file={layout.pki.server.key}",
+    ]
+    if kubeconfig is not None:
+        flags += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
+    return flags
 
 
 def etcd(layout: Layout) -> Command:
@@ -121,7 +135,7 @@ def etcd(layout: Layout) -> Command:
         f"--peer-key-file={pki.etcd_server.key}",
         f"--peer-trusted-ca-file={pki.etcd_ca}",
         "--peer-client-cert-auth",
-        # A sandbox that loses its last second when the machine crashes is no loss; waiting for the disk would be.
+        # Losing the last second when the machine crashes is acceptable; waiting for the disk is not.
         "--unsafe-no-fsync",
         f"--quota-backend-bytes={ETCD_QUOTA_BYTES}",
         "--log-level=warn",
@@ -132,18 +146,14 @@ def etcd(layout: Layout) -> Command:
 def kube_apiserver(layout: Layout) -> Command:
     pki = layout.pki
     flags = [
-        f"--bind-address={LOOPBACK}",
+        *_serving(layout, layout.ports.apiserver),
         f"--advertise-address={LOOPBACK}",
-        f"--secure-port={layout.ports.apiserver}",
-        # No endpoints for the Service `kubernetes`: a loopback address is refused there.
+        # No endpoints for the Service `kubernetes`: the API server refuses a loopback address there.
         "--endpoint-reconciler-type=none",
         f"--etcd-servers=https://{LOOPBACK}:{layout.ports.etcd}",
         f"--etcd-cafile={pki.etcd_ca}",
         f"--etcd-certfile={pki.etcd_client.certificate}",
         f"--etcd-keyfile={pki.etcd_client.key}",
-        f"--cert-dir={layout.folder.pki}",
-        f"--tls-cert-file={pki.server.certificate}",
-        f"--tls-private-key-file={pki.server.key}",
         f"--client-ca-file={pki.ca}",
         "--authorization-mode=Node,RBAC",
         "--anonymous-auth=false",
@@ -158,10 +168,10 @@ def kube_apiserver(layout: Layout) -> Command:
         f"--audit-log-path={layout.folder.audit_log}",
         "--audit-log-mode=batch",
         "--audit-log-batch-max-wait=1s",
-        # By name a node would first be looked up in the machine's DNS, which is outside (SB-008).
+        # Host names of nodes would be resolved by the machine's DNS, which is outside of the sandbox (SB-008).
         "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
-        # Nothing of ours is in flight for long; without this a stop waits for watches.
+        # Without this a stop waits for open watches.
         "--shutdown-delay-duration=0s",
     ]
     return layout.command("kube-apiserver", flags, layout.api_server)
@@ -171,14 +181,8 @@ def kube_controller_manager(layout: Layout) -> Command:
     pki = layout.pki
     kubeconfig = layout.folder.kubeconfig_of("kube-controller-manager")
     flags = [
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={layout.ports.controller_manager}",
-        f"--cert-dir={layout.folder.pki}",
-        f"--tls-cert-file={pki.server.certificate}",
-        f"--tls-private-key-file={pki.server.key}",
+        *_serving(layout, layout.ports.controller_manager, kubeconfig),
         f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
         f"--root-ca-file={pki.ca}",
         f"--service-account-private-key-file={pki.service_account_key}",
         f"--cluster-signing-cert-file={pki.ca}",
@@ -194,16 +198,9 @@ def kube_controller_manager(layout: Layout) -> Command:
 
 
 def kube_scheduler(layout: Layout) -> Command:
-    pki = layout.pki
     kubeconfig = layout.folder.kubeconfig_of("kube-scheduler")
     flags = [
         f"--config={layout.configuration('scheduler.json')}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={layout.ports.scheduler}",
-        f"--cert-dir={layout.folder.pki}",
-        f"--tls-cert-file={pki.server.certificate}",
-        f"--tls-private-key-file={pki.server.key}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
+        *_serving(layout, layout.ports.scheduler, kubeconfig),
     ]
     return layout.command("kube-scheduler", flags, f"https://{LOOPBACK}:{layout.ports.scheduler}")

@@ -1,4 +1,4 @@
-"""Asking each component whether it is well, as ``polyarch status`` shows and as the start waits for."""
+"""Health probes of the components, for ``polyarch status`` and for waiting at startup."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ DETAIL_CHARACTERS = 200
 
 
 class Health(msgspec.Struct, frozen=True):
-    """One component's state: ``detail`` is empty when it is well."""
+    """One component's state; ``detail`` is empty when it is healthy."""
 
     name: str
     running: bool
@@ -27,7 +27,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Where to ask: an address that answers 200 when well, and how to be trusted there."""
+    """A URL that answers 200 when healthy, with the CA to trust and the client certificate to present."""
 
     url: str
     ca: str = ""
@@ -43,7 +43,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 async def ask(probe: Probe) -> str:
-    """Empty if the component says that it is well, else what it or the connection said."""
+    """Empty if the component is healthy, else its answer or the connection's error."""
     timeout = aiohttp.ClientTimeout(total=PROBE_SECONDS)
     connector = aiohttp.TCPConnector(ssl=probe.context(), force_close=True)
     try:
@@ -60,13 +60,13 @@ async def ask(probe: Probe) -> str:
 
 
 def _failing(status: int, body: str) -> str:
-    """The lines of a Kubernetes health page that are not well, or the beginning of any other body."""
+    """The failed checks of a Kubernetes health page, or the first characters of any other body."""
     bad = [line for line in body.splitlines() if line.startswith("[-]")]
     return f"HTTP {status}: {'; '.join(bad) or body.strip()}"[:DETAIL_CHARACTERS]
 
 
 async def until_healthy(record: Record, probe: Probe, *, seconds: float) -> None:
-    """Return when the component is well; raise ProcessFailed with its log's end if it ends before, or time is over."""
+    """Wait until the component is healthy; raise ProcessFailed if it ends first, or after ``seconds``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     detail = "not asked yet"

@@ -1,6 +1,6 @@
-"""Kubeconfig documents, written as JSON: every reader of YAML reads it, and nothing has to be quoted.
+"""Kubeconfig documents, to be written as JSON, which is valid YAML and needs no quoting rules.
 
-Certificates and tokens are inside the file, so that it can be copied anywhere on this machine.
+Certificates and tokens are embedded, so that the file can be copied.
 """
 
 import base64

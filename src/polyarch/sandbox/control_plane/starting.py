@@ -1,7 +1,7 @@
-"""Starting the control plane in its order, each component only if it does not run yet, and asking it how it is.
+"""Startup of the control plane: etcd, the API server, then controller manager and scheduler together.
 
-etcd, then the API server, then controller manager and scheduler together; done when the default ServiceAccount is
-there, which is when pods can be created.
+Each component is started only if it does not run yet. The control plane is up when the default ServiceAccount exists,
+because only then can pods be created.
 """
 
 import datetime as dt
@@ -18,11 +18,11 @@ from polyarch.sandbox.state import LOOPBACK
 from polyarch.sandbox.tasks import together
 
 START_SECONDS = 90.0
-"""A machine that is busy with other things may take this long; a sandbox of its own needs a tenth."""
+"""Enough for a very busy machine; an idle one needs a tenth."""
 
 
 def write_files(layout: Layout, now: dt.datetime) -> None:
-    """Certificates (made once), kubeconfigs and configuration files (written again for the ports of this start)."""
+    """Write certificates (only once), kubeconfigs and configuration files (at each start, with its ports)."""
     pki = layout.pki
     pki.ensure(now)
     name = kubeconfigs.context_name(layout.folder.name)
@@ -36,7 +36,7 @@ def write_files(layout: Layout, now: dt.datetime) -> None:
 
 
 def probes(layout: Layout) -> dict[str, Probe]:
-    """How each component says that it is well."""
+    """The health probe of each component."""
     pki, ports = layout.pki, layout.ports
     admin = pki.client("admin")
     base = f"https://{LOOPBACK}"
@@ -49,13 +49,13 @@ def probes(layout: Layout) -> dict[str, Probe]:
 
 
 def default_account(layout: Layout) -> Probe:
-    """Answers 200 once the controller manager has made the ServiceAccount that every pod needs."""
+    """Answers 200 once the controller manager has created the ServiceAccount that every pod needs."""
     url = f"{layout.api_server}/api/v1/namespaces/default/serviceaccounts/default"
     return Probe(url, layout.pki.ca, layout.pki.client("admin"))
 
 
 async def start(layout: Layout, progress: Progress) -> None:
-    """Bring up what does not run; returns when all is healthy and pods can be created."""
+    """Start what does not run; return when all components are healthy and pods can be created."""
     ask = probes(layout)
 
     async def bring_up(make: Callable[[Layout], Command]) -> Record:
@@ -75,7 +75,7 @@ async def start(layout: Layout, progress: Progress) -> None:
 
 
 async def ensure(layout: Layout, command: Command) -> Record:
-    """The record of this program: the running one, or one started now. One that was started from other inputs ends."""
+    """The record of this process, started now if need be; one that was started from other inputs is stopped first."""
     records = layout.folder.records
     known = processes.load(records).get(command.name)
     if known is not None and is_running(known):

@@ -1,5 +1,5 @@
-"""``polyarch up --demo`` (SB-007): the same pods with polyarch and without, and what it cost.
+"""``polyarch up --demo`` (SB-007): the same pods with polyarch and without it, and the cost in time and requests.
 
-``workloads`` (pure) is what is created; ``observation`` (pure) what one sees of a pod over time; ``audit`` (pure)
-counts requests in the API server's audit log; ``show`` does it. How it looks is the command line's matter.
+``workloads`` (pure) has the pods; ``observation`` (pure) follows a pod over time; ``audit`` (pure) counts requests in
+the API server's audit log; ``show`` runs the demo. The command line renders the result.
 """

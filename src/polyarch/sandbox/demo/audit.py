@@ -1,7 +1,7 @@
-"""polyarch's own API requests for a pod, counted in the API server's audit log (PL-800).
+"""Count of polyarch's API requests per pod, from the API server's audit log (PL-800).
 
-Pure: lines in, numbers out. Identities are the ServiceAccounts of polyarch's roles; what the administrator, the nodes
-or Kubernetes' own components ask does not count, nor do watches and Leases, which are not for any pod.
+Only requests by the ServiceAccounts of polyarch's roles count; those of the administrator, the nodes and Kubernetes do
+not. Watches and Leases do not count either, as they belong to no pod. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class AuditEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One line of the log (audit.k8s.io/v1 Event), as far as counting needs it."""
+    """One line of the audit log (audit.k8s.io/v1 Event), reduced to what counting needs."""
 
     stage: str = ""
     verb: str = ""
@@ -38,7 +38,7 @@ _decode = msgspec.json.Decoder(AuditEvent).decode
 
 
 def read(lines: Iterable[bytes]) -> list[AuditEvent]:
-    """Every complete line; one that is still being written is left out."""
+    """The events of all complete lines; a line that is still being written is left out."""
     return [_decode(line) for line in lines if line.endswith(b"\n")]
 
 
@@ -50,9 +50,9 @@ def count(
     pods: Iterable[str],
     secrets: Mapping[str, str],
 ) -> dict[str, int]:
-    """Requests by pod. ``secrets`` says which pod a pull secret of the namespace was fetched for.
+    """Requests by pod. ``secrets`` maps each pull secret of the namespace to the pod that it is fetched for.
 
-    An Event object is named ``<what it is about>.<something unique>``, or regards nobody we know.
+    Event objects count for the pod in their name, ``<pod>.<unique suffix>``.
     """
     who = set(users)
     counts = dict.fromkeys(pods, 0)
@@ -77,7 +77,7 @@ def count(
 
 
 def decisions(events: Iterable[AuditEvent], *, namespace: str) -> dict[str, str]:
-    """What the webhook noted about each pod that was created (PL-119): the reason, values if any, the way."""
+    """The webhook's audit annotation for each created pod (PL-119): reason, values if any, path."""
     noted: dict[str, str] = {}
     for event in events:
         at = event.object_ref

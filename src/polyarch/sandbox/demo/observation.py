@@ -1,52 +1,24 @@
-"""What a pod of the demo looks like over time, from what the API server tells of it.
+"""A pod of the demo over time: each state from the API server updates its row.
 
-Pure: objects and times in, one frozen row out.
+Pure: from objects and times to a frozen row.
 """
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import PodSchedulingGate
 from polyarch.placement import names
 from polyarch.placement.decide import record
 from polyarch.sandbox.document import Milliseconds
-from polyarch.sandbox.nodes.pods import ContainerStatus
+from polyarch.sandbox.nodes.pods import Pod
 
 FAILURES = frozenset({"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 
 
 ENDED = "Error"
-"""A container's first end with an error; it is started again at once."""
-
-
-class Condition(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class SeenSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    node_name: str = ""
-    scheduling_gates: list[PodSchedulingGate] | None = None
-
-
-class SeenStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    phase: str = ""
-    conditions: list[Condition] | None = None
-    container_statuses: list[ContainerStatus] | None = None
-
-
-class SeenPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod, as far as the demo shows it."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: SeenSpec = SeenSpec()
-    status: SeenStatus = SeenStatus()
+"""Reason of a container's first failure; it is restarted at once, so the pod has not settled."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod as it is known now; times are milliseconds since it was asked for."""
+    """The present state of one pod; times are milliseconds since its create request."""
 
     name: str
     path: str = ""
@@ -55,20 +27,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     phase: str = ""
     problem: str = ""
-    """Why it does not run, in a kubelet's or scheduler's word; empty while it may still come to run."""
+    """Why it does not run: a reason of the kubelet or the scheduler; empty while it may still start."""
     times: Milliseconds = Milliseconds()
     requests: int = 0
 
     @property
     def settled(self) -> bool:
-        """Nothing that matters will change: it runs, or it was tried again and failed again."""
+        """Whether the outcome is final: it runs, has ended, or has failed more than once."""
         if self.problem:
             return not self.problem.startswith(ENDED)
         return self.phase in {"Running", "Succeeded", "Failed"}
 
 
-def created(row: Row, pod: SeenPod, milliseconds: float) -> Row:
-    """The answer to the request that made the pod: which way it went through admission."""
+def created(row: Row, pod: Pod, milliseconds: float) -> Row:
+    """The row after the create request was answered: the pod's path through admission."""
     gates = {gate.name for gate in pod.spec.scheduling_gates or ()}
     label = (pod.metadata.labels or {}).get(names.SCHEDULING_GATE_LABEL, "")
     path = "gated" if names.GATE in gates else "inline" if label == names.REMOVED else "ignored" if label else ""
@@ -76,7 +48,7 @@ def created(row: Row, pod: SeenPod, milliseconds: float) -> Row:
     return seen(msgspec.structs.replace(row, path=path, times=times), pod, milliseconds)
 
 
-def seen(row: Row, pod: SeenPod, milliseconds: float) -> Row:
+def seen(row: Row, pod: Pod, milliseconds: float) -> Row:
     """The row after one more look at the pod. Times are of the first look at which a step had happened."""
     decision = record.read(pod.metadata.annotations)
     times = row.times
@@ -98,8 +70,8 @@ def seen(row: Row, pod: SeenPod, milliseconds: float) -> Row:
     )
 
 
-def problem_of(pod: SeenPod) -> str:
-    """What keeps the pod from running, if it is more than a matter of time."""
+def problem_of(pod: Pod) -> str:
+    """Why the pod does not run; empty if it runs or may still start."""
     for status in pod.status.container_statuses or ():
         waiting, ended = status.state.waiting, status.state.terminated
         last = ended or status.last_state.terminated

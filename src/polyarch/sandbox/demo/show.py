@@ -1,4 +1,4 @@
-"""Doing the demo (SB-007): create the pods, watch what becomes of them, the same without polyarch, and sum up."""
+"""Run of the demo (SB-007): create the pods and watch them, do the same without polyarch, and summarise."""
 
 import asyncio
 import time
@@ -16,10 +16,11 @@ from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo import audit, observation
 from polyarch.sandbox.demo.audit import AuditEvent
-from polyarch.sandbox.demo.observation import Row, SeenPod
+from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, DemoImage, DemoPod, Without
 from polyarch.sandbox.errors import ProcessFailed
+from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import together, until
 
 WITH = "demo"
@@ -27,21 +28,21 @@ WITHOUT = "demo-without-polyarch"
 SETTLE_SECONDS = 30.0
 CLEAN_SECONDS = 60.0
 AUDIT_SECONDS = 1.5
-"""The audit log is written once a second."""
+"""Wait for the audit log, which is written once a second."""
 
 Listener = Callable[[str, tuple[Row, ...]], None]
-"""Told the namespace and all rows after each change of one."""
+"""Called with the namespace and all rows after each change of a row."""
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The demo's outcome; ``failed`` names the pods that could have run and did not."""
+    """The demo's outcome; ``failed`` names the pods that could run and did not."""
 
     demo: Demo
     failed: tuple[str, ...]
 
 
 async def show(sandbox: Sandbox, listener: Listener) -> Shown:
-    """The whole demo on a running sandbox with polyarch."""
+    """Run the whole demo on a running sandbox with polyarch."""
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
     await sandbox.registry.seed(IMAGES, origin="demo")
     async with sandbox.client() as client:
@@ -63,7 +64,7 @@ async def show(sandbox: Sandbox, listener: Listener) -> Shown:
 def summarize(
     with_polyarch: Mapping[str, Row], without: Mapping[str, Row], nodes: Mapping[str, str], architectures: list[str]
 ) -> Shown:
-    """The document, and who failed. ``nodes`` maps names to architectures."""
+    """The document and the failed pods. ``nodes`` maps node names to architectures."""
     pods = [_pod(workload, with_polyarch[workload.name], without[workload.name], nodes) for workload in WORKLOADS]
     able = [workload.name for workload in WORKLOADS if can_run(workload, architectures)]
     failed = tuple(name for name in able if with_polyarch[name].phase != "Running" or with_polyarch[name].problem)
@@ -98,14 +99,14 @@ def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -
 
 
 def _audit(log: Path, mark: int) -> list[AuditEvent]:
-    """What the API server wrote since the log was ``mark`` bytes long."""
+    """The audit events after the first ``mark`` bytes of the log."""
     with log.open("rb") as file:
         file.seek(mark)
         return audit.read(file)
 
 
 def _with_audit(rows: Mapping[str, Row], events: list[AuditEvent]) -> dict[str, Row]:
-    """The rows with polyarch's requests for each pod, and the reason for pods that carry no annotation."""
+    """The rows with polyarch's requests for each pod, and the reason of pods without an annotation."""
     private = dict.fromkeys([PULL_SECRET], next(workload.name for workload in WORKLOADS if workload.private))
     requests = audit.count(events, users=roles.USERS, namespace=WITH, pods=rows, secrets=private)
     noted = audit.decisions(events, namespace=WITH)
@@ -118,7 +119,7 @@ def _with_audit(rows: Mapping[str, Row], events: list[AuditEvent]) -> dict[str, 
 
 
 async def _clean(client: Client, namespace: str) -> None:
-    """Take away what an earlier demo left."""
+    """Delete the namespace of an earlier demo."""
     try:
         await client.delete(NAMESPACES, namespace)
     except NotFound:
@@ -136,7 +137,7 @@ async def _is_absent(client: Client, resource: Resource, name: str, *, namespace
 
 
 class _Stage:
-    """All workloads once, in a new namespace, watched until each has settled."""
+    """One run of all workloads in a new namespace, watched until each has settled."""
 
     def __init__(self, client: Client, sandbox: Sandbox, namespace: str, listener: Listener) -> None:
         self._client = client
@@ -148,10 +149,10 @@ class _Stage:
         self._changed = asyncio.Event()
 
     async def run(self) -> dict[str, Row]:
-        """The rows at the end; pods that have not settled in time are returned as they are."""
+        """The rows at the end, also of pods that have not settled in time."""
         await self._prepare()
         informers = Informers(self._client, freeze=False)
-        pods = informers.informer(PODS, SeenPod, namespace=self._namespace)
+        pods = informers.informer(PODS, Pod, namespace=self._namespace)
         pods.add_handler(self._seen)
         watching = asyncio.create_task(informers.run())
         try:
@@ -188,9 +189,9 @@ class _Stage:
     async def _create(self, workload: Workload) -> None:
         document = workload.document(self._namespace)
         self._asked[workload.name] = time.monotonic()
-        pod = await self._client.create(PODS, document, namespace=self._namespace, type=SeenPod)
+        pod = await self._client.create(PODS, document, namespace=self._namespace, type=Pod)
         row = observation.created(self._rows[workload.name], pod, self._elapsed(workload.name))
-        # The watch may have been quicker than the answer: what it saw is newer.
+        # The watch may be ahead of the answer; then its state is the newer one.
         known = self._rows[workload.name]
         if known.phase:
             row = msgspec.structs.replace(
@@ -203,7 +204,7 @@ class _Stage:
     def _elapsed(self, name: str) -> float:
         return round((time.monotonic() - self._asked[name]) * 1000, 1)
 
-    def _seen(self, change: Change[SeenPod]) -> None:
+    def _seen(self, change: Change[Pod]) -> None:
         name = change.key.name
         if change.new is not None and name in self._asked:
             self._keep(observation.seen(self._rows[name], change.new, self._elapsed(name)))

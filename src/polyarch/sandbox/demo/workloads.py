@@ -1,6 +1,6 @@
-"""The pods of the demo: a few everyday mixes of images, two that need care, one that can run nowhere.
+"""The pods of the demo and their images: common mixes, a private and a slow image, and one pod that can run nowhere.
 
-Pure: documents and the images they need.
+Pure: documents only.
 """
 
 import base64
@@ -23,19 +23,19 @@ IMAGES: Mapping[str, Any] = {
         "private": True,
         "users": {USER: PASSWORD},
     },
-    # Too far away for an answer within the webhook's budget: this pod is held at a gate for a moment.
+    # Too slow for the webhook's time budget: this pod is held by a scheduling gate for a moment.
     "registry.example.com/overseas/reports:1.8": {"platforms": ["linux/ppc64le", "linux/arm64"], "delay": 400},
 }
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """One pod: its images, and what is special about it."""
+    """One pod of the demo."""
 
     name: str
     images: tuple[str, ...]
     private: bool = False
     architecture: str = ""
-    """The node selector its author wrote."""
+    """The architecture in the pod's own nodeSelector."""
 
     def document(self, namespace: str) -> dict[str, Any]:
         containers = [
@@ -65,7 +65,7 @@ WORKLOADS = (
 
 
 def platforms(image: str) -> list[str]:
-    """What the demo's image supports; empty for one that it does not describe."""
+    """The platforms of an image of the demo; empty for an unknown image."""
     wanted = parse(image).canonical
     for described in catalogue.read(IMAGES, "demo"):
         if described.reference.canonical == wanted:
@@ -74,7 +74,7 @@ def platforms(image: str) -> list[str]:
 
 
 def can_run(workload: Workload, node_architectures: Sequence[str]) -> bool:
-    """Whether some node's architecture is supported by all its images and allowed by its selector."""
+    """Whether all its images and its nodeSelector allow the architecture of at least one node."""
     possible = {workload.architecture} if workload.architecture else set(node_architectures)
     for image in workload.images:
         possible &= {Platform.parse(text).architecture for text in platforms(image)}
@@ -82,7 +82,7 @@ def can_run(workload: Workload, node_architectures: Sequence[str]) -> bool:
 
 
 def pull_secret(namespace: str, registry: str) -> dict[str, Any]:
-    """The key is the place that is really asked: a kubelet never shows a credential to another host (RG-084)."""
+    """A pull secret. Its key is the registry's real address: credentials are sent to no other host (RG-084)."""
     pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     config = msgspec.json.encode({"auths": {registry: {"auth": pair}}})
     return {

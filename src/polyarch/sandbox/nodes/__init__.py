@@ -1,9 +1,9 @@
-"""Nodes of any architecture, without machines (SB-004): ``python -m polyarch.sandbox.nodes FOLDER``.
+"""Simulated nodes of any architecture (SB-004): ``python -m polyarch.sandbox.nodes FOLDER``.
 
-One process stands for the kubelets of all nodes. ``fleet`` (pure) says what Node objects look like; ``pulling`` (pure)
-what a node of some architecture makes of an image; ``lifecycle`` (pure) what becomes of a pod's containers over time;
-``kubelets`` does it, on ``polyarch.kube`` and ``polyarch.oci`` like any controller.
+One process plays the kubelets of all nodes. ``fleet`` (pure) builds Node objects; ``pulling`` (pure) decides what a
+node of an architecture does with an image; ``lifecycle`` (pure) steps a pod's containers through time; ``reporting``
+(pure) builds the pod's status; ``kubelets`` is the controller on top, using ``polyarch.kube`` and ``polyarch.oci``.
 
-Nothing is executed. A container whose image is for another architecture ends as it would on a real node, so the problem
-that polyarch solves can be seen here.
+Nothing is executed. A container whose image is for another architecture fails as it would on a real node, so that the
+sandbox shows the problem that polyarch solves.
 """

@@ -27,12 +27,12 @@ WORKERS = 16
 
 
 async def serve(folder: Folder) -> None:
-    """Be all nodes until SIGTERM or SIGINT."""
+    """Play all nodes until SIGTERM or SIGINT."""
     state = folder.load()
     if state is None:
         raise SystemExit(f"{folder.root}: there is no sandbox here")
     main = asyncio.current_task()
-    assert main is not None  # noqa: S101  we run in a task
+    assert main is not None  # noqa: S101  this coroutine runs in a task
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     clock = SystemClock()
@@ -43,7 +43,7 @@ async def serve(folder: Folder) -> None:
         open_inspector(wiring(folder, state.settings)) as images,
     ):
         informers = Informers(client, clock=clock)
-        # The API server has an index for this: pods without a node are never sent to us.
+        # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
         events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)
         kubelets = Kubelets(client, images, pods.store, plans, clock=clock, events=events)

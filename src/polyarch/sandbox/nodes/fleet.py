@@ -1,7 +1,4 @@
-"""The Node objects of a sandbox: how many of which architecture, what they can hold, how they are labelled.
-
-Pure: documents only.
-"""
+"""The Node objects of a sandbox: names, architectures, labels, taints, capacity. Pure: documents only."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -11,13 +8,14 @@ import msgspec
 
 from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
+from polyarch.sandbox.nodes.pods import Condition
 from polyarch.sandbox.state import Numa, Settings, Taint
 
 LABEL = "sandbox.polyarch.dev/node"
-"""On every node of ours, and on nothing else: a node of an earlier, larger fleet is found by it and deleted."""
+"""On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
 NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
 TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
-"""The taints that the sandbox put there, ``KEY[=VALUE]:EFFECT,…``; any other taint of the node is somebody else's."""
+"""The taints that the sandbox set, ``KEY[=VALUE]:EFFECT,…``; every other taint of the node was set by somebody else."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 NODE_PREFIX = "10.250"
 DEFAULT_CPUS = 16
@@ -26,16 +24,16 @@ MEMORY_PER_CPU = 4 * GIBIBYTE
 MAXIMUM_PODS = 250
 ZONES = ("zone-a", "zone-b", "zone-c")
 LEASE_SECONDS = 40
-"""As a kubelet's; the controller manager gives a node up 50 s after its last renewal."""
+"""A kubelet's value; the controller manager marks a node unreachable 50 s after its last renewal."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
-    """One node to be."""
+    """One node as configured."""
 
     name: str
     architecture: str
     number: int
-    """Counts over the whole fleet: addresses come from it."""
+    """Number within the whole fleet; the node's address is derived from it."""
     numa: Numa | None = None
     taints: tuple[Taint, ...] = ()
 
@@ -49,22 +47,17 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
-    """Taints stay documents: fields of theirs that we do not know (``timeAdded``) are written back with them."""
+    """Taints stay documents, so that their unknown fields (``timeAdded``) are preserved in a patch."""
 
     taints: list[dict[str, Any]] | None = None
 
 
-class NodeCondition(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-
-
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
-    conditions: list[NodeCondition] | None = None
+    conditions: list[Condition] | None = None
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """core/v1 Node, as far as the sandbox keeps it as planned."""
+    """core/v1 Node, reduced to the fields that the sandbox compares with the plan."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
@@ -81,8 +74,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 def plan(settings: Settings) -> list[NodePlan]:
-    """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` … Of two taints of one key and effect the later
-    one counts, as a node can have only one."""
+    """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` … Of two taints with the same key and effect the
+    later one wins, because a node can have only one."""
     plans: list[NodePlan] = []
     for architecture, count in settings.nodes.items():
         wanted = {
@@ -98,7 +91,7 @@ def plan(settings: Settings) -> list[NodePlan]:
 
 
 def node(plan: NodePlan) -> dict[str, Any]:
-    """What is created."""
+    """The Node object to create."""
     annotations = {name: value for name, value in _annotations(plan).items() if value is not None}
     metadata: dict[str, Any] = {"name": plan.name, "labels": _labels(plan)}
     if annotations:
@@ -110,10 +103,10 @@ def node(plan: NodePlan) -> dict[str, Any]:
 
 
 def change(plan: NodePlan, there: Node) -> dict[str, Any] | None:
-    """The merge patch that makes a node as planned; None if it is.
+    """The merge patch that makes a node match its plan; None if it does.
 
-    Taints are looked at when those that are wanted differ from those that the sandbox put there: then its own of before
-    go, and whatever others set stays. Whoever takes one of them away by hand is not contradicted.
+    Taints are patched only if the configured ones differ from those that the sandbox set before: the former ones are
+    removed, those set by others stay. A taint that somebody removed by hand is not restored.
     """
     labels, annotations = there.metadata.labels or {}, there.metadata.annotations or {}
     new_labels = {name: value for name, value in _labels(plan).items() if labels.get(name) != value}
@@ -135,7 +128,7 @@ def _taints(wanted: Sequence[Taint], there: Sequence[dict[str, Any]], before: st
 
 
 def _identity(text: str) -> tuple[str, str]:
-    """Key and effect of ``KEY[=VALUE]:EFFECT``; a node has one taint of each."""
+    """Key and effect of ``KEY[=VALUE]:EFFECT``; together they identify a taint of a node."""
     name, _, effect = text.rpartition(":")
     return name.partition("=")[0], effect
 
@@ -159,7 +152,7 @@ def _labels(plan: NodePlan) -> dict[str, str]:
 
 
 def _annotations(plan: NodePlan) -> dict[str, str | None]:
-    """None: not on this node."""
+    """Annotations of the node; None: the node must not have it."""
     texts = (
         f"{each.key}={each.value}:{each.effect}" if each.value else f"{each.key}:{each.effect}" for each in plan.taints
     )
@@ -170,7 +163,7 @@ def _annotations(plan: NodePlan) -> dict[str, str | None]:
 
 
 def status(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
-    """What the kubelet reports: ready, its capacity, its architecture."""
+    """The status that a kubelet reports: conditions, capacity, addresses, architecture."""
     capacity = {
         "cpu": str(plan.cpus),
         "memory": f"{plan.cpus * MEMORY_PER_CPU // GIBIBYTE}Gi",
@@ -221,7 +214,7 @@ def _condition(type: str, status: str, reason: str, message: str, *, now: dt.dat
 
 
 def lease(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
-    """The Lease in ``kube-node-lease`` by which the controller manager knows that the node lives."""
+    """The Lease in ``kube-node-lease`` that tells the controller manager that the node is alive."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -235,5 +228,5 @@ def lease(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
 
 
 def timestamp(now: dt.datetime) -> str:
-    """metav1.Time."""
+    """A time as metav1.Time."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The registry client as the nodes use it: the sandbox's mirrors, the user's authorities, each pod's own secrets."""
+"""Wiring of the nodes' registry client: the sandbox's mirrors and the user's CA."""
 
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.opening import Wiring
@@ -9,11 +9,11 @@ from polyarch.sandbox.state import Folder, Settings
 
 PULL_SECONDS = 20.0
 REVALIDATE_SECONDS = 0.25
-"""Short: who pushes a missing image expects the next pull to succeed."""
+"""Short, so that the next pull after a missing image was pushed succeeds."""
 
 
 def wiring(folder: Folder, settings: Settings) -> Wiring:
-    """Nodes may reach what the person at the command line may reach (RG-103)."""
+    """Nodes may connect to every address that the command line may connect to (RG-103)."""
     return Wiring(
         settings=InspectorSettings(timeout=PULL_SECONDS, max_wait=0.0, revalidate_interval=REVALIDATE_SECONDS),
         configuration=Configuration.load(folder.registries_conf),

@@ -1,7 +1,7 @@
-"""The kubelets of all nodes of a sandbox, in one process (SB-004): pods bound to our nodes come to life, fail or end.
+"""The kubelets of all nodes of a sandbox, as one controller (SB-004).
 
-A controller like any other: an informer feeds keys into a queue, a pass looks at one pod, asks the registry for the
-images that are due, lets ``lifecycle`` say what happens, and reports it with one PATCH of the pod's status.
+An informer feeds the keys of bound pods into a queue. Each reconcile asks the registry for the images that are due,
+lets ``lifecycle`` decide what the containers do next, and reports it with one PATCH of the pod's status.
 """
 
 import itertools
@@ -33,13 +33,13 @@ from polyarch.sandbox.tasks import together
 log = structlog.get_logger(__name__)
 
 STEPS_PER_PASS = 20
-"""Init containers that follow each other at once; more are looked at in the next pass."""
+"""How many steps (init containers, for example) one reconcile takes; the next one continues."""
 POD_PREFIX = "10.244"
 """Addresses that pods are given; nothing can be reached there."""
 
 
 class ImageSource(Protocol):
-    """What a node asks about an image: the registry client."""
+    """The registry client, as far as a node uses it."""
 
     async def inspect(
         self, reference: str, *, credentials: KeyringCredentials | None = None, fresh: bool = False
@@ -47,7 +47,7 @@ class ImageSource(Protocol):
 
 
 class Events(Protocol):
-    """Where failures are told: the runtime's recorder."""
+    """The runtime's event recorder, as far as a node uses it."""
 
     def event(
         self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
@@ -55,7 +55,7 @@ class Events(Protocol):
 
 
 class Memory:
-    """What the node knows of one pod between passes."""
+    """State of one pod between reconciles."""
 
     def __init__(self, address: str, runs: dict[str, Run]) -> None:
         self.address = address
@@ -65,7 +65,7 @@ class Memory:
 
 
 class Kubelets:
-    """Reconciles one pod at a time; see the module's docstring."""
+    """The reconciler; see the module's docstring."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Kubelets:
         self._numbers = itertools.count(1)
 
     async def reconcile(self, key: Key) -> Done | After:
-        """One pass over the pod ``key``."""
+        """Bring the pod ``key`` one step forward."""
         pod = self._pods.get(key)
         plan = self._plans.get(pod.spec.node_name) if pod is not None else None
         if pod is None or plan is None:
@@ -102,12 +102,12 @@ class Kubelets:
         try:
             return await self._advance(pod, plan, self._memory(pod, plan))
         except (NotFound, Conflict):
-            # Deleted meanwhile, perhaps made again under the same name: its watch event brings the next pass.
+            # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
             self._memories.pop(key, None)
             return Done()
 
     async def _remove(self, pod: Pod) -> None:
-        """The containers have ended: the object may go."""
+        """Delete a terminating pod's object: nothing runs, so nothing has to be waited for."""
         self._memories.pop(pod.metadata.key, None)
         try:
             await self._client.delete(
@@ -140,7 +140,7 @@ class Kubelets:
         for _ in range(STEPS_PER_PASS):
             now = self._clock.now()
             due = set(lifecycle.due_images(pod, memory.runs, now))
-            # One container for each image: the one whose pull policy asks most.
+            # One container for each image: the one with the strictest pull policy.
             wanted = {
                 each.image: each for each in _by_policy([*pod.init_containers, *pod.containers]) if each.image in due
             }
@@ -163,7 +163,7 @@ class Kubelets:
             pod_address=memory.address,
             now=self._clock.now(),
         )
-        # The uid in the patch is a precondition: never report on a pod that took another's name.
+        # The uid in the patch is a precondition: never report on another pod of the same name.
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
         self._tell(pod, memory)
@@ -177,7 +177,7 @@ class Kubelets:
             )
 
     async def _pull(self, pod: Pod, plan: NodePlan, container: Container) -> Pulled:
-        """What this node makes of the image, asking the registry if the pull policy says so."""
+        """Pull the image: ask the registry if the pull policy says so, and judge the answer for this node."""
         image = container.image
         present = self._present.get((plan.name, image))
         if container.image_pull_policy == "Never":
@@ -192,13 +192,13 @@ class Kubelets:
             return Pulled(CannotPull(message, "InvalidImageName"))
         pulled = Pulled(verdict(image, answer, plan.architecture), f"{answer.reference.name}@{answer.digest}")
         if isinstance(pulled.verdict, CannotPull):
-            log.info("a pull failed", pod=str(pod.metadata.key), node=plan.name, problem=pulled.verdict.message)
+            log.info("image pull failed", pod=str(pod.metadata.key), node=plan.name, problem=pulled.verdict.message)
         else:
             self._present[plan.name, image] = pulled
         return pulled
 
     async def _credentials(self, pod: Pod) -> KeyringCredentials | None:
-        """The pod's pull secrets; one that is not there is passed over, as a kubelet does."""
+        """The pod's pull secrets; a missing one is skipped, as kubelets do."""
         documents = []
         for reference in pod.spec.image_pull_secrets or ():
             try:
@@ -210,7 +210,7 @@ class Kubelets:
 
 
 def _documents(namespace: str, name: str, secret: Secret) -> list[Document]:
-    """What a secret of one of the two docker types holds; of any other type, nothing."""
+    """The docker configuration in a Secret of one of the two docker types; nothing for other types."""
     keys = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
     body = (secret.data or {}).get(keys.get(secret.type, ""))
     if body is None:

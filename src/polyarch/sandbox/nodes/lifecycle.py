@@ -1,7 +1,8 @@
-"""What becomes of a pod's containers on a node over time, one step at a time (SB-004).
+"""State machine of a pod's containers on a node (SB-004).
 
-A step is pure: pod, what its containers did so far, what the node made of their images, the time → what they do now and
-when to look again. Delays are a kubelet's: the first restart at once, then 10 s, doubling up to five minutes.
+A step is a pure function: from the pod, the containers' former states, the pull results and the time to their new
+states and the delay until the next step. Delays are those of a kubelet: the first restart at once, then after 10 s,
+doubling up to five minutes.
 """
 
 import datetime as dt
@@ -14,15 +15,15 @@ from polyarch.sandbox.nodes.pods import Container, ContainerStatus, Pod
 from polyarch.sandbox.nodes.pulling import EXEC_FORMAT_ERROR_CODE, CannotPull, Runs, Verdict, WrongFormat
 
 RUN_SECONDS = 1.0
-"""How long a container works that is meant to come to an end: of a Job, or an init container."""
+"""How long a container runs that is meant to complete: one of a Job, or an init container."""
 NOTICE_SECONDS = 1.0
-"""How long a failure shows its own reason before the back-off's."""
+"""How long a failure shows its own reason before that of the back-off."""
 BACKOFF_SECONDS = 10.0
 MAXIMUM_BACKOFF_SECONDS = 300.0
 
 
 class Activity(enum.Enum):
-    """What a container does. The values are the reasons a kubelet reports, where it reports one."""
+    """What a container does. The values are the reasons that a kubelet reports, empty where it reports none."""
 
     CREATING = "ContainerCreating"
     INITIALIZING = "PodInitializing"
@@ -37,7 +38,7 @@ class Activity(enum.Enum):
 
     @property
     def unstarted(self) -> bool:
-        """Nothing of it has run in this try."""
+        """The container has not started in this attempt."""
         return self in _UNSTARTED
 
     @property
@@ -50,40 +51,40 @@ _UNSTARTED = (Activity.CREATING, Activity.INITIALIZING, Activity.PULL_FAILED, *_
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One container's history, as far as the next step needs it."""
+    """The state of one container."""
 
     activity: Activity = Activity.CREATING
     since: dt.datetime | None = None
     message: str = ""
     restarts: int = 0
     pulls: int = 0
-    """Failed pulls one after the other."""
+    """Consecutive failed pulls."""
     exit_code: int = 0
     crashed_at: dt.datetime | None = None
-    """When it last ended with an error, while it is restarted."""
+    """When it last failed; None if it will not be restarted, or runs."""
 
 
 class Pulled(msgspec.Struct, frozen=True):
-    """What the node made of an image, and the id under which it has it."""
+    """The result of pulling an image, and its id on the node."""
 
     verdict: Verdict
     image_id: str = ""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The containers after a step, and in how many seconds to look again (None: nothing will change by itself)."""
+    """The containers after a step, and the seconds until the next one (None: nothing changes by itself)."""
 
     runs: dict[str, Run]
     wait: float | None
 
 
 def backoff(failures: int) -> float:
-    """Seconds before try number ``failures`` + 1."""
+    """Seconds before attempt number ``failures`` + 1."""
     return float(min(BACKOFF_SECONDS * 2 ** (failures - 1), MAXIMUM_BACKOFF_SECONDS))
 
 
 def recover(pod: Pod, now: dt.datetime) -> dict[str, Run]:
-    """What the containers do according to what was reported: a restarted node process goes on from there."""
+    """The containers' states as last reported, from which a restarted node process continues."""
     statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
     return {status.name: run for status in statuses if (run := _recover_one(status, now)) is not None}
 
@@ -101,7 +102,7 @@ def _recover_one(status: ContainerStatus, now: dt.datetime) -> Run | None:
 
 
 def due_images(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> list[str]:
-    """The images the node has to look at in the step that comes now: of each container that starts or starts again."""
+    """The images to pull in this step: those of the containers that start or restart now."""
     return list(dict.fromkeys(container.image for container in _due(pod, runs, now)))
 
 
@@ -112,7 +113,7 @@ def _due(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> Iterator[Contai
 
 
 def _allowed(pod: Pod, runs: Mapping[str, Run]) -> list[Container]:
-    """The containers whose turn has come: init containers one after the other, then all others together."""
+    """The containers that may run now: init containers one after the other, then all others together."""
     sidecars: list[Container] = []
     for container in pod.init_containers:
         run = runs.get(container.name, Run())
@@ -127,26 +128,34 @@ def _allowed(pod: Pod, runs: Mapping[str, Run]) -> list[Container]:
 
 def _tries_now(run: Run, now: dt.datetime) -> bool:
     """Whether the container is started, or its image pulled, in this step."""
+    if run.activity in {Activity.CREATING, Activity.INITIALIZING}:
+        return True
+    return run.activity is not Activity.PULL_FAILED and _delay_left(run, now) == 0.0
+
+
+def _delay_left(run: Run, now: dt.datetime) -> float | None:
+    """Seconds until a failed container is tried again, or a failed pull becomes a back-off; None if it did not fail."""
     match run.activity:
-        case Activity.CREATING | Activity.INITIALIZING:
-            return True
         case Activity.PULL_BACKOFF | Activity.NEVER_PULL | Activity.INVALID_NAME:
-            return _passed(run, backoff(max(run.pulls, 1)), now) <= 0
+            delay = backoff(max(run.pulls, 1))
         case Activity.CRASH_BACKOFF:
-            return _passed(run, backoff(run.restarts), now) <= 0
-        case Activity.FAILED:
-            return run.crashed_at is not None and _passed(run, NOTICE_SECONDS, now) <= 0
+            delay = backoff(run.restarts)
+        case Activity.PULL_FAILED:
+            delay = NOTICE_SECONDS
+        case Activity.FAILED if run.crashed_at is not None:
+            delay = NOTICE_SECONDS
         case _:
-            return False
+            return None
+    return _left(delay, run, now)
 
 
-def _passed(run: Run, seconds: float, now: dt.datetime) -> float:
-    """How many seconds are left of ``seconds`` since the run's activity began."""
-    return seconds - (now - (run.since or now)).total_seconds()
+def _left(seconds: float, run: Run, now: dt.datetime) -> float:
+    """Seconds left of ``seconds`` since the run's activity began, at least 0."""
+    return max(0.0, seconds - (now - (run.since or now)).total_seconds())
 
 
 def step(pod: Pod, runs: Mapping[str, Run], pulled: Mapping[str, Pulled], now: dt.datetime) -> Step:
-    """Let the time be ``now``. ``pulled`` holds an answer for each of ``due_images``."""
+    """The step at the time ``now``. ``pulled`` holds a result for each of ``due_images``."""
     allowed = _allowed(pod, runs)
     turn = {container.name for container in allowed}
     waits_for_init = turn.isdisjoint(container.name for container in pod.containers)
@@ -162,7 +171,7 @@ def step(pod: Pod, runs: Mapping[str, Run], pulled: Mapping[str, Pulled], now: d
             after[container.name] = _let_time_pass(run, _comes_to_an_end(pod, container), now)
     waits = [wait for container in allowed if (wait := _wait(pod, container, after[container.name], now)) is not None]
     if [container.name for container in _allowed(pod, after)] != [container.name for container in allowed]:
-        waits.append(0.0)  # somebody's turn came by this very step
+        waits.append(0.0)  # this step let another container start
     return Step(after, min(waits, default=None))
 
 
@@ -185,43 +194,27 @@ def _try(run: Run, verdict: Verdict, restarts: bool, now: dt.datetime) -> Run:
 
 
 def _let_time_pass(run: Run, comes_to_an_end: bool, now: dt.datetime) -> Run:
-    if run.activity is Activity.PULL_FAILED and _passed(run, NOTICE_SECONDS, now) <= 0:
+    if run.activity is Activity.PULL_FAILED and _delay_left(run, now) == 0.0:
         return msgspec.structs.replace(run, activity=Activity.PULL_BACKOFF)
-    if run.activity is Activity.RUNNING and comes_to_an_end and _passed(run, RUN_SECONDS, now) <= 0:
+    if run.activity is Activity.RUNNING and comes_to_an_end and _left(RUN_SECONDS, run, now) == 0.0:
         return msgspec.structs.replace(run, activity=Activity.COMPLETED, since=now)
     return run
 
 
 def _wait(pod: Pod, container: Container, run: Run, now: dt.datetime) -> float | None:
     """Seconds until this container's next change."""
-    match run.activity:
-        case Activity.PULL_FAILED:
-            left = _passed(run, NOTICE_SECONDS, now)
-        case Activity.PULL_BACKOFF | Activity.NEVER_PULL | Activity.INVALID_NAME:
-            left = _passed(run, backoff(max(run.pulls, 1)), now)
-        case Activity.CRASH_BACKOFF:
-            left = _passed(run, backoff(run.restarts), now)
-        case Activity.FAILED if run.crashed_at is not None:
-            left = _passed(run, NOTICE_SECONDS, now)
-        case Activity.RUNNING if _comes_to_an_end(pod, container):
-            left = _passed(run, RUN_SECONDS, now)
-        case _:
-            return None
-    return max(left, 0.0)
-
-
-def _is_init(pod: Pod, container: Container) -> bool:
-    return any(container is other for other in pod.init_containers)
+    if run.activity is Activity.RUNNING and _comes_to_an_end(pod, container):
+        return _left(RUN_SECONDS, run, now)
+    return _delay_left(run, now)
 
 
 def _comes_to_an_end(pod: Pod, container: Container) -> bool:
-    if _is_init(pod, container):
-        return container.restart_policy != "Always"
-    return pod.spec.restart_policy != "Always"
+    is_init = any(container is other for other in pod.init_containers)
+    return (container if is_init else pod.spec).restart_policy != "Always"
 
 
 def _restarts(pod: Pod, container: Container) -> bool:
-    """Whether it is started again after an error."""
+    """Whether it is restarted after an error."""
     return container.restart_policy == "Always" or pod.spec.restart_policy != "Never"
 
 
@@ -240,7 +233,7 @@ def _gave_up(run: Run) -> bool:
 
 
 def _all_started(runs: Iterable[Run]) -> bool:
-    """A container that waits for its image for the first time keeps the pod Pending."""
+    """Whether all have started at least once; a container that still waits for its first pull keeps the pod Pending."""
     return all(not run.activity.unstarted or run.restarts > 0 for run in runs)
 
 

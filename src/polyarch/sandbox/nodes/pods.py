@@ -1,12 +1,12 @@
-"""Pods as a kubelet reads them: what to run, and what it reported last time.
+"""Pods as the sandbox's kubelets and its demo read them: what to run, and what was reported last.
 
-Pure wire types; more than ``polyarch.model.pod`` has, because nobody but a kubelet looks at these fields.
+Pure wire types. They have fields that ``polyarch.model.pod`` omits because no rule of polyarch reads them.
 """
 
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
-from polyarch.model.pod import LocalObjectReference
+from polyarch.model.pod import LocalObjectReference, PodSchedulingGate
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -24,6 +24,7 @@ class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     image_pull_secrets: list[LocalObjectReference] | None = None
     restart_policy: str = "Always"
     host_network: bool | None = None
+    scheduling_gates: list[PodSchedulingGate] | None = None
 
 
 class Running(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -56,8 +57,15 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_state: State = State()
 
 
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
 class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str = ""
+    conditions: list[Condition] | None = None
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     container_statuses: list[ContainerStatus] | None = None
@@ -65,8 +73,6 @@ class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that is bound to a node."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: Spec = Spec()
     status: Status = Status()

@@ -1,8 +1,8 @@
-"""What a node makes of an image: it runs, it ends at once in the wrong binary format, or it cannot be pulled (SB-004).
+"""What happens to an image on a node: it runs, fails with the wrong binary format, or cannot be pulled (SB-004).
 
-The texts are containerd's and the kernel's, as people find them when they search for the error.
+Messages are those of containerd and the kernel, so that a search for the error finds the usual explanations.
 
-Pure: an answer of the registry client in, a verdict out.
+Pure: from an answer of the registry client to a verdict.
 """
 
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ ENTRY_POINT = "/bin/app"
 
 
 class Runs(msgspec.Struct, frozen=True):
-    """The container starts and stays."""
+    """The container starts and keeps running."""
 
 
 class WrongFormat(msgspec.Struct, frozen=True):
-    """It is pulled, and the kernel refuses to execute it."""
+    """The image is pulled, but the kernel refuses to execute its program."""
 
     message: str = f"exec {ENTRY_POINT}: exec format error"
 
 
 class CannotPull(msgspec.Struct, frozen=True):
-    """It does not get onto the node; ``reason`` is the container's waiting reason."""
+    """The image cannot be pulled; ``reason`` is the container's waiting reason."""
 
     message: str
     reason: Literal["ErrImagePull", "ErrImageNeverPull", "InvalidImageName"] = "ErrImagePull"
@@ -46,7 +46,7 @@ def verdict(image: str, answer: Inspection, architecture: str) -> Verdict:
             f'failed to pull and unpack image "{image}": unsupported config type: it is an artifact, not an image'
         )
     if answer.status is not Status.RESOLVED:
-        # A bundle, or an image that does not say: a node finds out by running it, and there is nothing to run.
+        # A bundle, or an image without a platform: a real node would try to run it.
         return Runs()
     if any(runs_on(platform, architecture) for platform in answer.platforms):
         return Runs()
@@ -75,6 +75,6 @@ _FAILURES: Mapping[str, str] = {
 
 def _failure(image: str, answer: Inspection) -> str:
     error = answer.error
-    assert error is not None  # noqa: S101  the caller looked
+    assert error is not None  # noqa: S101  checked by the caller
     text = _FAILURES.get(error.code, error.message)
     return f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: {text}'

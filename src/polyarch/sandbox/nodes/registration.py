@@ -1,7 +1,7 @@
-"""Keeping Node objects and their Leases as planned: created, reported ready, renewed, removed when not wanted.
+"""Controller of the Node objects and their Leases: creates them, reports them ready, renews and removes them.
 
-A controller: whatever happens to a node of ours, a pass makes it again what it should be. So a node that somebody
-deleted comes back, and one that was given up while this process stood still is ready again.
+It is level-based: a node that somebody deleted is created again, and one that was marked unreachable while this process
+was stopped becomes ready again.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -29,7 +29,7 @@ AT_ONCE = 16
 
 
 class Registration:
-    """Reconciles one node at a time. ``nodes`` are those that carry the sandbox's label."""
+    """The reconciler. ``nodes`` holds the nodes with the sandbox's label."""
 
     def __init__(self, client: Client, nodes: Store[Node], plans: Sequence[NodePlan], *, clock: Clock) -> None:
         self._client = client
@@ -39,16 +39,16 @@ class Registration:
 
     @property
     def keys(self) -> list[Key]:
-        """Every node that is planned: what to look at first."""
+        """The key of every configured node, to be reconciled at the start."""
         return list(self._plans)
 
     async def reconcile(self, key: Key) -> Done:
-        """One pass over the node ``key``."""
+        """Make the node ``key`` match its plan, or delete it if there is none."""
         plan, node = self._plans.get(key), self._nodes.get(key)
         if plan is not None:
             await self._keep(plan, node)
         elif node is not None:
-            log.info("node of an earlier fleet removed", node=key.name)
+            log.info("node that is no longer configured removed", node=key.name)
             await _delete(self._client, key.name)
         return Done()
 
@@ -66,18 +66,18 @@ class Registration:
     async def _create(self, plan: NodePlan) -> Node:
         try:
             return await self._client.create(NODES, fleet.node(plan), type=Node)
-        except AlreadyExists:  # the cache is late, or somebody took our label off
+        except AlreadyExists:  # the informer is behind, or somebody removed our label
             return await self._client.get(NODES, plan.name, type=Node)
 
 
 async def renew(client: Client, plans: Sequence[NodePlan], clock: Clock) -> None:
-    """Renew every Lease for ever. A failure is logged and made up for by the next round, as a kubelet does."""
+    """Renew every Lease until cancelled. A failure is logged; the next round renews again, as in a kubelet."""
     while True:
         await clock.sleep(RENEW_SECONDS)
         try:
             await _batches(plans, lambda plan: _renew_one(client, plan, clock))
         except (ApiError, ConnectionFailed) as error:
-            log.warning("the leases were not renewed", error=str(error))
+            log.warning("leases were not renewed", error=str(error))
 
 
 async def _batches(plans: Sequence[NodePlan], action: Callable[[NodePlan], Coroutine[object, object, None]]) -> None:
@@ -105,7 +105,7 @@ async def _delete(client: Client, name: str) -> None:
 
 
 def rights() -> list[Mapping[str, object]]:
-    """The ClusterRole of the nodes' process and its binding: what kubelets need, for all nodes at once."""
+    """The ClusterRole of the nodes' process, and its binding to the group in the process's certificate."""
     rules = [
         rule(NODES, "get", "list", "watch", "create", "patch", "delete"),
         rule([NODES, PODS], "patch", subresource="status"),

@@ -1,7 +1,6 @@
-"""``status`` of a pod, as the kubelet of its node reports it.
+"""``status`` of a pod as the kubelet of its node reports it, and the events that the kubelet posts.
 
-Pure: runs in, document out. The document is a strategic merge patch: conditions merge by type, so the scheduler's own
-stays.
+Pure. The status is a strategic merge patch: conditions merge by type, so that the scheduler's own condition stays.
 """
 
 import datetime as dt
@@ -26,7 +25,7 @@ def status(
     pod_address: str,
     now: dt.datetime,
 ) -> dict[str, Any]:
-    """What to PATCH into the status subresource."""
+    """The patch of the status subresource."""
     phase = lifecycle.phase(pod, runs)
     initialized = lifecycle.initialized(pod, runs)
     done = phase in {"Succeeded", "Failed"}
@@ -118,12 +117,12 @@ def _terminated(pod: Pod, container: Container, run: Run, restarts: int) -> dict
         "finishedAt": at,
         "containerID": container_id(pod, container, restarts),
     }
-    # A real node has this line in the container's log; here there is no log to ask for (SB-008).
+    # On a real node this line is in the container's log; the sandbox serves no container logs (SB-008).
     return {**ended, "message": run.message} if run.message else ended
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """An event a kubelet posts about a failing container."""
+    """An event that a kubelet posts about a failing container."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -131,7 +130,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 def notices(pod: Pod, before: Mapping[str, Run], after: Mapping[str, Run]) -> list[Notice]:
-    """What ``kubectl describe`` should show of this step: failures only, a running pod says enough by itself."""
+    """The events of this step: failures only, because the status shows everything else."""
     found: list[Notice] = []
     for container in [*pod.init_containers, *pod.containers]:
         run = after.get(container.name, Run())
@@ -153,6 +152,6 @@ def notices(pod: Pod, before: Mapping[str, Run], after: Mapping[str, Run]) -> li
 
 
 def container_id(pod: Pod, container: Container, restarts: int) -> str:
-    """Another one for every start, as from a container runtime."""
+    """A container id that differs for every start, as that of a container runtime."""
     text = f"{pod.metadata.uid}/{container.name}/{restarts}"
     return f"containerd://{hashlib.sha256(text.encode()).hexdigest()}"

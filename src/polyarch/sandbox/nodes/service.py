@@ -1,4 +1,4 @@
-"""Starting the nodes' process, with its rights, and waiting for the nodes to be ready."""
+"""Start of the nodes' process and its RBAC, and the wait until the nodes are ready."""
 
 import sys
 
@@ -30,7 +30,7 @@ def command(layout: Layout, settings: Settings) -> Command:
 
 
 async def start(layout: Layout, client: Client, settings: Settings) -> None:
-    """Returns when every node of the settings is ready."""
+    """Start the process; return when every node of the settings is ready."""
     for document in registration.rights():
         await client.apply(by_kind(str(document["apiVersion"]), str(document["kind"])), document)
     record = await controlplane.ensure(layout, command(layout, settings))
@@ -53,5 +53,5 @@ async def _until_ready(record: Record, client: Client, wanted: set[str]) -> None
 
 
 async def registered(client: Client) -> list[Node]:
-    """The sandbox's nodes as the API server has them."""
+    """The sandbox's nodes, from the API server."""
     return (await client.list(NODES, type=Node, label_selector=fleet.LABEL)).items

@@ -1,6 +1,6 @@
-"""Who may read and write which repository: a pure decision over a list that seeding adds to.
+"""Access list of the registry: who may read and write which repository.
 
-A repository not in the list is open. The administrator (the sandbox's own seeding) may do everything.
+A repository that is not in the list is open. The administrator, as whom the sandbox pushes images, may do everything.
 """
 
 import base64
@@ -20,21 +20,21 @@ Scheme = Literal["bearer", "basic"]
 
 
 class Repository(msgspec.Struct, frozen=True, rename="camel"):
-    """A private repository: its users with their passwords, and how they prove themselves."""
+    """A private repository: its users with their passwords, and the authentication scheme."""
 
     users: dict[str, str] = msgspec.field(default_factory=dict)
     scheme: Scheme = "bearer"
     identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
-    """Identity token → user: what a login helper stores instead of a password (RG-072)."""
+    """Identity token → user; a credential helper may store a token instead of a password (RG-072)."""
 
 
 class AccessList(msgspec.Struct, frozen=True, rename="camel"):
-    """What the file ``access.json`` holds."""
+    """The content of the access file."""
 
     administrator_password: str = ""
     private: dict[str, Repository] = msgspec.field(default_factory=dict)
     slow: dict[str, int] = msgspec.field(default_factory=dict)
-    """Repository → milliseconds that its manifests take, as from a registry far away."""
+    """Repository → delay of its manifests in milliseconds, to simulate a distant registry."""
 
     def user_of_password(self, user: str, password: str) -> bool:
         """Whether this is the administrator's password, or that of a user of any private repository."""
@@ -50,16 +50,16 @@ class AccessList(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
     def allows(self, user: str | None, repository: str) -> bool:
-        """Whether ``user`` (None: nobody in particular) may read and write this repository."""
+        """Whether ``user`` (None: anonymous) may read and write this repository."""
         private = self.private.get(repository)
         return private is None or user == ADMINISTRATOR or (user is not None and user in private.users)
 
     def with_private(self, repository: str, access: Repository) -> "AccessList":
-        """The list with one more private repository; a later description of it replaces an earlier one."""
+        """The list with this private repository added or replaced."""
         return msgspec.structs.replace(self, private={**self.private, repository: access})
 
     def with_delay(self, repository: str, milliseconds: int) -> "AccessList":
-        """The list with this repository as slow as described; 0 is as fast as it can."""
+        """The list with this delay of a repository; 0 removes it."""
         others = {name: delay for name, delay in self.slow.items() if name != repository}
         return msgspec.structs.replace(self, slow=others | ({repository: milliseconds} if milliseconds else {}))
 
@@ -69,7 +69,7 @@ def _same(given: str, known: str) -> bool:
 
 
 def parse_basic(header: str) -> tuple[str, str] | None:
-    """User and password of an ``Authorization: Basic`` header; None if it is something else."""
+    """User and password of an ``Authorization: Basic`` header; None for any other header."""
     scheme, _, value = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -81,24 +81,17 @@ def parse_basic(header: str) -> tuple[str, str] | None:
 
 
 class AccessFile:
-    """The list on disk: read again when it changed, replaced at once."""
+    """The list on disk: read for every request, since it is short, and replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int] | None = None
-        self._list = AccessList()
 
     def current(self) -> AccessList:
-        """The list as it is now; an absent file is an empty list."""
+        """The present list; empty if there is no file."""
         try:
-            status = self.path.stat()
+            return msgspec.json.decode(self.path.read_bytes(), type=AccessList)
         except FileNotFoundError:
             return AccessList()
-        mark = (status.st_mtime_ns, status.st_ino)
-        if mark != self._seen:
-            self._list = msgspec.json.decode(self.path.read_bytes(), type=AccessList)
-            self._seen = mark
-        return self._list
 
     def write(self, content: AccessList) -> None:
         write_json(self.path, content)

@@ -1,10 +1,10 @@
-"""Descriptions of images to push: the same forms as a platforms file (RG-130), with what a registry needs besides.
+"""Descriptions of images to push, in the forms of a platforms file (RG-130), plus members for the registry.
 
     docker.io/library/nginx:1.27: [linux/amd64, linux/arm64]
     quay.io/acme/reports:2: {platforms: [linux/amd64], kind: image}
     ghcr.io/acme/secret:1: {platforms: [linux/arm64], private: true, users: {alice: wonderland}}
 
-Pure: a mapping in, images out; who reads the file knows YAML.
+Pure: from a mapping to images. The caller parses the YAML.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ Kind = Literal["index", "image", "artifact", "bundle"]
 
 
 class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One image. A list of platforms is short for ``{platforms: …}``."""
+    """One image. A bare list of platforms is short for ``{platforms: …}``."""
 
     platforms: list[str] = msgspec.field(default_factory=list)
     kind: Kind = "index"
@@ -39,39 +39,39 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """``docker`` for schema-2 manifests and lists."""
     attestations: bool = False
     nested: bool = False
-    """Each platform in an index of its own."""
+    """Put each platform into an index of its own."""
     without_platform: list[str] = msgspec.field(default_factory=list)
-    """Of ``platforms``, those whose index entry does not state a platform."""
+    """Platforms (of ``platforms``) whose index entry does not state a platform."""
     missing: list[str] = msgspec.field(default_factory=list)
-    """Of ``platforms``, those whose manifest is named by the index and not in the registry."""
+    """Platforms (of ``platforms``) that the index lists but whose manifest is not pushed."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     neutral: bool = False
-    """An operator bundle, whatever the kind: plain data for every platform."""
+    """Add an operator bundle's labels, whatever the kind: plain data for every platform."""
     unknown: bool = False
-    """Configurations without an architecture."""
+    """Leave the architecture out of the image configuration."""
     digest: str = ""
     children: dict[str, str] = msgspec.field(default_factory=dict)
     warnings: list[Any] = msgspec.field(default_factory=list)
-    """These three are answers of a platforms file (RG-130); here they follow from the content and are not read."""
+    """``digest``, ``children`` and ``warnings`` are answers in a platforms file (RG-130); here they are ignored."""
     error: str = ""
-    """In a platforms file an image that cannot be had: nothing is pushed for it."""
+    """In a platforms file: the image cannot be inspected. Nothing is pushed for it."""
     private: bool = False
     users: dict[str, str] = msgspec.field(default_factory=dict)
     identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
     scheme: Scheme = "bearer"
     delay: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
-    """Milliseconds that the registry takes to give the manifest."""
+    """Milliseconds until the registry returns the manifest."""
 
     @property
     def access(self) -> Repository | None:
-        """How a private one is reached; users without ``private`` make it private too."""
+        """Access to a private image, else None; ``users`` without ``private`` makes it private too."""
         if not (self.private or self.users):
             return None
         return Repository(users=self.users, scheme=self.scheme, identity_tokens=self.identity_tokens)
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A description that was understood, and the image it gives."""
+    """A valid description, and the image built from it."""
 
     reference: Reference
     description: ImageDescription
@@ -81,7 +81,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def read(data: Mapping[str, Any], origin: str = "images") -> list[Described]:
-    """Every image that is described and can be had; SandboxError names file, reference and reason (RG-132)."""
+    """All described images, without those marked ``error``; SandboxError names file, reference and reason (RG-132)."""
     listed = data.get("images", data) if isinstance(data, Mapping) else data
     if not isinstance(listed, Mapping):
         raise SandboxError(f"{origin}: expected a mapping from image reference to platforms, or one under `images`")
@@ -93,7 +93,7 @@ def _read_one(key: str, value: object, origin: str) -> Described:
     try:
         reference = parse(key)
         if reference.digest is not None or reference.transport != "docker":
-            raise SandboxError("write NAME:TAG; a digest follows from the content, a layout is not pushed")
+            raise SandboxError("write NAME:TAG; the content determines the digest, and a layout cannot be pushed")
         description = _description(value)
         manifest, children = build(reference.canonical, description)
     except (InvalidReference, InvalidPlatform, SandboxError) as error:
@@ -127,7 +127,7 @@ def build(name: str, description: ImageDescription) -> tuple[Manifest, dict[str,
     if description.kind in {"image", "bundle"}:
         if len(platforms) > 1:
             raise SandboxError(
-                f"kind {description.kind} has one platform, {len(platforms)} are given; kind index has several"
+                f"kind {description.kind} has one platform, {len(platforms)} are given; use kind index for several"
             )
         platform = platforms[0] if platforms else Platform.of("linux", "amd64")
         manifest = images.image(name, platform, format=description.format, labels=labels, unknown=description.unknown)
@@ -170,4 +170,4 @@ FAMILIAR: Mapping[str, Any] = {
     "quay.io/acme/mainframe-bridge:4.1": ["linux/s390x"],
     "quay.io/acme/operator-bundle:0.9": {"kind": "bundle"},
 }
-"""What ``polyarch up`` seeds: names everybody knows, with the platforms one expects of them, and some of one's own."""
+"""The images that ``polyarch up`` seeds: well-known names with their usual platforms, and some invented ones."""

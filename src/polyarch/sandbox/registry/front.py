@@ -1,7 +1,7 @@
-"""The registry's front: ``python -m polyarch.sandbox.registry.front FOLDER`` serves the sandbox's registry address.
+"""The front of the sandbox's registry: ``python -m polyarch.sandbox.registry.front FOLDER``.
 
-Decides who may do what (``access``), hands out tokens at ``/token``, passes everything else on to the distribution
-registry byte for byte, and writes one JSON line per request to the access log.
+It listens at the sandbox's registry address, checks access (``access``), issues tokens at ``/token``, forwards all
+other requests unchanged to the distribution registry, and writes one JSON line per request to the access log.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ HOP_BY_HOP = frozenset(
 
 
 USER = web.RequestKey("user", str)
-"""Who made a request; empty: nobody in particular."""
+"""The user who made a request, for the access log; empty: anonymous."""
 
 
 class LogLine(msgspec.Struct, frozen=True, rename="camel"):
-    """One request, as in the access log."""
+    """One line of the access log."""
 
     time: str
     method: str
@@ -62,7 +62,7 @@ class LogLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parse_path(path: str) -> tuple[str, str, str]:
-    """(repository, kind, reference) of a path below ``/v2/``: kind is manifests, blobs, tags or empty."""
+    """(repository, kind, reference) of a path below ``/v2/``; kind is manifests, blobs, tags or empty."""
     rest = path.removeprefix("/v2/")
     for kind in ("manifests", "blobs", "tags"):
         name, separator, reference = rest.rpartition(f"/{kind}/")
@@ -72,19 +72,19 @@ def parse_path(path: str) -> tuple[str, str, str]:
 
 
 def repository_of(path: str) -> str:
-    """The repository a path is about; uploads too, whose path goes on behind ``/blobs/uploads/``."""
+    """The repository of a path, also of an upload path, which continues after ``/blobs/uploads/``."""
     name, separator, _ = path.removeprefix("/v2/").partition("/blobs/uploads/")
     return name if separator else parse_path(path)[0]
 
 
 class Tokens:
-    """Tokens given out: opaque, for one user and one repository at a time, as short-lived as Docker Hub's."""
+    """Issued tokens: opaque, for one user, valid as long as Docker Hub's."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, float]] = {}
 
     def issue(self, user: str, now: float) -> str:
-        """A token of this user (empty: nobody in particular)."""
+        """A new token of this user (empty: anonymous)."""
         if len(self._known) >= MAXIMUM_TOKENS:
             self._known = {token: entry for token, entry in self._known.items() if entry[1] > now}
         token = secrets.token_urlsafe(32)
@@ -92,13 +92,13 @@ class Tokens:
         return token
 
     def user(self, token: str, now: float) -> str | None:
-        """Whose it is; None if it is unknown or too old."""
+        """The token's user; None if it is unknown or expired."""
         user, expires = self._known.get(token, ("", 0.0))
         return user if expires > now else None
 
 
 class Front:
-    """The server's handlers and what they share."""
+    """The handlers of the server."""
 
     def __init__(self, access: AccessFile, *, storage: str, address: str, log: IO[bytes]) -> None:
         self._access = access
@@ -124,16 +124,16 @@ class Front:
             yield
 
     async def health(self, _: web.Request) -> web.Response:
-        """Well if the registry behind is."""
+        """Healthy if the distribution registry is."""
         assert self._session is not None  # noqa: S101  set while the application runs
         try:
             async with self._session.get(f"{self._storage}/v2/") as answer:
                 return web.Response(status=answer.status)
         except aiohttp.ClientError as error:
-            return web.Response(status=503, text=f"the registry behind does not answer: {error}")
+            return web.Response(status=503, text=f"the distribution registry does not answer: {error}")
 
     async def token(self, request: web.Request) -> web.Response:
-        """The token endpoint of Docker Hub's kind: a password gives a user's token, nothing an anonymous one."""
+        """Token endpoint as on Docker Hub: a user's token for a password, an anonymous token without one."""
         header = request.headers.get("Authorization", "")
         if not header:
             return self._token_answer("")
@@ -144,7 +144,7 @@ class Front:
         return self._token_answer(given[0])
 
     async def exchange(self, request: web.Request) -> web.Response:
-        """The OAuth 2 form: an identity token, or user and password, for a token."""
+        """OAuth 2 token endpoint: a token for an identity token, or for user and password."""
         form = dict(await _form(request))
         access = self._access.current()
         user: str | None = None
@@ -163,7 +163,7 @@ class Front:
         return web.json_response({"token": token, "access_token": token, "expires_in": TOKEN_SECONDS})
 
     def _user(self, request: web.Request, access: AccessList) -> str | None:
-        """Who asks: None for nobody in particular; raises 401 for credentials that are not valid."""
+        """The requesting user, None if anonymous; raises 401 for invalid credentials."""
         header = request.headers.get("Authorization", "")
         if not header:
             return None
@@ -197,7 +197,7 @@ class Front:
         request[USER] = user or ""
         repository = repository_of(request.path)
         if request.path == "/v2/" and user is None and access.private:
-            # As hosted registries do: clients that learn from here how to log in would else never find out.
+            # Hosted registries do the same: clients learn from this challenge how to log in.
             raise self._refusal(request, access, "")
         if repository and not access.allows(user, repository):
             raise self._refusal(request, access, "insufficient_scope" if user else "")
@@ -222,7 +222,7 @@ class Front:
                 await response.write_eof()
                 return response
         except aiohttp.ClientConnectionError as error:
-            return web.json_response(_error("UNAVAILABLE", f"the registry behind: {error}"), status=503)
+            return web.json_response(_error("UNAVAILABLE", f"the distribution registry: {error}"), status=503)
 
     @web.middleware
     async def _logged(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,8 +1,8 @@
-"""Real small images, built in memory: layer, configuration, manifest, and indexes of any shape over them (SB-005).
+"""Small real images, built in memory: layer, configuration, manifest, and indexes of any shape (SB-005).
 
-Bytes are deterministic: the same description gives the same digests on every machine and in every run. The program in
-an image's layer is an ELF header of the right machine, so that tools which look at the binary find what the manifest
-promises; nodes of the sandbox do not execute anything.
+The bytes are deterministic: the same description gives the same digests on every machine. The program in an image's
+layer is just an ELF header for the right architecture, so that tools which read the binary agree with the manifest; the
+sandbox's nodes execute nothing.
 
 Pure: bytes in memory, no I/O.
 """
@@ -49,7 +49,7 @@ _ELF: Mapping[str, tuple[int, int, bool]] = {
 
 
 class Descriptor(msgspec.Struct, frozen=True):
-    """What an index or manifest says of another document."""
+    """How an index or manifest refers to another document."""
 
     media_type: str
     digest: str
@@ -62,7 +62,7 @@ class Descriptor(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A manifest or index with the blobs and manifests that must be pushed before it."""
+    """A manifest or index, with the blobs and manifests to push before it."""
 
     descriptor: Descriptor
     content: bytes
@@ -83,7 +83,7 @@ def described(media_type: str, content: bytes) -> Descriptor:
 
 
 def elf_header(architecture: str) -> bytes:
-    """An ELF header as the linker of this architecture writes it, with nothing behind; empty if we know none."""
+    """An ELF header for this architecture, with nothing after it; empty for an unknown architecture."""
     if architecture not in _ELF:
         return b""
     machine, bits, little = _ELF[architecture]
@@ -97,7 +97,7 @@ def elf_header(architecture: str) -> bytes:
 
 
 def layer(name: str, platform: Platform) -> tuple[bytes, str]:
-    """A compressed layer with the image's program and a text naming the image, and the digest of the tar inside."""
+    """A compressed layer with the program and a text that names the image, and the digest of the uncompressed tar."""
     files = {
         ENTRY_POINT.lstrip("/"): (elf_header(platform.architecture) or b"#!/bin/sh\n", 0o755),
         "etc/image": (f"{name} {platform}\n".encode(), 0o644),
@@ -108,7 +108,7 @@ def layer(name: str, platform: Platform) -> tuple[bytes, str]:
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(content), mode
             archive.addfile(entry, io.BytesIO(content))
-    # mtime=0: the only thing in a gzip header that would differ from run to run.
+    # mtime=0: the only field of a gzip header that would differ from run to run.
     return gzip.compress(tar.getvalue(), mtime=0), digest_of(tar.getvalue())
 
 

@@ -1,7 +1,7 @@
 """The registries.conf that maps public names to the sandbox's registry.
 
-``location``, not ``[[registry.mirror]]``: a mirror that lacks an image would send its reader on to the real registry,
-and nothing here leaves the machine. A host that is not listed is left as it is.
+It sets ``location`` and not ``[[registry.mirror]]``: for an image that a mirror lacks, clients ask the real registry,
+and requests must not leave the machine. Hosts that are not listed are not mapped.
 """
 
 import shutil
@@ -24,23 +24,23 @@ PUBLIC_HOSTS = (
     "registry.gitlab.com",
     "registry.example.com",
 )
-"""What exists under these names in the sandbox is what was seeded, and nothing else."""
+"""In the sandbox, only seeded images exist under these names."""
 
 
 def repository_here(registry: str, repository: str, address: str) -> str:
-    """The repository in the sandbox's registry that a public name means; SandboxError if it means none."""
+    """The repository of a public name in the sandbox's registry; SandboxError if the host is not mapped."""
     if registry == address:
         return repository
     if registry not in PUBLIC_HOSTS:
         raise SandboxError(
-            f"{registry}/{repository}: the sandbox's registry does not stand for {registry}; "
+            f"{registry}/{repository}: the sandbox's registry does not serve images of {registry}; "
             f"use {address}/{repository}, or one of {', '.join(PUBLIC_HOSTS)}"
         )
     return f"{registry}/{repository}"
 
 
 def registries_conf(address: str, own: str = "", origin: str = "") -> str:
-    """The file's text: ``own`` (what the user gave) first, then our entries for every prefix it does not have."""
+    """The file's text: the user's ``own`` file first, then our entries for every prefix that it lacks."""
     taken = _prefixes(own, origin) if own else set()
     parts = [own.rstrip("\n") + "\n"] if own else []
     if address not in taken:
@@ -65,7 +65,7 @@ def _prefixes(text: str, origin: str) -> set[str]:
 
 
 def write(path: Path, address: str, own_file: str) -> None:
-    """Write the sandbox's registries.conf, and beside it copies of the drop-ins beside the user's own (RG-090)."""
+    """Write the sandbox's registries.conf, and copy the drop-ins of the user's own file (RG-090)."""
     own = ""
     drop_ins = path.with_name("registries.conf.d")
     if drop_ins.exists():

@@ -1,7 +1,7 @@
-"""Pushing images to the sandbox's registry by plain HTTP (SB-005).
+"""Push of images to the sandbox's registry over plain HTTP (SB-005).
 
-Blobs first, then child manifests, then the index; what is there already is not sent again. Private repositories are
-made known to the front before anything is pushed into them.
+Blobs are pushed first, then child manifests, then the index; blobs that exist are not sent again. Private repositories
+are added to the access list before anything is pushed to them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PUSH_SECONDS = 60.0
 
 
 class Seeded(msgspec.Struct, frozen=True, rename="camel"):
-    """What was pushed: under which public name, where it is, its digest, and the digest for each platform."""
+    """A pushed image: its public name, its location, its digest, and the digest for each platform."""
 
     image: str
     location: str
@@ -40,7 +40,7 @@ class Seeded(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Registry:
-    """The sandbox's registry as its seeder and tests see it."""
+    """The sandbox's registry: its address, and how to push to it and delete from it."""
 
     def __init__(self, address: str, folder: Folder) -> None:
         self.address = address
@@ -49,7 +49,7 @@ class Registry:
         self._lock = folder.access.with_suffix(".lock")
 
     def _session(self) -> aiohttp.ClientSession:
-        """Requests as the administrator, who may write to private repositories too."""
+        """A session as the administrator, who may also write to private repositories."""
         password = self._access.current().administrator_password
         credentials = base64.b64encode(f"{ADMINISTRATOR}:{password}".encode()).decode()
         return aiohttp.ClientSession(
@@ -59,7 +59,7 @@ class Registry:
         )
 
     async def seed(self, images: Mapping[str, Any], *, origin: str = "images") -> list[Seeded]:
-        """Push every image that is described (see ``catalogue``); results in the order given."""
+        """Push every described image (see ``catalogue``); results are in the order given."""
         described = catalogue.read(images, origin)
         places = [
             repository_here(each.reference.registry, each.reference.repository, self.address) for each in described
@@ -89,7 +89,7 @@ class Registry:
             return await together(push(*pair) for pair in zip(places, described, strict=True))
 
     async def delete(self, image: str) -> None:
-        """Take an image away, by its public name: a later pull finds nothing (`not-found`)."""
+        """Delete an image by its public name: later pulls fail with `not-found`."""
         reference = parse(image)
         place = repository_here(reference.registry, reference.repository, self.address)
         async with self._session() as session:
@@ -104,7 +104,7 @@ class Registry:
 
 
 async def _push(session: aiohttp.ClientSession, repository: str, manifest: Manifest, reference: str) -> None:
-    """Everything below the manifest, then the manifest under ``reference`` (a tag, or its digest)."""
+    """Push blobs and child manifests, then the manifest under ``reference`` (a tag, or its digest)."""
     for blob in manifest.blobs:
         await _push_blob(session, repository, blob)
     for child in manifest.children:

@@ -1,4 +1,4 @@
-"""Starting the registry and its front, and seeding it with familiar names."""
+"""Start of the distribution registry and its front."""
 
 import secrets
 import sys
@@ -32,7 +32,7 @@ def probes(layout: Layout) -> dict[str, Probe]:
 
 
 def commands(layout: Layout) -> tuple[Command, Command]:
-    """The distribution registry, and the front that everybody talks to."""
+    """The distribution registry, and the front, which is the address that clients use."""
     behind = Command(
         name=STORAGE,
         arguments=(str(layout.binaries[STORAGE]), "serve", layout.configuration("registry.json")),
@@ -51,7 +51,7 @@ def commands(layout: Layout) -> tuple[Command, Command]:
 
 
 def write_files(layout: Layout, own_registries_conf: str) -> None:
-    """Configuration of this start; the administrator's password is made once."""
+    """Write the configuration of this start; the administrator's password is created only once."""
     folder = layout.folder
     access = AccessFile(folder.access)
     known = access.current()
@@ -65,7 +65,7 @@ def write_files(layout: Layout, own_registries_conf: str) -> None:
 
 
 async def start(layout: Layout) -> Registry:
-    """Both processes, healthy."""
+    """Start both processes; return when they are healthy."""
     ask = probes(layout)
     for command in commands(layout):
         record = await controlplane.ensure(layout, command)

