@@ -19,7 +19,7 @@ from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, platforms
 Tables = dict[str, tuple[Row, ...]]
 WIDE = 120
 """Columns of a terminal from which on the whole table fits."""
-_WIDE_HEADINGS = ("POD", "ITS IMAGES RUN ON", "WAY", "CONSTRAINT", "NODE", "STATE")
+_WIDE_HEADINGS = ("POD", "IMAGES RUN ON", "PATH", "CONSTRAINT", "NODE", "STATE")
 
 
 async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
@@ -80,7 +80,7 @@ def tables(rows: Tables, width: int) -> Group:
 def _with(rows: tuple[Row, ...], *, narrow: bool) -> Table:
     """On a narrow terminal the images' platforms and the first two times are left out: `-o json` has them."""
     table = Table(title="with polyarch", title_justify="left", box=None, pad_edge=False)
-    for heading in ("POD", "WAY", "CONSTRAINT", "NODE", "STATE") if narrow else _WIDE_HEADINGS:
+    for heading in ("POD", "PATH", "CONSTRAINT", "NODE", "STATE") if narrow else _WIDE_HEADINGS:
         table.add_column(heading)
     for heading in ("RUNNING", "REQUESTS") if narrow else ("ADMISSION", "BOUND", "RUNNING", "REQUESTS"):
         table.add_column(heading, justify="right")
@@ -95,7 +95,7 @@ def _with(rows: tuple[Row, ...], *, narrow: bool) -> Table:
 
 def _without(rows: tuple[Row, ...]) -> Table:
     table = Table(title="\nthe same pods without polyarch", title_justify="left", box=None, pad_edge=False)
-    for heading in ("POD", "ITS IMAGES RUN ON", "NODE", "STATE"):
+    for heading in ("POD", "IMAGES RUN ON", "NODE", "STATE"):
         table.add_column(heading)
     for workload, row in zip(WORKLOADS, rows, strict=True):
         table.add_row(row.name, _images(workload), row.node, _state(row))

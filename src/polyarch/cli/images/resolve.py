@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.registries import cache_directory
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests.lint.wanted import wanted_indexes
 from polyarch.manifests.scan.sets import Answers
 from polyarch.oci.answer import Inspection, InspectionError, Status
@@ -77,7 +77,7 @@ class Images:
         *,
         file: AnswerFile | None,
         indexes: bool,
-        messages: Messages = Messages(),  # noqa: B008 - frozen
+        messages: Messages = USUAL,
     ) -> None:
         self.options = options
         self._messages = messages
@@ -154,7 +154,7 @@ def resolve_all(
     options: ImageOptions,
     *,
     file: AnswerFile | None,
-    messages: Messages = Messages(),  # noqa: B008 - frozen
+    messages: Messages = USUAL,
 ) -> Answers:
     """An answer for each text that names an image, and for the indexes that digests may belong to; first from
     ``file``.

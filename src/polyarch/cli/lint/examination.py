@@ -18,7 +18,7 @@ from polyarch.cli.input.kustomizations import read_kustomizations
 from polyarch.cli.lint.processes import over_files
 from polyarch.cli.lint.settings import Settings
 from polyarch.cli.options.manifests import ImageOptions
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests.bundle.labels import promised_architectures
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.lint.build_files import lint_source
@@ -83,7 +83,7 @@ class Run:
         settings: Settings,
         options: ImageOptions,
         *,
-        messages: Messages = Messages(),  # noqa: B008 - frozen
+        messages: Messages = USUAL,
     ) -> "Run":
         """Find the files; raises ``UsageError`` for a path that does not exist."""
         sources = any(selected(settings.options, rule) for rule in SOURCE_RULES)

@@ -13,7 +13,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.input.files import STDIN, Ignored, folders_upward, read_file
 from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions, RuleOptions
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests import lockfile
 from polyarch.manifests.baseline import Baseline, InvalidBaseline
 from polyarch.manifests.configuration import (
@@ -57,7 +57,7 @@ def settle(
     fail_on: FailOn = "warning",
     fixes: FixOptions = FixOptions(),  # noqa: B008 - frozen
     only: Sequence[str] | None = None,
-    messages: Messages = Messages(),  # noqa: B008 - frozen
+    messages: Messages = USUAL,
 ) -> Settings:
     """Raises ``UsageError`` for what cannot be used. ``fail_on`` is the command's own default."""
     configuration, folder = configured(rules.config, messages)
@@ -97,7 +97,7 @@ def _selection(rules: RuleOptions, only: Sequence[str] | None, configuration: Co
     return Selection(include=include or configuration.include, exclude=exclude or configuration.exclude)
 
 
-def configured(named: str | None, messages: Messages = Messages()) -> tuple[Configuration, Path]:  # noqa: B008 - frozen
+def configured(named: str | None, messages: Messages = USUAL) -> tuple[Configuration, Path]:
     """The configuration and the folder that its paths are relative to."""
     path = named if named is not None else nearest_configuration()
     messages.detail(f"configuration: {path}" if path is not None else "configuration: none")

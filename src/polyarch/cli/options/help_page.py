@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from polyarch.cli.options.declared import Declared, declared
+from polyarch.cli.options.values import OUTPUT
 from polyarch.cli.output.terminal import styled
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Entry(NamedTuple):
 
     names: str
     meaning: str
+
+
+HELP = Entry("-h, --help", "Print help")
+VERSION = Entry("    --version", "Print the version")
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
@@ -58,6 +63,8 @@ def help_page(root: "App", words: Sequence[str], *, width: int, colour: bool = F
         f"{styled('Usage:', 'bold', colour=colour)} {_usage(root, chain, options, has_commands=bool(commands))}",
     ]
     parts += [_panel(title, entries, width, colour) for title, entries in commands]
+    if command is root:
+        parts.append(_panel("Options", [HELP, VERSION], width, colour))
     parts += [_panel(title, entries, width, colour) for title, entries in _groups(options)]
     if command.help_epilogue:
         parts.append(_headed(command.help_epilogue.strip(), colour))
@@ -98,6 +105,8 @@ def _groups(options: Iterable[Declared]) -> Iterator[tuple[str, list[Entry]]]:
     found: dict[str, list[Entry]] = {}
     for each in options:
         found.setdefault(each.group, []).append(Entry(_names(each), _meaning(each)))
+    if OUTPUT.name in found:
+        found[OUTPUT.name].append(HELP)
     yield from found.items()
 
 

@@ -48,5 +48,8 @@ class Messages:
         return Bar(text, total)
 
 
+USUAL = Messages()
+
+
 def _print(text: str) -> None:
     print(f"polyarch: {printable(text)}", file=sys.stderr, flush=True)
