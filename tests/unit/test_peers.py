@@ -81,6 +81,20 @@ async def test_what_cannot_be_built_is_missing_with_the_reason_and_the_others_ar
     assert isinstance(found("helm-4", environ), Found)
 
 
+@pytest.mark.parametrize(("named", "code", "words"), [("", 0, "  helm-4 4"), ("helm-5", 2, "no peer is called helm-5")])
+def test_the_command_builds_what_is_missing_and_says_what_is_there(
+    named: str, code: int, words: str, environ: dict[str, str]
+) -> None:
+    put(environ, "go", GO.format(broken="none"))
+    called = [sys.executable, "-m", "tools.peers", *named.split()]
+    done = subprocess.run(called, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr
+    if not code:
+        assert f"building helm-4 {catalogue.pinned(catalogue.BY_NAME['helm-4'])} (3 of 4)" in done.stderr
+        assert "skopeo is not there" in done.stdout
+
+
 async def test_two_processes_build_once(environ: dict[str, str], tmp_path: Path) -> None:
     put(
         environ, "go", GO.format(broken="none").replace("  build)", f"  build) echo $$ >> {tmp_path}/builds; sleep 0.2")

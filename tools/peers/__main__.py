@@ -27,6 +27,7 @@ from tools.peers.catalogue import (
 )
 
 from polyarch.cli.cluster.progress import shown
+from polyarch.cli.output.messages import Messages
 from polyarch.sandbox.binaries.go_build import GoBuild, Target
 from polyarch.sandbox.binaries.search import cache_home
 from polyarch.sandbox.binaries.versions import GO
@@ -106,7 +107,7 @@ def main(names: Sequence[str]) -> int:
         return 2
     wanted = [peer for peer in PEERS if not names or peer.name in names]
     try:
-        with shown() as progress:
+        with shown(Messages()) as progress:
             asyncio.run(provide(wanted, progress))
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it stopped", file=sys.stderr)
