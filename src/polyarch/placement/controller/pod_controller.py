@@ -26,9 +26,7 @@ from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby
 from polyarch.placement.controller.writing import WritesPods
-from polyarch.placement.decide import retry
 from polyarch.placement.decide.decision import Outcome, Progress
-from polyarch.placement.decide.retry import Waited, decide_after
 from polyarch.placement.decide.rules import Facts, decide, examine
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
@@ -36,6 +34,8 @@ from polyarch.placement.lookups.secret_reads import SecretReads
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.result import retry
+from polyarch.placement.result.retry import Waited, decide_after
 
 log = structlog.get_logger(__name__)
 

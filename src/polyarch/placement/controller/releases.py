@@ -22,11 +22,10 @@ from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.patch_history import REFUSED_LAST
 from polyarch.placement.controller.told import Tale
 from polyarch.placement.controller.writing import Write, WritesPods, Written, write_pod
-from polyarch.placement.decide import retry
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case, without_affinity
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.result import events
+from polyarch.placement.result import events, retry
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.patch import controller_patch
 

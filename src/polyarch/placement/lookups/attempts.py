@@ -19,13 +19,13 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.queue import ShutDown, WorkQueue
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.placement.decide.retry import MAX_DELAY
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.image_lookup import Ask, ImageKey, Lookup, failure_of
 from polyarch.placement.lookups.secrets import JUST_READ, PodCredentials, PullSecrets, PullSource
 from polyarch.placement.lookups.turns import Places, Turn, Turns
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.result.retry import MAX_DELAY
 
 log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from polyarch.model.meta import Key
 from polyarch.placement.bounded import Bounded
-from polyarch.placement.decide.retry import MAX_DELAY
 from polyarch.placement.lookups.secrets import PullSecrets, PullSource
 from polyarch.placement.lookups.turns import Places, Turn, Turns
+from polyarch.placement.result.retry import MAX_DELAY
 
 AT_ONCE: Final = 16
 """Pods' secrets that are read at a time."""

@@ -24,7 +24,6 @@ from polyarch.kube.clock import Clock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference
-from polyarch.placement.decide import retry
 from polyarch.placement.lookups.image_lookup import (
     Ask,
     ImageKey,
@@ -34,6 +33,7 @@ from polyarch.placement.lookups.image_lookup import (
     failure_of,
     without_proof,
 )
+from polyarch.placement.result import retry
 
 SOON: Final = 0.25
 """When an answer came too early for a waiter that wants the tag checked later (PL-404)."""

@@ -8,8 +8,8 @@ from placement_cases import APP, SIDE, answers, failure, index, look, pod, setti
 
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide import retry
 from polyarch.placement.decide.decision import Outcome, Reason
+from polyarch.placement.result import retry
 
 CODES = {
     "transient": "server-error",

@@ -1,0 +1,28 @@
+"""KR-056: X.509 in one module."""
+
+import ast
+from pathlib import Path
+
+import polyarch
+
+PACKAGE = Path(polyarch.__file__).parent
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def test_kr_056_certificates_of_webhooks_and_of_the_sandbox_are_made_and_read_by_one_module() -> None:
+    """KR-056: whoever looks for how a certificate is made, or why one is refused, looks in one place."""
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if any(name.split(".")[0] == "cryptography" for name in imports(path))
+    }
+    assert users == {"kube/serving/x509.py"}
