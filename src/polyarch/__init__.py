@@ -1,3 +1,3 @@
-"""polyarch: Kubernetes clusters whose nodes are not all alike."""
+"""polyarch: an operator and a command-line tool for mixed-architecture Kubernetes clusters."""
 
 __version__ = "0.1.0"

@@ -1,10 +1,9 @@
-"""Time as a dependency: what waits, expires or measures takes a ``Clock``, so that a test can move time by hand.
+"""Time as a dependency: code that waits, expires or measures takes a ``Clock``, so that tests can control time.
 
-``monotonic`` is for intervals and deadlines within a process. ``now`` is for what outlives it (a Lease's ``renewTime``,
-the cache on disk) and for the dates of protocols: clocks of different machines disagree, so a decision never compares
-``now`` with a time that another machine wrote (KR-030). ``Clock`` is structural; any object with these three members
-serves. What is built on it, deadlines and alarms, is in ``polyarch.kube.clock``, the clock that tests move by hand in
-``tests/manual_clock.py``.
+``monotonic`` is for intervals and deadlines within a process. ``now`` is for times that outlive it (a Lease's
+``renewTime``, the cache on disk) and for dates in protocols. Clocks of different machines disagree, so no decision
+compares ``now`` with a time that another machine wrote (KR-030). ``Clock`` is a structural type. Deadlines and alarms
+built on it are in ``polyarch.kube.clock``; the clock for tests is ``tests/manual_clock.py``.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds as floats; ``now`` is aware and in UTC; ``sleep`` of zero or less returns after one turn of the loop."""
+    """Seconds are floats; ``now`` is timezone-aware, in UTC; ``sleep(0)`` or less yields to the event loop once."""
 
     def monotonic(self) -> float: ...
 

@@ -1,8 +1,8 @@
-"""Platforms: what an image is built for, and what a node can be asked for.
+"""Platforms: what an image is built for, and what a node runs.
 
-Registries, manifests and kubelets spell the same machine in many ways (``x86_64``, ``aarch64``, ``arm/v7``). Everything
-in polyarch compares platforms after the one normalisation written here (RG-020), so that no feature has its own idea of
-what equals what. A *node platform* is the part that a node's labels can express: system and architecture.
+Registries, manifests and kubelets spell the same platform in many ways (``x86_64``, ``aarch64``, ``arm/v7``). All of
+polyarch compares platforms after the normalisation in this module (RG-020), so that every feature agrees on which are
+equal. A *node platform* is the part that a node's labels can express: operating system and architecture.
 
 Pure: no I/O, no clock, imports nothing of polyarch.
 """
@@ -53,7 +53,7 @@ KNOWN_SYSTEMS = frozenset(
 NODE_SYSTEMS = frozenset({"linux", "windows"})
 """Systems a Kubernetes node can run (label ``kubernetes.io/os``)."""
 
-# Other spellings of an architecture, with the variant they imply where none is stated.
+# Other spellings of an architecture, with the variant that they imply if none is stated.
 _ALIASES: dict[str, tuple[str, str]] = {
     "x86_64": ("amd64", ""),
     "x86-64": ("amd64", ""),
@@ -71,7 +71,7 @@ _ALIASES: dict[str, tuple[str, str]] = {
     "armv6l": ("arm", "v6"),
 }
 _SYSTEM_ALIASES = {"macos": "darwin"}
-# The variant that an architecture means by itself is not written; bare `arm` on the other hand means v7.
+# An architecture's default variant is dropped; only bare `arm` gets one, v7.
 _VARIANTS: dict[tuple[str, str], str] = {
     ("amd64", "1"): "",
     ("amd64", "v1"): "",
@@ -88,8 +88,8 @@ _SYSTEM_WITH_VERSION = re.compile(r"([A-Za-z0-9_.-]+)\(([A-Za-z0-9_.-]+)\)", re.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
-class InvalidPlatform(ValueError):  # noqa: N818 - the name says what is the matter
-    """A text that is no platform; the message names the part that is wrong and what to write."""
+class InvalidPlatform(ValueError):  # noqa: N818 - named for the problem
+    """The text is not a platform; the message names the wrong part and the expected form."""
 
     def __init__(self, text: str, problem: str) -> None:
         super().__init__(
@@ -100,7 +100,7 @@ class InvalidPlatform(ValueError):  # noqa: N818 - the name says what is the mat
 
 
 class NodePlatform(NamedTuple):
-    """System and architecture alone: the labels ``kubernetes.io/os`` and ``kubernetes.io/arch`` of a node."""
+    """Operating system and architecture: a node's labels ``kubernetes.io/os`` and ``kubernetes.io/arch``."""
 
     os: str
     architecture: str
@@ -110,7 +110,7 @@ class NodePlatform(NamedTuple):
 
 
 class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
-    """What one image manifest runs on; made with :meth:`of` or :meth:`parse`, two are the same iff they are equal."""
+    """The platform of one image manifest. Create it with :meth:`of` or :meth:`parse`; equal platforms compare equal."""
 
     os: str
     architecture: str
@@ -122,7 +122,7 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
     def of(
         cls, os: str, architecture: str, variant: str = "", os_version: str = "", os_features: Iterable[str] = ()
     ) -> "Platform":
-        """The normalised platform (RG-020); unknown systems, architectures and variants are kept as they are."""
+        """The normalised platform (RG-020); unknown systems, architectures and variants are kept."""
         architecture, variant = _architecture(architecture, variant)
         return cls(
             os=normal_system(os),
@@ -134,7 +134,7 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> "Platform":
-        """``os/arch[/variant]``, ``os(version)/arch[/variant]``, or one word that is an architecture (RG-021).
+        """Parse ``os/arch[/variant]``, ``os(version)/arch[/variant]``, or an architecture alone (RG-021).
 
         Raises :class:`InvalidPlatform` for anything else.
         """
@@ -152,9 +152,9 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
             if not part:
                 raise InvalidPlatform(text, f"the {name} is empty")
             if not _PART.fullmatch(part):
-                raise InvalidPlatform(text, f"the {name} {_shown(part)} has a character that no {name} has")
+                raise InvalidPlatform(text, f"the {name} {_shown(part)} has a character that is not allowed")
         if is_architecture(system):
-            raise InvalidPlatform(text, f"{_shown(system)} is an architecture and stands where the system should")
+            raise InvalidPlatform(text, f"{_shown(system)} is an architecture, but the system comes first")
         return cls.of(system, parts[1], parts[2] if len(parts) == 3 else "", version)
 
     @classmethod
@@ -169,7 +169,7 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def node(self) -> NodePlatform:
-        """System and architecture, also of systems that cannot be nodes."""
+        """Operating system and architecture, also for systems that nodes cannot run."""
         return NodePlatform(self.os, self.architecture)
 
     @property
@@ -186,9 +186,9 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class PlatformSet(msgspec.Struct, frozen=True, gc=False):
-    """A set of node platforms, or *everything*: what images without a platform of their own leave open (RG-005).
+    """A set of node platforms, or the set of all, which is the answer for images that fit any platform (RG-005).
 
-    Everything cannot be listed: ask ``is_everything`` before iterating.
+    The set of all cannot be listed: check ``is_everything`` before iterating.
     """
 
     EVERYTHING: ClassVar["PlatformSet"]
@@ -203,7 +203,7 @@ class PlatformSet(msgspec.Struct, frozen=True, gc=False):
         return self.members is None
 
     def architectures(self, os: str | None = None) -> tuple[str, ...]:
-        """The architectures in byte order, of one system or of all."""
+        """The architectures in byte order, of one operating system or of all."""
         return tuple(sorted({pair.architecture for pair in self._listed() if os is None or pair.os == os}))
 
     def systems(self) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class PlatformSet(msgspec.Struct, frozen=True, gc=False):
 
     def _listed(self) -> frozenset[NodePlatform]:
         if self.members is None:
-            raise TypeError("the set of all platforms cannot be listed; ask is_everything first")
+            raise TypeError("the set of all platforms cannot be listed; check is_everything first")
         return self.members
 
     def __and__(self, other: "PlatformSet") -> "PlatformSet":
@@ -238,9 +238,9 @@ PlatformSet.EVERYTHING = PlatformSet(None)
 
 
 def node_platforms(platforms: Iterable[Platform]) -> tuple[NodePlatform, ...]:
-    """The platforms that nodes can have, unique and sorted (RG-022).
+    """The platforms that nodes can have, without duplicates, sorted (RG-022).
 
-    An architecture that cannot be the value of a label (empty, too long, odd characters) cannot be a node's either.
+    An architecture that is not a valid label value (empty, too long, odd characters) is left out.
     """
     pairs = {platform.node for platform in platforms if platform.os in NODE_SYSTEMS}
     return tuple(sorted(pair for pair in pairs if _LABEL_VALUE.fullmatch(pair.architecture)))
@@ -258,7 +258,7 @@ def normal_system(os: str) -> str:
 
 
 def normal_architecture(architecture: str) -> str:
-    """The architecture as node labels spell it: ``x86_64`` is ``amd64``; the variant is left out."""
+    """The architecture as node labels spell it (``x86_64`` → ``amd64``), without its variant."""
     return _architecture(architecture, "")[0]
 
 

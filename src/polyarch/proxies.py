@@ -1,16 +1,16 @@
-"""Which proxy of the environment stands before a server: ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``.
+"""Proxy settings from the environment: ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``.
 
-The API server and the registries are reached by the same rules, those of Go's ``golang.org/x/net/http/httpproxy``:
-kubectl, podman, skopeo and the kubelet read the same variables, and where they connect directly so does polyarch.
+The rules are those of Go's ``golang.org/x/net/http/httpproxy``, for the API server and the registries alike: polyarch
+connects directly exactly where kubectl, podman, skopeo and the kubelet do.
 
-* Of a variable in both spellings the one in lower case counts. There is no ``ALL_PROXY``.
-* ``localhost`` and loopback addresses are never asked for through a proxy.
-* ``NO_PROXY`` is a list: ``*`` is everything; ``10.0.0.0/8`` a range of addresses; ``example.com`` a name and all below
-  it; ``.example.com`` and ``*.example.com`` only what is below; a name or address may end in ``:port``. Names never
-  cover addresses, and an entry that makes no sense covers nothing.
+* If a variable is set in both spellings, the lower-case one wins. ``ALL_PROXY`` is not read.
+* ``localhost`` and loopback addresses are always reached directly.
+* ``NO_PROXY`` is a list. ``*`` matches everything; ``10.0.0.0/8`` a range of addresses; ``example.com`` the name and
+  its subdomains; ``.example.com`` and ``*.example.com`` only subdomains. A name or address may end in ``:port``. Names
+  never match addresses; an invalid entry matches nothing.
 
-One difference is meant: a proxy that cannot be used is an error when it is needed, where Go connects directly. No
-error and no repr repeats the value of a variable, as it may hold a password. Pure.
+There is one deliberate difference: an invalid proxy URL is an error when the proxy is needed, where Go connects
+directly. No error and no repr contains the value of a variable, because it may hold a password. Pure.
 """
 
 import base64
@@ -27,12 +27,12 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 _HINT = "write http://HOST:PORT or https://HOST:PORT"
 
 
-class InvalidProxy(ValueError):  # noqa: N818 - it says what the proxy is
-    """The URL of a proxy cannot be used; the text says what is wrong and what is expected."""
+class InvalidProxy(ValueError):  # noqa: N818 - named for the problem
+    """The URL of a proxy cannot be used; the message names the problem and the expected form."""
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """Where to send requests instead. ``authorization`` is the value of ``Proxy-Authorization`` and is not shown."""
+    """A proxy. ``authorization`` is the value of ``Proxy-Authorization``; the repr omits it."""
 
     url: str
     authorization: str | None = None
@@ -45,7 +45,7 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class _Addresses(NamedTuple):
-    """An entry of ``NO_PROXY`` about addresses. ``port`` empty: any."""
+    """An entry of ``NO_PROXY`` for addresses. Empty ``port``: any."""
 
     network: IPNetwork
     port: str
@@ -55,7 +55,7 @@ class _Addresses(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """An entry of ``NO_PROXY`` about names: what ends in ``suffix`` and, if ``itself``, the suffix without its dot."""
+    """An entry of ``NO_PROXY`` for names that end in ``suffix`` and, if ``itself``, the suffix without its dot."""
 
     suffix: str
     itself: bool
@@ -68,7 +68,7 @@ class _Names(NamedTuple):
 
 
 class Proxies:
-    """The environment's proxies and exceptions. Nothing is refused before :meth:`proxy_for` would need it."""
+    """The environment's proxies and exceptions. An invalid proxy is an error only in :meth:`proxy_for`."""
 
     __slots__ = ("_all_direct", "_by_scheme", "_exceptions")
 
@@ -80,11 +80,11 @@ class Proxies:
 
     @property
     def problems(self) -> tuple[InvalidProxy, ...]:
-        """What cannot be used of the environment, each naming its variable."""
+        """The invalid proxies of the environment; each error names its variable."""
         return tuple(found for found in self._by_scheme.values() if isinstance(found, InvalidProxy))
 
     def proxy_for(self, scheme: str, host: str, port: int) -> Proxy | None:
-        """``None`` to connect directly. ``host`` is without brackets. Raises InvalidProxy if its proxy is unusable."""
+        """The proxy for a server, ``None`` to connect directly; raises InvalidProxy. ``host`` has no brackets."""
         proxy = self._by_scheme.get(scheme)
         if proxy is None or self._all_direct or self._is_direct(_ascii(host.strip().lower()), str(port)):
             return None
@@ -100,14 +100,14 @@ class Proxies:
 
 
 def parse(text: str) -> Proxy:
-    """The proxy of a URL; without a scheme ``http`` is meant. Raises InvalidProxy, never with the text in it."""
+    """Parse a proxy URL; the default scheme is ``http``. Raises InvalidProxy, which never contains the text."""
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port
     except ValueError:
         raise InvalidProxy(f"is not the URL of a proxy; {_HINT}") from None
     if parts.scheme not in ("http", "https"):
-        raise InvalidProxy(f"names a proxy of the kind {parts.scheme[:20]!r}, which is not known; {_HINT}")
+        raise InvalidProxy(f"has the unsupported scheme {parts.scheme[:20]!r}; {_HINT}")
     if not parts.hostname:
         raise InvalidProxy(f"names no host; {_HINT}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -119,7 +119,7 @@ def parse(text: str) -> Proxy:
 
 
 def _value(environ: Mapping[str, str], name: str) -> tuple[str, str]:
-    """The variable that counts, and its value."""
+    """The variable that wins, and its value."""
     for variable in (name, name.upper()):
         if text := environ.get(variable, "").strip():
             return variable, text
@@ -152,7 +152,7 @@ def _exception(entry: str) -> _Addresses | _Names | None:
 
 
 def _split(entry: str) -> tuple[str, str]:
-    """Host and port, as ``net.SplitHostPort`` takes them apart; what it refuses is a host as a whole."""
+    """Host and port as ``net.SplitHostPort`` splits them; a text that it refuses is a host without a port."""
     host, colon, port = entry.rpartition(":")
     if not colon:
         return entry, ""
@@ -176,7 +176,7 @@ def _network(entry: str) -> IPNetwork | None:
 
 
 def _address(host: str) -> IPAddress | None:
-    """The address that a host is; an IPv4 address in the clothes of IPv6 counts as the former."""
+    """The host as an address, None if it is a name; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -185,7 +185,7 @@ def _address(host: str) -> IPAddress | None:
 
 
 def _ascii(name: str) -> str:
-    """Names as they go over the wire, so that both spellings of an international one are the same."""
+    """The name in IDNA form, so that both spellings of an international name compare equal."""
     if name.isascii():
         return name
     try:

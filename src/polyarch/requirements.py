@@ -23,8 +23,8 @@ _NAME = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", re.AS
 _PREFIX_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
 
 
-class InvalidSelector(ValueError):  # noqa: N818 - the name says what is the matter
-    """A selector that Kubernetes would refuse; ``field`` is the path of what is wrong in it."""
+class InvalidSelector(ValueError):  # noqa: N818 - named for the problem
+    """A selector that Kubernetes would refuse; ``field`` is the path of the wrong field."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}" if field else problem)
@@ -41,17 +41,17 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def parse(cls, expression: object, *, field: str = "", operators: tuple[str, ...] = OPERATORS) -> "Requirement":
-        """From ``{key, operator, values}``, checked as the API server does; raises :class:`InvalidSelector`."""
+        """Parse ``{key, operator, values}`` with the API server's checks; raises :class:`InvalidSelector`."""
         prefix = f"{field}." if field else ""
         key, operator = (_text(expression, name, prefix) for name in ("key", "operator"))
         if operator not in operators:
-            problem = f"{operator!r} is not an operator here; expected one of {', '.join(operators)}"
+            problem = f"{operator!r} is not a valid operator; expected one of {', '.join(operators)}"
             raise InvalidSelector(f"{prefix}operator", problem)
         values = _member(expression, "values")
         if values is None:
             values = ()
         if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-            raise InvalidSelector(f"{prefix}values", "must be a list of texts")
+            raise InvalidSelector(f"{prefix}values", "must be a list of strings")
         if operator in ("In", "NotIn") and not values:
             raise InvalidSelector(f"{prefix}values", f"is empty; {operator} needs at least one value")
         if operator in ("Exists", "DoesNotExist") and values:
@@ -83,15 +83,15 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selector(msgspec.Struct, frozen=True, gc=False):
-    """A ``LabelSelector``: all requirements have to match; none at all matches everything."""
+    """A ``LabelSelector``: all its requirements must match; an empty one matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @classmethod
     def parse(cls, selector: object) -> "Selector":
-        """From meta/v1 LabelSelector, as a mapping or a struct. :class:`InvalidSelector` names the field.
+        """Parse a meta/v1 LabelSelector, given as a mapping or a struct. :class:`InvalidSelector` names the field.
 
-        What an *absent* selector means (everything, or nothing) differs by field, so it is the caller's to say.
+        Whether an *absent* selector matches everything or nothing differs by field, so the caller decides that.
         """
         if selector is None:
             raise InvalidSelector("", "there is no selector to parse")
@@ -117,14 +117,14 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeTerm(msgspec.Struct, frozen=True, gc=False):
-    """A ``NodeSelectorTerm``: all expressions on labels and fields have to match; an empty term matches no node."""
+    """A ``NodeSelectorTerm``: all expressions on labels and fields must match; an empty term matches no node."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
     @classmethod
     def parse(cls, term: object) -> "NodeTerm":
-        """From core/v1 NodeSelectorTerm, as a mapping or a struct. :class:`InvalidSelector` names the field."""
+        """Parse a core/v1 NodeSelectorTerm, a mapping or a struct. :class:`InvalidSelector` names the field."""
         expressions = tuple(
             Requirement.parse(expression, field=field) for field, expression in _items(term, "matchExpressions")
         )
@@ -133,7 +133,7 @@ class NodeTerm(msgspec.Struct, frozen=True, gc=False):
             requirement = Requirement.parse(expression, field=field, operators=FIELD_OPERATORS)
             if requirement.key != "metadata.name":
                 raise InvalidSelector(
-                    f"{field}.key", f"{requirement.key!r} is not a field of nodes; expected metadata.name"
+                    f"{field}.key", f"{requirement.key!r} cannot be used to select nodes; expected metadata.name"
                 )
             fields.append(requirement)
         return cls(expressions, tuple(fields))
@@ -156,8 +156,8 @@ def admits(
 ) -> bool:
     """Whether a pod with these required node affinity terms and this nodeSelector may run on the node.
 
-    ``terms`` is None where no node affinity is required; an empty list matches no node. Terms are :class:`NodeTerm`
-    values, mappings or structs; one of them has to match, and every label of ``node_selector``.
+    ``terms`` is None if no node affinity is required; an empty list matches no node. Terms are :class:`NodeTerm`
+    values, mappings or structs; one of them must match, and every label of ``node_selector``.
     """
     if any(labels.get(key) != value for key, value in (node_selector or {}).items()):
         return False
@@ -194,28 +194,28 @@ def _text(expression: object, name: str, prefix: str) -> str:
 
 def _check_key(key: object, field: str) -> None:
     if not isinstance(key, str):
-        raise InvalidSelector(field, "the label is not a text")
+        raise InvalidSelector(field, "the label is not a string")
     prefix, slash, name = key.rpartition("/")
     labels = prefix.split(".")
     if slash and (len(prefix) > 253 or not all(_PREFIX_LABEL.fullmatch(label) for label in labels)):
-        raise InvalidSelector(field, f"{key[:300]!r} does not begin with a DNS name before '/'")
+        raise InvalidSelector(field, f"{key[:300]!r} has no DNS name before '/'")
     if not _NAME.fullmatch(name):
         problem = (
-            "is not a label: up to 63 letters, digits, '-', '_' and '.', beginning and ending with one of the first two"
+            "is not a label: use up to 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
         )
         raise InvalidSelector(field, f"{key[:300]!r} {problem}")
 
 
 def _check_value(value: object, field: str) -> None:
     if not isinstance(value, str):
-        raise InvalidSelector(field, "the value is not a text")
+        raise InvalidSelector(field, "the value is not a string")
     if value and not _NAME.fullmatch(value):
-        problem = "is not the value of a label: up to 63 letters, digits, '-', '_' and '.', or nothing"
+        problem = "is not a label value: use up to 63 letters, digits, '-', '_' and '.', or leave it empty"
         raise InvalidSelector(field, f"{value[:100]!r} {problem}")
 
 
 def _integer(text: str) -> int | None:
-    # As Go's ParseInt reads a decimal number of 64 bits.
+    # As Go's ParseInt parses a 64-bit decimal number.
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)

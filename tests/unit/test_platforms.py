@@ -250,7 +250,7 @@ def test_sets_without_a_common_member_are_empty() -> None:
 
 def test_everything_is_not_mistaken_for_a_list() -> None:
     assert PlatformSet.EVERYTHING.is_everything
-    with pytest.raises(TypeError, match="ask is_everything first"):
+    with pytest.raises(TypeError, match="check is_everything first"):
         list(PlatformSet.EVERYTHING)
-    with pytest.raises(TypeError, match="ask is_everything first"):
+    with pytest.raises(TypeError, match="check is_everything first"):
         PlatformSet.EVERYTHING.architectures()

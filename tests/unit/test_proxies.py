@@ -113,7 +113,7 @@ def test_the_password_of_a_proxy_is_sent_and_not_shown() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"socks5://u:{MARKER}@p:1080", "names a proxy of the kind 'socks5', which is not known"),
+        (f"socks5://u:{MARKER}@p:1080", "has the unsupported scheme 'socks5'"),
         (f"http://u:{MARKER}@p:port", "is not the URL of a proxy"),
         (f"http://u:{MARKER}@:3128", "names no host"),
         (f"http://[{MARKER}", "is not the URL of a proxy"),

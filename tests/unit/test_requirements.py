@@ -94,8 +94,8 @@ def test_an_object_without_labels_has_none() -> None:
         pytest.param(None, "", "no selector", id="PL-033 no selector at all"),
         pytest.param("a=b", "", "expected an object", id="PL-033 a text"),
         pytest.param({"matchLabels": []}, "matchLabels", "must map labels", id="PL-033 labels as list"),
-        pytest.param({"matchLabels": {"a": 1}}, "matchLabels[a]", "not a text", id="PL-033 a value that is a number"),
-        pytest.param({"matchLabels": {"a": "b c"}}, "matchLabels[a]", "value of a label", id="PL-033 a bad value"),
+        pytest.param({"matchLabels": {"a": 1}}, "matchLabels[a]", "not a string", id="PL-033 a value that is a number"),
+        pytest.param({"matchLabels": {"a": "b c"}}, "matchLabels[a]", "a label value", id="PL-033 a bad value"),
         pytest.param({"matchLabels": {"a": "x" * 64}}, "matchLabels[a]", "up to 63", id="PL-033 a long value"),
         pytest.param({"matchLabels": {"-a": "b"}}, "matchLabels[-a]", "is not a label", id="PL-033 a bad label"),
         pytest.param({"matchLabels": {"A.io/a": "b"}}, "matchLabels[A.io/a]", "DNS name", id="PL-033 a bad prefix"),
@@ -109,7 +109,7 @@ def test_an_object_without_labels_has_none() -> None:
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]},
             "matchExpressions[0].operator",
-            "'Gt' is not an operator here; expected one of In, NotIn, Exists, DoesNotExist",
+            "'Gt' is not a valid operator; expected one of In, NotIn, Exists, DoesNotExist",
             id="PL-033 an operator of nodes only",
         ),
         pytest.param(
@@ -127,13 +127,13 @@ def test_an_object_without_labels_has_none() -> None:
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "In", "values": "b"}]},
             "matchExpressions[0].values",
-            "list of texts",
+            "list of strings",
             id="PL-033 a text for values",
         ),
         pytest.param(
             {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c d"]}]},
             "matchExpressions[0].values[1]",
-            "value of a label",
+            "a label value",
             id="PL-033 a bad value in a list",
         ),
     ],

@@ -1,6 +1,6 @@
-"""Wire types of the Kubernetes objects that polyarch reads.
+"""Types of the Kubernetes objects that polyarch reads.
 
-Slim and frozen: only the fields that some rule looks at are declared, the rest is skipped by the decoder. A value of
-these types is therefore never sent back as an object (see ``polyarch.kube.client``): writes are patches that we build.
-No I/O, no clock, nothing of any feature.
+They are frozen and declare only the fields that some rule reads; the decoder skips the rest. A value of these types is
+therefore never sent back as an object: writes are patches (see ``polyarch.kube.client``). No I/O, no clock, nothing
+that belongs to one feature.
 """

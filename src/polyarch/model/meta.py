@@ -1,8 +1,8 @@
-"""``metadata`` as every Kubernetes object carries it, and the key that names an object.
+"""``metadata`` of Kubernetes objects, and the key that identifies an object within its resource.
 
-``null`` and an absent member mean the same to the API server, so members that may be null are ``| None`` here and the
-properties give the empty value. Instances are frozen and, as they hold no reference cycles, not tracked by the cyclic
-garbage collector: 10 000 of them in a store cost no collection time.
+The API server does not distinguish ``null`` from an absent member, so members that may be null are ``| None``.
+Instances hold no reference cycles and are not tracked by the garbage collector (``gc=False``): 10 000 of them in a
+store cost no collection time.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Key(NamedTuple):
-    """What names an object within its resource: ``namespace`` is empty for cluster-scoped ones."""
+    """Namespace and name of an object; ``namespace`` is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -31,7 +31,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``metadata`` (meta/v1 ObjectMeta); times stay RFC 3339 texts until somebody needs them."""
+    """``metadata`` (meta/v1 ObjectMeta); times are RFC 3339 strings."""
 
     name: str = ""
     generate_name: str = ""

@@ -1,4 +1,4 @@
-"""Namespaces: their labels are what selectors of configurations match."""
+"""Namespaces, whose labels the selectors of configurations match."""
 
 import msgspec
 

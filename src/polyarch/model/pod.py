@@ -1,7 +1,7 @@
-"""Pods, as far as a rule looks at them: images, node selection, gates, owners.
+"""Pods, reduced to the fields that rules read: images, node selection, scheduling gates, owners.
 
-What is absent or null in the JSON is ``None`` here, an empty list is an empty list: a patch has to create the one and
-append to the other. Element order is that of the JSON, so an index here is an index in the stored object.
+A list that is absent or null in the JSON is ``None`` here, and an empty one is an empty list: a patch creates the
+former and appends to the latter. Elements keep their order, so an index here is an index in the stored object.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ class NodeSelectorRequirement(msgspec.Struct, frozen=True, gc=False, rename="cam
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 NodeSelectorTerm: all its expressions and fields have to match; an empty one matches no node."""
+    """core/v1 NodeSelectorTerm: all its expressions and fields must match; an empty one matches no node."""
 
     match_expressions: list[NodeSelectorRequirement] | None = None
     match_fields: list[NodeSelectorRequirement] | None = None
@@ -29,7 +29,7 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False, rename="camel", om
 
 
 class NodeSelector(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 NodeSelector: one of its terms has to match."""
+    """core/v1 NodeSelector: one of its terms must match."""
 
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
@@ -49,7 +49,7 @@ class NodeAffinity(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
 
 
 class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 Affinity without the affinities between pods."""
+    """core/v1 Affinity without podAffinity and podAntiAffinity."""
 
     node_affinity: NodeAffinity | None = None
 
@@ -61,7 +61,7 @@ class PodSchedulingGate(msgspec.Struct, frozen=True, gc=False, omit_defaults=Tru
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 Container: what runs and how it is pulled."""
+    """core/v1 Container: its name, image and pull policy."""
 
     name: str = ""
     image: str = ""
@@ -76,13 +76,13 @@ class ImageVolumeSource(msgspec.Struct, frozen=True, gc=False, rename="camel", o
 
 
 class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 Volume; its name and every source but ``image`` are skipped."""
+    """core/v1 Volume: only the source ``image``."""
 
     image: ImageVolumeSource | None = None
 
 
 class LocalObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """core/v1 LocalObjectReference: an object of the pod's namespace."""
+    """core/v1 LocalObjectReference: an object in the pod's namespace."""
 
     name: str = ""
 
@@ -94,7 +94,7 @@ class PodOS(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 PodSpec; ephemeral containers are left out on purpose (PL-210)."""
+    """core/v1 PodSpec; ephemeral containers are deliberately left out (PL-210)."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
@@ -108,7 +108,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 PodStatus: the phase alone."""
+    """core/v1 PodStatus: only the phase."""
 
     phase: str = ""
 

@@ -1,4 +1,4 @@
-"""Secrets. Their content is kept out of every text that might be logged."""
+"""Secrets, whose content must not appear in logs."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ DOCKER_CONFIG = "kubernetes.io/dockercfg"
 
 
 class Secret(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 Secret; ``data`` is decoded from base64. ``repr`` names keys only (PL-850)."""
+    """core/v1 Secret; ``data`` is decoded from base64. The repr shows only its keys (PL-850)."""
 
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""

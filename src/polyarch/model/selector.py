@@ -1,4 +1,4 @@
-"""``LabelSelector`` as it stands in objects (meta/v1); ``polyarch.requirements`` says what it matches."""
+"""``LabelSelector`` (meta/v1) as objects contain it; ``polyarch.requirements`` matches it."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False, omit_defau
 
 
 class LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """meta/v1 LabelSelector: everything in it has to match; an empty one matches everything."""
+    """meta/v1 LabelSelector: all of it must match; an empty one matches everything."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelSelectorRequirement] | None = None

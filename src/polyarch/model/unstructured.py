@@ -1,7 +1,6 @@
-"""An object as it is, every field of it, for those who compare whole objects (KR-051).
+"""An object with all its fields, for code that compares whole objects (KR-051).
 
-Everything else reads slim types. This one costs some ten times their memory, so it is for the few objects that an
-operator owns, not for pods.
+It takes about ten times the memory of the slim types, so it is for the few objects that an operator owns, not for pods.
 """
 
 from typing import Any
@@ -12,12 +11,12 @@ from polyarch.model.meta import ObjectMeta
 
 
 class Unstructured:
-    """``document`` is the object as decoded JSON, never to be changed; ``metadata`` the part that stores look at."""
+    """``document`` is the object as decoded JSON and must not be changed; ``metadata`` is the part that stores use."""
 
     __slots__ = ("document", "metadata")
 
     def __init__(self, document: dict[str, Any]) -> None:
-        """Raises ``msgspec.ValidationError`` if ``metadata`` is none."""
+        """Raises ``msgspec.ValidationError`` if ``metadata`` is invalid."""
         self.document = document
         self.metadata = msgspec.convert(document.get("metadata") or {}, ObjectMeta)
 
@@ -26,14 +25,14 @@ class Unstructured:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``status``, empty where there is none."""
+        """``status``, empty if there is none."""
         return self.document.get("status") or {}
 
 
 def decode_hook(type: type[Any], value: Any) -> Any:
-    """``dec_hook`` of every decoder that may meet an :class:`Unstructured`."""
+    """``dec_hook`` of every decoder that may decode an :class:`Unstructured`."""
     if type is Unstructured:
         return Unstructured(value)
-    if isinstance(value, type):  # of ``object``, for who only looks whether there is an answer
+    if isinstance(value, type):  # ``type=object``: the caller ignores the content of the answer
         return value
     raise NotImplementedError(type)

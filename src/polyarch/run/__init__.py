@@ -1,8 +1,7 @@
-"""One module per process of the operator: reads its settings, wires ``kube``, ``oci`` and the features, runs.
+"""The operator's processes: one module per role, which wires ``kube``, ``oci`` and its feature from the settings.
 
-structlog imports rich and pygments wherever they are installed (cyclopts brings them), to print tracebacks on
-terminals. That is 3 MiB in each process, and no role uses it. So structlog is imported here, before the modules of a
-role import it, with rich hidden from it.
+structlog imports rich and pygments if they are installed (cyclopts needs them), to print tracebacks on terminals. No
+role uses that, and it costs 3 MiB in each process. So structlog is imported here first, with rich hidden from it.
 """
 
 import sys

@@ -1,7 +1,6 @@
-"""Logs of a process: one line each on stderr, JSON in a cluster, and a level that the cluster's configuration sets.
+"""Logging of a process: one line per entry on stderr, JSON in a cluster.
 
-``spec.logVerbosity`` of the ClusterPodPlacementConfig is taken over while the process runs, without a roll-out
-(PL-010).
+``spec.logVerbosity`` of the ClusterPodPlacementConfig changes the level while the process runs (PL-010).
 """
 
 import logging
@@ -19,14 +18,14 @@ _VERBOSITY: Final = {"Debug": logging.DEBUG, "Trace": logging.DEBUG, "TraceAll":
 
 
 class Verbosity:
-    """The least level that is written; a processor of structlog."""
+    """The lowest level that is logged; a structlog processor."""
 
     def __init__(self, level: LogLevel = "info") -> None:
         self._usual = _LEVELS[level]
         self._least = self._usual
 
     def set(self, word: str) -> None:
-        """``Debug``, ``Trace`` or ``TraceAll``; another word means what the process was started with."""
+        """``Debug``, ``Trace`` or ``TraceAll`` log everything; any other word restores the level of the startup."""
         self._least = _VERBOSITY.get(word, self._usual)
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -36,7 +35,7 @@ class Verbosity:
 
 
 def configure(format: LogFormat, level: LogLevel = "info") -> Verbosity:
-    """Sends the logs of this process to stderr; stdout is for what a program reads."""
+    """Send the logs of this process to stderr; stdout is for machine-readable output."""
     verbosity = Verbosity(level)
     processors: list[structlog.typing.Processor] = [
         verbosity,
@@ -48,7 +47,7 @@ def configure(format: LogFormat, level: LogLevel = "info") -> Verbosity:
         frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         processors += [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
     else:
-        # Never with local variables, here or above: in a transport they hold the Authorization header (PL-850).
+        # No local variables in tracebacks, here or above: a transport's hold the Authorization header (PL-850).
         plain = structlog.dev.plain_traceback
         processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain))
     structlog.configure(

@@ -1,8 +1,7 @@
-"""What OpenShift's objects say about registries: mirrors, blocked and insecure hosts, certificates (PL-424, RG-095).
+"""Registry configuration from OpenShift's objects: mirrors, blocked and insecure hosts, CAs (PL-424, RG-095).
 
-Only where the API group ``config.openshift.io`` is served. The objects are watched, and a change is in force at once,
-where a file on the nodes would follow after a roll-out. An object that makes no sense is named in the log and left out;
-the others count.
+It applies where the API group ``config.openshift.io`` is served. The objects are watched and a change takes effect at
+once, while the nodes' own files change only after a roll-out. An invalid object is logged and ignored.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ TRUSTED_CA_KEY: Final = "ca-bundle.crt"
 
 
 class Configured(msgspec.Struct, frozen=True, gc=False):
-    """Any of these objects: what is in ``spec`` is read by those who know the kind."""
+    """An object of any of these kinds; ``spec`` stays a document."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] | None = None
@@ -51,9 +50,9 @@ class ConfigMap(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenShift:
-    """Follows the objects into the process's :class:`~polyarch.run.registries.Registries`; caches of its process.
+    """Watches the objects and applies them to the process's :class:`~polyarch.run.registries.Registries`.
 
-    ``search_short_names`` is told whether the nodes search for names without a registry.
+    ``search_short_names`` is called with whether the nodes search registries for short names.
     """
 
     def __init__(
@@ -86,20 +85,20 @@ class OpenShift:
 
     @property
     def rules(self) -> tuple[Registry, ...]:
-        """What the objects say now."""
+        """The rules of the present objects."""
         return self._rules
 
     @property
     def problems(self) -> list[str]:
-        """None that keeps the process from being ready: the shared informers speak for themselves, and certificates
-        for single hosts are not waited for, as there may be none, or no right to read them."""
+        """Always empty: the shared informers report their own problems, and readiness does not depend on certificates
+        for single hosts, which may not exist or not be readable."""
         return []
 
     async def synced(self) -> None:
-        """At once; see ``problems``."""
+        """Returns at once; see ``problems``."""
 
     async def run(self) -> None:
-        """Follows the ConfigMap that the image configuration names, whichever it is, until cancelled."""
+        """Watch the ConfigMap that the image configuration names at the time, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._wants_other.clear()
@@ -135,7 +134,7 @@ class OpenShift:
             self._rules, self._search = rules, search
             self._registries.use(rules, search=search)
             self._search_short_names(bool(search))
-            log.info("the cluster's registry configuration is in force", rules=len(rules), search=search)
+            log.info("registry configuration of the cluster applied", rules=len(rules), search=search)
 
     def _trust(self, authority: ConfigMap | None) -> None:
         certificates = (authority.data or {}).get(TRUSTED_CA_KEY, "") if authority is not None else ""
@@ -152,7 +151,7 @@ class OpenShift:
 
 
 async def served_by(client: Client) -> tuple[Resource, ...]:
-    """The resources of OpenShift that matter here; empty on any other Kubernetes."""
+    """The OpenShift resources to watch; empty on any other Kubernetes."""
     configuration = await client.discover(CONFIG_GROUP)
     if not configuration:
         return ()
@@ -164,10 +163,10 @@ async def served_by(client: Client) -> tuple[Resource, ...]:
 
 
 def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str, Any]) -> tuple[Registry, ...]:
-    """Mirror objects, and ``spec.registrySources`` of the image configuration, as rules of a ``registries.conf``.
+    """Mirror objects and ``spec.registrySources`` of the image configuration, as rules of a ``registries.conf``.
 
-    As the nodes are configured: of several rules for an image the most precise one counts alone, so what is said of a
-    scope is passed on to the rules and mirrors inside it; and a host without a port is meant on every port (PL-424).
+    As on the nodes, only the most specific rule applies to an image, so the settings of a scope are copied to the rules
+    and mirrors inside it. A host without a port matches every port (PL-424).
     """
     usable = [each for each in mirrors if _makes_sense(each)]
     rules = {rule.prefix: rule for rule in mirror_rules(usable)}
@@ -193,13 +192,13 @@ def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str
 
 
 def search_registries(image_spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where nodes look for an image whose name has no registry, in order; empty: at Docker Hub (PL-424)."""
+    """The registries that nodes search for short names, in order; empty: Docker Hub (PL-424)."""
     return tuple(_scopes(image_spec.get("registrySources") or {}, "containerRuntimeSearchRegistries"))
 
 
 def host_certificates(data: Mapping[str, str]) -> dict[str, str]:
-    """``additionalTrustedCA``: PEM by ``host[:port]``; a key has two dots where the port begins, as a colon may not
-    stand in one."""
+    """``additionalTrustedCA``: PEM by ``host[:port]``. Keys of a ConfigMap cannot contain a colon; they have two dots
+    before the port instead."""
     return {
         key.replace("..", ":"): certificates
         for key, certificates in data.items()
@@ -211,7 +210,7 @@ def _are_certificates(text: str, where: str) -> bool:
     try:
         check_certificates(text)
     except InvalidSetting as error:
-        log.warning("trusted certificates of the cluster are not used", where=where, error=str(error))
+        log.warning("ignoring trusted certificates of the cluster", where=where, error=str(error))
         return False
     return True
 
@@ -220,7 +219,7 @@ def _makes_sense(mirror: Mapping[str, Any]) -> bool:
     try:
         mirror_rules([mirror])
     except InvalidConfiguration as error:
-        log.warning("a mirror object is not used", error=str(error))
+        log.warning("ignoring a mirror object", error=str(error))
         return False
     return True
 
@@ -231,7 +230,7 @@ def _scopes(sources: Mapping[str, Any], field: str) -> list[str]:
         try:
             found.append(check_location(scope))
         except ValueError as error:
-            log.warning("a registry of images.config/cluster is not used", field=field, error=str(error))
+            log.warning("ignoring a registry of images.config/cluster", field=field, error=str(error))
     return found
 
 

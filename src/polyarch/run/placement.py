@@ -1,6 +1,6 @@
-"""What webhook and controller have in common: facts, credentials, registries and their metrics.
+"""Parts that webhook and controller share: cluster facts, pull secrets, registries and their metrics.
 
-Both read the same cluster and ask the same registries; in one process they share one of each.
+Both read the same cluster and ask the same registries; roles in one process share one instance of each part.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -44,16 +44,16 @@ class Parts:
         self.metrics.count_readings(registries.readings)
         self.metrics.watch_facts(lambda: facts.left_out)
         self.caches: list[Caches] = [facts, RecordKey(process.settings.cert_dir, facts.take, process.clock)]
-        """What a role that uses these parts has to run."""
+        """To be run by each role that uses these parts."""
         self.credentials_changed: list[Callable[[], None]] = []
-        """Called after the global pull secret changed."""
+        """Called when the global pull secret has changed."""
         facts.on_change(self._take_verbosity)
 
     def follow_global_secret(self, namespace: str, name: str) -> None:
-        """Watches the global pull secret by its name; its deletion revokes it (PL-423)."""
+        """Watch the global pull secret by name; deleting it revokes its credentials (PL-423)."""
         informer = self.process.informer(SECRETS, Secret, namespace=namespace, field_selector=f"metadata.name={name}")
         informer.add_handler(GlobalPullSecret(self.secrets, f"{namespace}/{name}", self._forget).observe)
-        log.info("the global pull secret is followed", namespace=namespace, name=name)
+        log.info("watching the global pull secret", namespace=namespace, name=name)
 
     def _forget(self, gone: Sequence[Credential]) -> None:
         self.registries.forget(gone)
@@ -68,7 +68,7 @@ class Parts:
 
 @asynccontextmanager
 async def open_parts(process: Process) -> AsyncIterator[Parts]:
-    """Asks the API server once whether it is OpenShift's; everything else is watched when the process runs."""
+    """Open the parts. Asks the API server once whether this is OpenShift; watches start when the process runs."""
     namespace, settings = process.settings.namespace, process.given(RegistrySettings)
     client, clock = process.client, process.clock
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""``polyarch run placement-controller``: finishes gated pods (PL-300). One replica leads, the others help (PL-530)."""
+"""``polyarch run placement-controller``: decides gated pods (PL-300). One replica leads, the others help (PL-530)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -25,16 +25,16 @@ from polyarch.run.placement import Parts, open_parts
 from polyarch.run.settings import RegistrySettings
 
 WORKERS: Final = 32
-"""Passes at a time: each is a PATCH long."""
+"""Concurrent reconciles; each lasts about one PATCH."""
 
 
 async def take_up(process: Process) -> Duties:
-    """The controller on the shared parts of its process."""
+    """The controller, built from the shared parts of its process."""
     return duties(process, await process.share(open_parts))
 
 
 def duties(process: Process, parts: Parts) -> Duties:
-    """Passes run in every replica; who leads alone gives up, holds and tells (PL-530)."""
+    """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events (PL-530)."""
     metrics, clock = parts.metrics, process.clock
     election = process.election(names.CONTROLLER_LEASE)
     is_leading = leads(election)
@@ -69,7 +69,7 @@ def duties(process: Process, parts: Parts) -> Duties:
     )
 
     def seen(change: Change[Pod]) -> None:
-        pods.outdated(change.key)  # what the watch says counts from now on
+        pods.outdated(change.key)  # the watched state is newer than what a list of stray gates found
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 
     async def list_unlabelled() -> Iterable[Pod]:
@@ -88,7 +88,7 @@ def duties(process: Process, parts: Parts) -> Duties:
         controller.started_leading()
 
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
-    if election is None:  # it leads in any case, and webhooks gate for as long as somebody's Lease moves (PL-107)
+    if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)
         background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
     strays = StrayGates(pods, list_unlabelled, enqueue=queue.add, is_leading=is_leading, clock=clock, metrics=metrics)
     background["stray gates"] = strays.run

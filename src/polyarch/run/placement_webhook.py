@@ -1,4 +1,4 @@
-"""``polyarch run placement-webhook``: answers admissions of pods (PL-100). Every replica serves; none leads."""
+"""``polyarch run placement-webhook``: the admission webhook for pods (PL-100). All replicas serve; none leads."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,11 +14,11 @@ from polyarch.run.placement import open_parts
 from polyarch.run.settings import RegistrySettings
 
 CONTROLLER_SILENCE = 30.0
-"""Seconds without a change of its Lease after which the controller counts as gone (PL-107)."""
+"""Seconds without a change of its Lease after which the controller counts as unavailable (PL-107)."""
 
 
 async def take_up(process: Process) -> Duties:
-    """The webhook on the shared parts of its process."""
+    """The webhook, built from the shared parts of its process."""
     parts = await process.share(open_parts)
     webhook = PodWebhook(
         facts=parts.facts,
@@ -33,10 +33,10 @@ async def take_up(process: Process) -> Duties:
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:
-    """Whether the controllers' Lease moved lately, judged by this process's own clock (PL-107).
+    """Whether the controllers' Lease changed recently, by this process's own clock (PL-107).
 
-    While the API server is away nobody can renew a Lease and we would not see it: when it is back, controllers get the
-    rest of their time before pods are let through without them.
+    Time during which the watch was broken does not count, because no renewal could be seen then. After an outage of the
+    API server, controllers therefore keep the rest of their time before pods are admitted without them.
     """
     informer = process.informer(
         LEASES,

@@ -1,4 +1,4 @@
-"""From settings to a process that plays its roles: logs, client, metrics, and one line that says where it listens."""
+"""Run of a process from its settings: logs, client, metrics, roles, and one output line with its addresses."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from polyarch.run.settings import RunSettings
 
 
 async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
-    """Plays the roles until SIGTERM. Raises ``ConfigurationError`` if the API server cannot be found."""
+    """Run the roles until SIGTERM. Raises ``ConfigurationError`` if no API server is configured."""
     verbosity = configure(settings.log_format, settings.log_level)
     metrics = Metrics(process=True)
     configuration = config.load(settings.kubeconfig, settings.context, os.environ)
@@ -34,6 +34,6 @@ async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None
 
 
 def _announce(addresses: Addresses) -> None:
-    """One JSON line on stdout."""
+    """Print the addresses as one JSON line to stdout."""
     sys.stdout.write(msgspec.json.encode(addresses).decode() + "\n")
     sys.stdout.flush()

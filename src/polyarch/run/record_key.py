@@ -1,8 +1,8 @@
-"""Follows the key that decision annotations are signed with: ``record.key`` beside the certificates (PL-853).
+"""Reads the key that signs decision annotations, and rotates it: ``record.key`` beside the certificates (PL-853).
 
-All replicas mount the same Secret, so all have the key within a minute or two of each other; until then a new key is
-believed but not signed with, where the one before it is known. A file that is gone or damaged leaves the keys that are
-in memory. A process that never had one believes records without a signature.
+All replicas mount the same Secret but see a new key up to two minutes apart. For that time a new key is accepted while
+the former one still signs. If the file is missing or damaged, the keys in memory remain. A process that never had a key
+accepts records without a signature.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ log = structlog.get_logger(__name__)
 
 FILE: Final = "record.key"
 INTERVAL: Final = 10.0
-"""Seconds between two looks at the file."""
+"""Seconds between two reads of the file."""
 SPREAD: Final = 180.0
-"""Seconds until every process has a key that one of them has; a kubelet takes up to two minutes."""
+"""Seconds until every process has a new key; a kubelet updates a mounted Secret within two minutes."""
 LARGEST: Final = 4096
-"""Bytes that are read of it."""
+"""The most bytes that are read of the file."""
 
 
 class RecordKey:
-    """Hands a :class:`Seal` to ``take`` whenever there is another one. ``folder``: of the certificates; empty: none."""
+    """Calls ``take`` with each new :class:`Seal`. ``folder`` is that of the certificates; empty: there is no key."""
 
     def __init__(self, folder: str, take: Callable[[Seal], None], clock: Clock) -> None:
         self._path = Path(folder) / FILE if folder else None
@@ -40,22 +40,22 @@ class RecordKey:
 
     @property
     def problems(self) -> list[str]:
-        """Nothing about it keeps a process from being ready."""
+        """Always empty: readiness does not depend on the key."""
         return []
 
     async def synced(self) -> None:
-        """Returns once the file was looked at."""
+        """Returns once the file was read."""
         await self._looked.wait()
 
     async def run(self) -> None:
-        """Looks at the file now and then, until cancelled."""
+        """Read the file periodically, until cancelled."""
         while True:
             await self.look()
             self._looked.set()
             await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:
-        """Looks at the file once."""
+        """Read the file once."""
         try:
             found = keys_in(await asyncio.to_thread(_read, self._path)) if self._path is not None else ()
         except (OSError, ValueError) as error:
@@ -70,10 +70,10 @@ class RecordKey:
             self._tell(FileNotFoundError())
 
     def _found(self, keys: tuple[bytes, ...]) -> None:
-        """Another newest key. The file may hold the one before it, and if not, we may remember it."""
+        """Take a new newest key. The former one is in the file, or still in memory."""
         self._keys = tuple(dict.fromkeys((*keys, *self._keys)))[:2]
         self._told = ""
-        log.info("decision annotations are signed", file=str(self._path), keys=len(self._keys))
+        log.info("signing decision annotations", file=str(self._path), keys=len(self._keys))
         if len(self._keys) == 1:
             self._take(Seal(self._keys))
         else:
@@ -81,16 +81,16 @@ class RecordKey:
             self._take(Seal(self._keys, signing=1))
 
     def _tell(self, error: Exception) -> None:
-        """Once, until something else is the matter."""
+        """Log a problem once, until another one occurs."""
         what = "there is none" if isinstance(error, FileNotFoundError) else str(error)
         if what == self._told:
             return
         self._told = what
         if self._keys:
-            log.warning("the key of decision annotations cannot be read, those in memory count", problem=what)
+            log.warning("cannot read the key of decision annotations, using those in memory", problem=what)
         else:
             log.warning(
-                "decision annotations are not signed and believed as they are, for want of a key",
+                "no key: decision annotations are not signed, and unsigned ones are accepted",
                 file=str(self._path or FILE),
                 problem=what,
             )

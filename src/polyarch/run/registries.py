@@ -1,9 +1,9 @@
-"""The registry client of a process in a cluster, with a configuration that may change while it runs (PL-424).
+"""The registry client of a process in a cluster; its configuration can change while it runs (PL-424).
 
-Mirrors, blocked and insecure registries and certificates come from files given at the start and, on OpenShift, from
-objects of the API. A change makes a new :class:`~polyarch.oci.inspect.Inspector` over the same cache and connections.
-Whoever asks the former one gets its answer, and when the last of them has it the former one is closed: what it still
-has under way is then for nobody, and might come from a place that is not to be asked any more.
+Mirrors, blocked and insecure registries and CAs come from files given at startup and, on OpenShift, from API objects. A
+change creates a new :class:`~polyarch.oci.inspect.Inspector` over the same cache and connections. The former one
+answers the callers that already wait for it and is closed after the last answer, because requests that it still has in
+flight may go to a registry that must no longer be asked.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from polyarch.oci.transport.tls import Trust, TrustSettings
 
 
 class InUse:
-    """An inspector, and how many are waiting for an answer of it."""
+    """An inspector, and the number of callers that wait for its answers."""
 
     __slots__ = ("askers", "inspector")
 
@@ -46,7 +46,7 @@ class InUse:
 
 
 class Registries:
-    """An inspector for placement (``placement.answers.Inspects``) whose mirrors can be replaced."""
+    """An inspector for placement whose mirrors and CAs can be replaced."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Registries:
         return any(map(self._current.inspector.host_busy, self._places(reference)))
 
     async def _search(self, reference: Reference, at: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
-        """The answer for a short name, of the first registry that has it (PL-424)."""
+        """The answer for a short name, from the first registry that has it (PL-424)."""
         try:
             found = places(reference, self._configuration)
         except InvalidReference as error:
@@ -130,7 +130,7 @@ class Registries:
         return await search(found, at)
 
     def _places(self, reference: Reference) -> tuple[Reference, ...]:
-        """Where to look for an image; nowhere for a short name that no registry can have."""
+        """The references to try for an image; none for a short name that no registry can have."""
         if reference.registry != ANYWHERE:
             return (reference,)
         try:
@@ -139,24 +139,24 @@ class Registries:
             return ()
 
     def forget(self, credentials: Iterable[Credential]) -> None:
-        """Drops what these credentials proved (PL-423)."""
+        """Drop the access that these credentials proved (PL-423)."""
         self._current.inspector.forget(credentials)
 
     def readings(self) -> int:
-        """How many readings are in memory."""
+        """The number of cached image readings."""
         return sum(1 for _ in self._cache.readings())
 
     def former(self) -> int:
-        """How many inspectors of former configurations somebody still waits for."""
+        """The number of former inspectors that still have waiting callers."""
         return len(self._former)
 
     def on_change(self, handler: Callable[[], None]) -> None:
-        """Calls ``handler`` when images may be had from elsewhere, or from whom they could not be had before."""
+        """Call ``handler`` whenever the mirrors or CAs change, so that failed images can be tried again."""
         self._handlers.append(handler)
 
     def use(self, rules: Sequence[Registry], *, search: Sequence[str] = ()) -> None:
-        """The rules of the cluster's objects, besides those of the files, which come first; and where the nodes
-        ``search`` for short names."""
+        """Use these rules of the cluster's objects after those of the files, and ``search`` these registries for short
+        names."""
         configuration = msgspec.structs.replace(
             self._files, registries=(*self._files.registries, *rules), search=tuple(search)
         )
@@ -167,13 +167,13 @@ class Registries:
         self._tell()
 
     def trust(self, certificates: str, *, hosts: Mapping[str, str] | None = None) -> None:
-        """The cluster's own certificates (PEM), and those for single hosts (``host[:port]``) besides;
-        ``InvalidSetting`` if some cannot be used."""
+        """Trust these CAs of the cluster (PEM), and others for single hosts (``host[:port]``). Raises
+        ``InvalidSetting`` if a certificate is invalid."""
         self._trust.replace(ca_data=certificates, host_data=hosts)
         self._tell()
 
     async def close(self) -> None:
-        """Ends what is under way, for everybody."""
+        """Close all inspectors; requests in flight are cancelled."""
         for used in (*self._former, self._current):
             await used.inspector.close()
         await asyncio.gather(*self._closing)
@@ -200,9 +200,9 @@ async def open_registries(
     clock: Clock,
     metrics: Metrics,
 ) -> AsyncIterator[Registries]:
-    """Raises ``InvalidConfiguration`` or ``InvalidSetting`` naming the file or range that cannot be used.
+    """Open the client. Raises ``InvalidConfiguration`` or ``InvalidSetting``, naming the invalid file or range.
 
-    Only the file that is named counts: what container tools of the image's base have in ``/etc`` is nobody's wish.
+    Only the given file is read, not the one in ``/etc``, which a base image may contain by accident.
     """
     configuration = Configuration.load(registries_conf) if registries_conf else Configuration()
     policy = AddressPolicy.of("cluster", allow=allow_addresses)
@@ -224,7 +224,7 @@ async def open_registries(
 
 
 def registry_metrics(metrics: Metrics) -> RegistryMetrics:
-    """The metrics of RG-160 in this process's registry."""
+    """The metrics of RG-160, registered with this process's metrics."""
     registry = metrics.registry
     return RegistryMetrics(
         partial(Counter, registry=registry), partial(Gauge, registry=registry), partial(Histogram, registry=registry)

@@ -90,7 +90,7 @@ async def test_pl_853_what_happens_to_the_file_takes_no_key_away(world: World, c
         for _ in range(3):
             await world.after(INTERVAL)
     assert world.signs_with == "old"
-    assert [line["event"] for line in logs] == ["the key of decision annotations cannot be read, those in memory count"]
+    assert [line["event"] for line in logs] == ["cannot read the key of decision annotations, using those in memory"]
 
 
 @pytest.mark.parametrize("folder", ["", "nowhere"], ids=["no folder", "no file"])

@@ -244,7 +244,7 @@ def broken(**parts: str) -> str:
         (
             broken(clusters="[{name: c, cluster: {server: 'https://c', proxy-url: 'socks5://p:1'}}]"),
             "clusters[name=c].cluster.proxy-url",
-            "names a proxy of the kind 'socks5'",
+            "has the unsupported scheme 'socks5'",
         ),
         (broken(users="[{name: u, user: {client-key: k}}]"), "users[name=u].user.client-certificate", "needs both"),
         (
@@ -372,7 +372,7 @@ def test_kr_001_the_proxy_before_the_api_server(tmp_path, cluster, no_proxy, pro
 def test_kr_001_a_proxy_that_cannot_be_used_names_its_variable_where_it_is_needed(tmp_path):
     """KR-001: and its password nowhere."""
     environ = {"HTTPS_PROXY": "socks5://me:secret@p:1"}
-    with pytest.raises(ConfigurationError, match="environment: HTTPS_PROXY names a proxy of the kind") as caught:
+    with pytest.raises(ConfigurationError, match="environment: HTTPS_PROXY has the unsupported scheme") as caught:
         served_by(tmp_path, "server: 'https://api:6443'", environ)
     assert "secret" not in str(caught.value)
     assert served_by(tmp_path, "server: 'https://127.0.0.1:6443'", environ).proxy is None

@@ -11,7 +11,7 @@ MARKER = "s3cr3t-marker"
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "http_proxy"])
 def test_a_proxy_that_cannot_be_used_is_a_usage_error_with_its_variable(variable: str) -> None:
     """RG-100, RG-087: at the start, and never with the value."""
-    with pytest.raises(InvalidSetting, match=f"{variable} names a proxy of the kind 'socks5'") as caught:
+    with pytest.raises(InvalidSetting, match=f"{variable} has the unsupported scheme 'socks5'") as caught:
         of_environment({variable: f"socks5://u:{MARKER}@p:1080", "NO_PROXY": "*"})
     assert MARKER not in str(caught.value)
 
