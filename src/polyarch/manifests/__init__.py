@@ -1,7 +1,7 @@
-"""Authoring tools: what a manifest admits, what its images support, and the edit that makes the two agree.
+"""Authoring tools: find the platforms that a manifest admits and its images support, and make the two agree.
 
-Text and answers in, findings and edits out. Read in this order: ``text`` and ``nodes`` (a file as marked YAML nodes),
-``scan`` (the pod specifications in it), ``sets`` and ``lint`` (what is wrong with them), ``tree`` (a repair as
-operations on the object) and ``editor`` (the same operations as splices of the text). Everything here is pure: files
-are read, images are resolved and results are printed by ``polyarch.cli``.
+Text and image answers go in, findings and edits come out. Read in this order: ``scan`` (a file as marked YAML nodes,
+the pod specifications in it, and the sets of platforms), ``lint`` (the rules), ``operations`` (a fix as operations on
+the object) and ``editing`` (the same operations as splices of the text). The whole package is pure: ``polyarch.cli``
+reads files, resolves images and prints results.
 """

@@ -1,8 +1,9 @@
-"""A baseline: findings that were there when somebody began to check, and that shall not fail a run (MF-033).
+"""Baseline file: known findings that do not fail a run (MF-033).
 
-It is JSON with one entry per line, sorted, so that a change of one finding is a change of one line. The fingerprint
-counts, and the file while it is there: objects of the same name stand in files for development and for production. A
-file that has gone may have been renamed, so its entries count anywhere. Rule and object are for those who read it.
+JSON, sorted, one entry per line, so that a changed finding is a changed line. An entry matches by fingerprint and, as
+long as its file exists, by file: development and production files often hold objects of the same name. The file of an
+entry that no longer exists may have been renamed, so such an entry matches in any file. Rule and object are there for
+readers.
 
 Pure.
 """
@@ -20,15 +21,15 @@ from polyarch.manifests.lint.documents import ma903_unmatched, ma904_unproven
 SCHEMA_VERSION = "polyarch.dev/baseline/v1"
 REASON = "in the baseline"
 NEVER_WRITTEN = frozenset({ma903_unmatched.RULE.id, ma904_unproven.RULE.id})
-"""What says that a run itself has to be looked after."""
+"""Rules about the run itself."""
 
 
-class InvalidBaseline(ValueError):  # noqa: N818 - the name says what is the matter
+class InvalidBaseline(ValueError):  # noqa: N818 - reads as a noun
     """A baseline that cannot be used: file and reason."""
 
 
 Place = Callable[[str], str | None]
-"""What a path means, so that two spellings of it are one; None for a file that is not there any more."""
+"""Normalizes a path, so that two spellings of a file are equal; None for a file that no longer exists."""
 
 
 def as_written(path: str) -> str | None:
@@ -51,7 +52,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 @dataclass(frozen=True)
 class Baseline:
-    """The entries of a file, with its text for their places."""
+    """The entries of a baseline file, and its text for their positions."""
 
     path: str
     entries: tuple[Entry, ...]
@@ -74,7 +75,7 @@ class Baseline:
 
     @classmethod
     def of(cls, path: str, findings: Iterable[Finding]) -> "Baseline":
-        """A baseline with these findings, each fingerprint once in a file."""
+        """A baseline with these findings, each fingerprint once per file."""
         entries = {
             Entry(finding.file, finding.rule, str(finding.object), finding.fingerprint)
             for finding in findings
@@ -90,7 +91,7 @@ class Baseline:
         return f'{{\n  "schemaVersion": "{SCHEMA_VERSION}",\n  "findings": {body}\n}}\n'.encode()
 
     def mark(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings, those of the baseline suppressed; what is suppressed already stays as it is."""
+        """The findings, those of the baseline marked as suppressed. Suppressed ones keep their reason."""
         return [
             msgspec.structs.replace(finding, suppressed=REASON)
             if finding.suppressed is None and self._known & self._names(finding)
@@ -99,7 +100,7 @@ class Baseline:
         ]
 
     def unmatched(self, findings: Iterable[Finding], *, judged: Callable[[Entry], bool]) -> list[Finding]:
-        """An MA903 for each entry that no finding has; ``judged`` says whether this run could have found it."""
+        """An MA903 for each entry without a finding, where ``judged`` says that this run could have found it."""
         there = {name for finding in findings for name in self._names(finding)}
         lines = self.text.splitlines()
         return [
@@ -114,7 +115,7 @@ class Baseline:
         return entry.fingerprint, self.place(entry.file)
 
     def _names(self, finding: Finding) -> frozenset[tuple[str, str | None]]:
-        """By which entry a finding may be known: one of its own file, or of a file that has gone."""
+        """The entries that match a finding: of its own file, or of a file that no longer exists."""
         return frozenset(((finding.fingerprint, self.place(finding.file)), (finding.fingerprint, None)))
 
     def _unused(self, entry: Entry, lines: list[str]) -> Finding:

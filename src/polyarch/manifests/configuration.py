@@ -1,9 +1,9 @@
-"""``.polyarch.yaml``: what a repository says about its own checks, so that nobody has to repeat it (MF-031).
+"""Reads ``.polyarch.yaml``, the settings that a repository shares (MF-031).
 
-Options of the command line win over it. Everything that is not understood is refused with its line: a misspelt key
-would silently check less than its author believes.
+Command-line options override it. Unknown keys and wrong types are errors with their line: a misspelt key would
+silently check less than its author believes.
 
-Pure: text in, values out. Which file is read is the command line's matter.
+Pure: text in, values out. The command line decides which file is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,15 +25,15 @@ FAIL_ON: Mapping[str, FailOn] = {"error": "error", "warning": "warning", "info":
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
-    """A configuration that cannot be used: file, line, column, what is wrong and what to do."""
+class InvalidConfiguration(ValueError):  # noqa: N818 - reads as a noun
+    """An invalid configuration: file, line, column, what is wrong and what to do."""
 
     def __init__(self, path: str, line: int, column: int, problem: str) -> None:
         super().__init__(f"{path}:{line}:{column}: {problem}")
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file says; None and empty where it says nothing. Paths are as written, relative to the file."""
+    """Settings of the file; None or empty where it has none. Paths are as written, relative to the file."""
 
     platforms: tuple[NodePlatform, ...] = ()
     require: tuple[NodePlatform, ...] = ()
@@ -72,12 +72,12 @@ def check_pattern(text: str) -> str | None:
 
 
 def node_platform(text: str) -> NodePlatform:
-    """A platform that nodes can have, ``linux/arm64`` or ``arm64``; raises ``InvalidPlatform``."""
+    """A node platform: ``linux/arm64`` or ``arm64``. Raises ``InvalidPlatform``."""
     return Platform.parse(text).node
 
 
 class _Reader:
-    """Reads members by type and complains at their place."""
+    """Reads members by type; errors name their position."""
 
     def __init__(self, document: Document) -> None:
         self.document = document

@@ -1,9 +1,9 @@
-"""What a rule says about a place in a file, and what would repair it.
+"""A finding: what a rule reports at a place in a file, and the repair that removes it.
 
-A :class:`Finding` is complete: every output format is a rendering of it and of nothing else. A :class:`Repair` is kept
-apart, because it says what to do to the *object* (operations of ``tree``); how the text changes is the editor's matter.
+A :class:`Finding` is complete: every output format renders it and nothing else. A :class:`Repair` is separate,
+because it is a list of operations on the *object*; the editor turns them into changes of the text.
 
-Pure: imports msgspec and ``tree``.
+Pure: imports msgspec and ``operations``.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from polyarch.manifests.operations import TreeOperation
 
 
 class Severity(StrEnum):
-    """How bad a finding is; compare with :attr:`rank` (higher is worse)."""
+    """Severity of a finding; compare by :attr:`rank` (higher is worse)."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -41,7 +41,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Which Kubernetes object; empty texts where the manifest says nothing."""
+    """A Kubernetes object; empty strings for what the manifest does not set."""
 
     api_version: str = ""
     kind: str = ""
@@ -57,7 +57,7 @@ NO_OBJECT = ObjectReference()
 
 
 class PlatformSets(msgspec.Struct, frozen=True, gc=False):
-    """The sets a finding is about, each sorted and printed as ``os/architecture``."""
+    """The platform sets of a finding, each sorted and printed as ``os/architecture``."""
 
     admitted: tuple[str, ...] = ()
     supported: tuple[str, ...] = ()
@@ -87,11 +87,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fixable: bool = False
     fingerprint: str = ""
     origin: str = ""
-    """Where the text was made, when it says so: a chart's template, a kustomization's base (MF-013)."""
+    """Source of the text, if it names one: a chart's template, a kustomization's base (MF-013)."""
     upstream: str = ""
-    """The number of the upstream validator's check (MF-075), if it has this one."""
+    """Number of the same check in the upstream validator (MF-075), if there is one."""
     suppressed: str | None = None
-    """The reason somebody gave for not wanting to see it; None: it counts."""
+    """The reason of its suppression; None: it counts."""
 
     @property
     def order(self) -> tuple[str, int, int, str, str, str]:
@@ -100,9 +100,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What would make a finding go away; ``document`` is the number of the document to change.
+    """Operations that remove a finding; ``document`` is the number of the document to change.
 
-    Without operations it is a refusal: ``note`` says why nothing can be done by a program.
+    Without operations it is a refusal: ``note`` says why there is no automatic fix.
     """
 
     operations: tuple[TreeOperation, ...]
@@ -120,7 +120,7 @@ def fingerprint(
     named_path: str,
     images: Iterable[str] = (),
 ) -> str:
-    """What stays the same about a finding while lines move (MF-033): 16 hexadecimal digits.
+    """Identity of a finding that survives moved lines (MF-033): 16 hexadecimal digits.
 
     ``named_path`` is the pointer with list indexes replaced by names
     (:func:`polyarch.manifests.scan.nodes.named_pointer`).

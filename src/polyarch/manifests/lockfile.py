@@ -1,7 +1,7 @@
-"""The lock file: what each tag showed when somebody looked, so that a lost platform is noticed (MF-034).
+"""Lock file: digest and platforms of each tag, so that a lost platform is noticed later (MF-034).
 
-YAML, sorted by canonical reference. It has the shape of a platforms file, so ``--platforms-file polyarch.lock`` gives
-the answers of that day without a registry. It is written by ``--update-lock`` and by nothing else.
+YAML, sorted by canonical reference. It has the format of a platforms file, so ``--platforms-file polyarch.lock``
+replays the recorded answers without a registry. Only ``--update-lock`` writes it.
 
 Pure.
 """
@@ -33,8 +33,8 @@ from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 HEADER = "# What the tags showed. Written by polyarch lint --update-lock; do not edit.\n"
 
 
-class InvalidLock(ValueError):  # noqa: N818 - the name says what is the matter
-    """A lock file that cannot be used: file, line, column, what is wrong."""
+class InvalidLock(ValueError):  # noqa: N818 - reads as a noun
+    """An invalid lock file: file, line, column, what is wrong."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Difference(msgspec.Struct, frozen=True):
     removed: tuple[str, ...]
     changed: tuple[str, ...]
     lost: Mapping[str, tuple[str, ...]]
-    """The platforms that a changed reference has no more."""
+    """The platforms that a changed reference lost."""
 
 
 def read(source: SourceText) -> dict[str, Locked]:
@@ -71,8 +71,8 @@ def write(locked: Mapping[str, Locked]) -> str:
 
 
 def update(old: Mapping[str, Locked], answers: Iterable[Answer]) -> dict[str, Locked]:
-    """The entries for the images of a run: what was resolved by tag; what could not be resolved stays as it was, and
-    what no file names any more goes.
+    """The new entries: every image that a run resolved by tag. An image that could not be resolved keeps its entry; one
+    that no file names any more loses it.
     """
     found = {}
     for answer in answers:
@@ -87,7 +87,7 @@ def update(old: Mapping[str, Locked], answers: Iterable[Answer]) -> dict[str, Lo
 
 
 def without_digest(answers: Iterable[Answer]) -> tuple[str, ...]:
-    """The images by tag whose platforms are known and whose digest is not, as in a platforms file written by hand."""
+    """Images by tag with known platforms but no digest, as in a platforms file written by hand."""
     return tuple(
         answer.text
         for answer in answers
@@ -100,7 +100,7 @@ def without_digest(answers: Iterable[Answer]) -> tuple[str, ...]:
 
 
 def difference(old: Mapping[str, Locked], new: Mapping[str, Locked]) -> Difference:
-    """What became of each entry."""
+    """Compares two lock files."""
     changed = tuple(name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])
     gone = {name: sorted(set(old[name].platforms) - set(new[name].platforms)) for name in changed}
     return Difference(

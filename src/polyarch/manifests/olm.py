@@ -1,13 +1,14 @@
-"""What the Operator Lifecycle Manager makes of an operator's pods where a subscription configures them (MF-080).
+"""How the Operator Lifecycle Manager changes an operator's pods where a subscription configures them (MF-080).
 
-A Subscription's ``spec.config`` and a ClusterExtension's ``spec.config.inline.deploymentConfig`` override affinity,
-node selector and tolerations of the deployments of a bundle, never of what the operator creates later. Node affinity is
-replaced as a whole, so an override written for another reason silently takes an architecture constraint away; and an
-empty ``podAntiAffinity`` takes the whole affinity away, which nobody documented (see ``OVERRIDDEN_AS_A_WHOLE``).
+``spec.config`` of a Subscription and ``spec.config.inline.deploymentConfig`` of a ClusterExtension override affinity,
+node selector and tolerations of a bundle's deployments, but not of pods that the operator creates later. Node
+affinity is replaced as a whole, so an override written for another reason silently removes an architecture
+constraint. An empty ``podAntiAffinity`` removes the whole affinity, which is not documented (see
+``OVERRIDDEN_AS_A_WHOLE``).
 
-Other members of a config (env, volumes, resources) do not decide where pods run and are left alone.
+Other members of a config (env, volumes, resources) do not affect scheduling and are ignored.
 
-Pure: values in, values out; what is given is not changed.
+Pure: values in, values out; the arguments are not changed.
 """
 
 from collections.abc import Mapping
@@ -23,8 +24,8 @@ _EXTENSION_PATH = ("spec", "config", "inline", "deploymentConfig")
 _SUBSCRIPTION_PATH = ("spec", "config")
 
 
-class InvalidConfig(ValueError):  # noqa: N818 - the name says what is the matter
-    """A config that OLM could not read; ``member`` is the dotted name of what has the wrong type."""
+class InvalidConfig(ValueError):  # noqa: N818 - reads as a noun
+    """A config that OLM could not decode; ``member`` is the dotted name of the member with the wrong type."""
 
     def __init__(self, member: str, expected: str, value: object) -> None:
         super().__init__(f"{member} is {_kind_of(value)}; expected {expected}")
@@ -32,12 +33,12 @@ class InvalidConfig(ValueError):  # noqa: N818 - the name says what is the matte
 
 
 def config_path(kind: str) -> tuple[str, ...] | None:
-    """Where an object of this kind has its config; None for kinds that have none."""
+    """The path of the config in an object of this kind; None for other kinds."""
     return {"Subscription": _SUBSCRIPTION_PATH, "ClusterExtension": _EXTENSION_PATH}.get(kind)
 
 
 def config_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config of a Subscription or ClusterExtension, empty where it has none; raises :class:`InvalidConfig`."""
+    """The config of a Subscription or ClusterExtension, empty if it has none; raises :class:`InvalidConfig`."""
     kind = document.get("kind")
     path = config_path(kind) if isinstance(kind, str) else None
     if path is None:
@@ -52,9 +53,9 @@ def config_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def apply_config(
     pod_spec: Mapping[str, Any], config: Mapping[str, Any], *, behaviour: Behaviour = "olm"
 ) -> dict[str, Any]:
-    """The pod specification as OLM deploys it (MF-080 to MF-082); raises :class:`InvalidConfig`.
+    """The pod specification that OLM deploys (MF-080 to MF-082); raises :class:`InvalidConfig`.
 
-    ``behaviour="documented"`` leaves out the one exception by which an empty ``podAntiAffinity`` removes everything.
+    ``behaviour="documented"`` ignores the exception that an empty ``podAntiAffinity`` removes the whole affinity.
     """
     result = dict(pod_spec)
     override = _mapping_or_none(config.get("affinity"), "affinity")
@@ -76,7 +77,7 @@ def apply_config(
 
 
 def exception_applies(pod_spec: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether the exception of MF-081 makes a difference: an empty ``podAntiAffinity`` takes other affinity away."""
+    """Whether the exception of MF-081 matters: an empty ``podAntiAffinity`` removes other affinity."""
     as_it_is = apply_config(pod_spec, config)
     return as_it_is.get("affinity") != apply_config(pod_spec, config, behaviour="documented").get("affinity")
 
@@ -106,7 +107,7 @@ def _mapping_or_none(value: object, member: str) -> Mapping[str, Any] | None:
 
 
 def _mapping(value: object, member: str) -> Mapping[str, Any]:
-    """A mapping; null counts as absent, and absent as empty."""
+    """A mapping; null and absent are empty."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -1,10 +1,10 @@
-"""Repairs as operations on an object tree, before anybody thinks of text.
+"""Operations on an object tree, independent of its text.
 
-A rule answers with operations; the editor turns them into splices of the file, ``--emit kustomize`` into JSON 6902, and
-the proof of an edit (MF-054) compares the file read again with :func:`apply`. Operations apply one after the other,
-like those of a JSON Patch: an index counts what the operations before have left.
+A rule returns operations. The editor turns them into splices of the file, ``--emit kustomize`` into JSON 6902, and
+the proof of an edit (MF-054) compares the file, parsed again, with :func:`apply`. Operations apply in order, like
+those of a JSON Patch: an index counts the elements that earlier operations left.
 
-Pure: no I/O; values are what JSON can say (dict, list, str, int, float, bool, None).
+Pure: no I/O; values are JSON values (dict, list, str, int, float, bool, None).
 """
 
 import math
@@ -22,27 +22,27 @@ _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 class Add(msgspec.Struct, frozen=True, tag="add"):
-    """A new member of a mapping (which must not have it), or an element before an index; ``-`` appends."""
+    """Add a member to a mapping, which must not have it, or insert an element before an index; ``-`` appends."""
 
     pointer: str
     value: Any
 
 
 class Remove(msgspec.Struct, frozen=True, tag="remove"):
-    """Take away a member or an element that is there."""
+    """Remove an existing member or element."""
 
     pointer: str
 
 
 class Replace(msgspec.Struct, frozen=True, tag="replace"):
-    """Another value for a member or element that is there."""
+    """Replace the value of an existing member or element."""
 
     pointer: str
     value: Any
 
 
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
-    """Another key for a member, in its place; the mapping must not have that key."""
+    """Rename the key of a member in place; the mapping must not have the new key."""
 
     pointer: str
     key: str
@@ -51,8 +51,8 @@ class Rename(msgspec.Struct, frozen=True, tag="rename"):
 TreeOperation = Add | Remove | Replace | Rename
 
 
-class Misfit(ValueError):  # noqa: N818 - the name says what is the matter
-    """Operations that do not fit the object: which, and why."""
+class Misfit(ValueError):  # noqa: N818 - reads as a noun
+    """An operation that does not fit the object, and why."""
 
     def __init__(self, operation: TreeOperation, problem: str) -> None:
         super().__init__(f"{type(operation).__name__} {operation.pointer or '(whole document)'}: {problem}")
@@ -71,7 +71,7 @@ def segments(path: str) -> tuple[str, ...]:
 
 
 def index(segment: str) -> int | None:
-    """The number a pointer's segment is, None if it is none."""
+    """A pointer segment as an index, None if it is not one."""
     return int(segment) if _INDEX.fullmatch(segment) else None
 
 
@@ -81,7 +81,7 @@ def is_below(path: str, root: str) -> bool:
 
 
 def read(value: Any, path: str) -> Any:
-    """The member at a pointer; raises KeyError (with the pointer) where nothing is."""
+    """The member at a pointer; raises KeyError with the pointer if there is none."""
     for segment in segments(path):
         place = index(segment)
         if isinstance(value, Mapping) and segment in value:
@@ -94,12 +94,12 @@ def read(value: Any, path: str) -> Any:
 
 
 def ensure(value: Any, path: str, member: Any) -> TreeOperation:
-    """The one operation that puts ``member`` at ``path`` and makes the mappings that are missing or null on the way.
+    """One operation that puts ``member`` at ``path`` and creates the missing or null mappings above it.
 
     >>> ensure({"affinity": None}, "/affinity/nodeAffinity", {})
     Replace(pointer='/affinity', value={'nodeAffinity': {}})
 
-    What is there already is replaced. Raises KeyError where something on the way is neither mapping, list nor null.
+    An existing value is replaced. Raises KeyError if a value on the way is neither mapping, list nor null.
     """
     parts = segments(path)
     for depth, segment in enumerate(parts):
@@ -123,7 +123,7 @@ def ensure(value: Any, path: str, member: Any) -> TreeOperation:
 
 
 def rebase(operations: Iterable[TreeOperation], old: str, new: str) -> tuple[TreeOperation, ...]:
-    """The same operations below another pointer: what one use of an anchored node needs, said of another use.
+    """The same operations below another pointer: from one use of an anchored node to another.
 
     Raises ValueError for an operation that is not below ``old``.
     """
@@ -136,7 +136,7 @@ def rebase(operations: Iterable[TreeOperation], old: str, new: str) -> tuple[Tre
 
 
 def apply(value: Any, operations: Iterable[TreeOperation]) -> Any:
-    """The object after all operations, in order; the one given is not changed, what is unchanged is shared with it.
+    """The object after all operations, in order. The argument is not changed; unchanged parts are shared with it.
 
     Raises :class:`Misfit`; keys keep their order, a new one comes last.
     """
@@ -146,8 +146,8 @@ def apply(value: Any, operations: Iterable[TreeOperation]) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equality that a proof can rely on: ``1`` is neither ``1.0`` nor true, not-a-number equals itself, and the order
-    of keys does not matter.
+    """Strict equality: ``1`` is neither ``1.0`` nor true, not-a-number equals itself, and the order of keys does not
+    matter.
     """
     if type(left) is not type(right):
         return False
@@ -161,10 +161,10 @@ def same(left: Any, right: Any) -> bool:
 
 
 def to_json_patch(operations: Iterable[TreeOperation], before: Any) -> tuple[jsonpatch.Operation, ...]:
-    """The operations as JSON 6902 for an object that is ``before`` now (MF-070).
+    """The operations as a JSON 6902 patch of the object ``before`` (MF-070).
 
-    A value that is replaced, removed or renamed is tested first, so that the patch fails instead of changing an object
-    that has become another. Raises :class:`Misfit`.
+    The patch tests each value that it replaces, removes or renames, so that it fails on an object that has changed.
+    Raises :class:`Misfit`.
     """
     patch: list[jsonpatch.Operation] = []
     for operation in operations:

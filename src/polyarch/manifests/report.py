@@ -1,6 +1,6 @@
-"""A whole run in one value: findings, what they were counted in, and what could not be completed (MF-040, MF-043).
+"""The result of a run: findings, counts, and what could not be completed (MF-040, MF-043).
 
-Every output format is a rendering of a :class:`Report` and of nothing else, so formats cannot disagree about a run.
+Every output format renders a :class:`Report` and nothing else, so formats cannot disagree about a run.
 
 Pure.
 """
@@ -17,11 +17,11 @@ from polyarch.oci.answer import Status
 FailOn = Literal["error", "warning", "info", "never"]
 
 INCOMPLETE_CLASSES = frozenset({"transient", "limit", "configuration"})
-"""The classes of errors that may go away when asked again or elsewhere: a run with one is not complete (MF-040)."""
+"""Error classes that a later or differently configured run may not have: a run with one is incomplete (MF-040)."""
 
 
 class ImageAnswer(msgspec.Struct, frozen=True, gc=False):
-    """What a run knew of one image: its text, and the answer in short."""
+    """One image of a run: its text, and a summary of the answer."""
 
     image: str
     status: str
@@ -37,7 +37,7 @@ class ImageAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Incomplete(msgspec.Struct, frozen=True, gc=False, order=True):
-    """Something that could not be completed: a file that could not be read, an image nobody could be asked about."""
+    """Something that could not be completed: an unreadable file, or an image whose registry gave no answer."""
 
     file: str
     """Empty for an image."""
@@ -46,7 +46,7 @@ class Incomplete(msgspec.Struct, frozen=True, gc=False, order=True):
 
 
 class ExaminedFile(msgspec.Struct, frozen=True, gc=False):
-    """A file that was looked at, and the objects found in it."""
+    """A checked file and the objects found in it."""
 
     file: str
     objects: tuple[ObjectReference, ...] = ()
@@ -54,7 +54,7 @@ class ExaminedFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The numbers of a run, with the names of MF-043."""
+    """Counts of a run, named as in MF-043."""
 
     files: int
     objects: int
@@ -69,7 +69,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found. Everything is sorted: the same input gives the same report (MF-041)."""
+    """Result of a run. Everything is sorted: the same input gives the same report (MF-041)."""
 
     summary: Summary
     findings: tuple[Finding, ...]
@@ -92,8 +92,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         fail_on: FailOn = "warning",
         show_suppressed: bool = False,
     ) -> "Report":
-        """Sorts and counts; findings with a reason in ``suppressed`` are put aside, and so is what could not be
-        completed about an image of which every MA001 has one: it decides nothing (MF-032).
+        """Sorts and counts. Suppressed findings are separated; an image whose every MA001 is suppressed does not make
+        the run incomplete (MF-032).
         """
         ordered = sorted(findings, key=lambda finding: finding.order)
         counted = tuple(finding for finding in ordered if finding.suppressed is None)
@@ -125,19 +125,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fails(self, finding: Finding) -> bool:
-        """Whether a finding that counts is bad enough to end with 1."""
+        """Whether an unsuppressed finding makes the exit code 1."""
         return self.fail_on != "never" and finding.severity.rank >= Severity(self.fail_on).rank
 
     @property
     def exit_code(self) -> int:
-        """3, 1 or 0 (MF-040); 2 never comes so far."""
+        """3, 1 or 0 (MF-040); usage errors (2) never produce a report."""
         if not self.summary.complete:
             return 3
         return 1 if any(map(self.fails, self.findings)) else 0
 
 
 def image_answers(answers: Iterable[Answer]) -> list[ImageAnswer]:
-    """The answers of a run in short; of a text that is no reference that it is unknown."""
+    """Summaries of the answers; a text that is not a reference is unknown."""
     found = []
     for answer in answers:
         inspection = answer.inspection
@@ -162,7 +162,7 @@ def image_answers(answers: Iterable[Answer]) -> list[ImageAnswer]:
 
 
 def incomplete_images(images: Iterable[ImageAnswer]) -> list[Incomplete]:
-    """What ``--unresolved auto`` makes of images that might have an answer another time (MF-040)."""
+    """The images that make a run incomplete with ``--unresolved auto``: a later run may get an answer (MF-040)."""
     return [
         Incomplete("", image.image, image.message or f"{image.image} could not be inspected: {image.code}")
         for image in images

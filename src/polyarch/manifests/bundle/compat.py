@@ -1,13 +1,13 @@
-"""The results and words of operator-sdk's ``multiarch`` validator, from our answers (MF-076 to MF-078).
+"""Reproduces results and messages of operator-sdk's ``multiarch`` validator (MF-076 to MF-078).
 
-Scripts search its output for words. This is what they find, false alarms included; ``native`` is what agrees with a
-cluster, and MF-074 lists where the two differ on purpose. Platforms are those of an image's *index* alone, labels are
-searched for as texts, affinity is a product of values, and one image that cannot be inspected has the platform
-``error/error``.
+Scripts search its output for words. This module prints them, false alarms included; native mode (``lint.bundle_run``)
+is what agrees with a cluster, and MF-074 lists where the two differ on purpose. Here, platforms are those of an
+image's *index* alone, labels are searched as texts, affinity is a product of values, and an image that cannot be
+inspected has the platform ``error/error``.
 
-The messages are word for word those of ``MultipleArchitecturesValidator`` in operator-framework/api 0.41 (Apache-2.0),
-slips included; only why an image could not be inspected is told in our words. What the real one says of the same
-bundles is recorded in the tests.
+The messages are word for word those of ``MultipleArchitecturesValidator`` in operator-framework/api 0.41
+(Apache-2.0), typos included; only the cause of a failed inspection is ours. The tests hold recorded results of the
+real validator.
 
 Pure.
 """
@@ -35,7 +35,7 @@ ERROR = "error"
 
 
 class Output(msgspec.Struct, frozen=True):
-    """One complaint; ``detail`` is what the table of MF-077 says."""
+    """One message; ``detail`` has the wording of the table in MF-077."""
 
     level: Level
     detail: str
@@ -43,7 +43,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Pair(NamedTuple):
-    """What the validator knows of a platform."""
+    """A platform as the validator sees it."""
 
     os: str
     architecture: str
@@ -56,7 +56,7 @@ _FAILED = Pair(ERROR, ERROR)
 
 
 def no_bundle(problem: str = "") -> Output:
-    """V0a, where there is nothing to judge."""
+    """V0a, without a bundle."""
     return Output("error", f"bundle is nil: {problem}" if problem else "bundle is nil", type="BundleNotValid")
 
 
@@ -66,9 +66,9 @@ def no_service_version() -> Output:
 
 
 def validate(service_version: Mapping[str, Any], answers: Answers, *, container_tool: str = "") -> tuple[Output, ...]:
-    """Everything the validator would say of a ClusterServiceVersion, in its order: warnings, then errors.
+    """The validator's messages about a ClusterServiceVersion in its order: warnings, then errors.
 
-    ``container_tool`` is checked, as the validator does, and otherwise of no effect: nothing is pulled (V0b).
+    ``container_tool`` is checked, as the validator does, but otherwise ignored: nothing is pulled (V0b).
     """
     if container_tool and container_tool.lower() not in CONTAINER_TOOLS:
         return (
@@ -98,7 +98,7 @@ Images = dict[str, list[Pair]]
 
 @dataclass
 class _State:
-    """What the validator collects before it judges: images by group in order of appearance, with their platforms."""
+    """Data that the validator collects first: images by group in order of appearance, with their platforms."""
 
     architecture_keys: list[str]
     system_keys: list[str]
@@ -146,7 +146,7 @@ class _State:
                     self.managers.setdefault(_text(container, "image"), [])
 
     def add_platforms_of_managers(self) -> None:
-        """The architectures and systems that the bundle is taken to support: its labels' and its managers'."""
+        """The architectures and operating systems that the bundle is assumed to support: of labels and managers."""
         pairs = [pair for platforms in self.managers.values() for pair in platforms]
         self.architectures = {*self.labelled_architectures, *(pair.architecture for pair in pairs)}
         self.systems = {*self.labelled_systems, *(pair.os for pair in pairs)}
@@ -274,7 +274,7 @@ def _broken_promises(state: _State) -> Iterator[str]:
 
 
 def line(output: Output, name: str) -> str:
-    """A complaint as the validator prints it; ``name`` is the ClusterServiceVersion's."""
+    """A message as the validator prints it; ``name`` is that of the ClusterServiceVersion."""
     return f"{output.level.capitalize()}: Value {name}: {output.detail}"
 
 
@@ -285,8 +285,8 @@ def passed(outputs: Iterable[Output]) -> bool:
 def json_alpha1(messages: Iterable[tuple[str, str]], *, passed: bool) -> str:
     """The document that operator-sdk prints with ``-o json-alpha1``, from pairs of type and message.
 
-    Character for character: Go's encoder escapes what HTML could misread, and ``<value>`` stands in messages. Without
-    complaints operator-sdk writes ``null`` for the list; here it is an empty list, which nobody needs to guard against.
+    Character for character: Go's encoder escapes HTML, and messages contain ``<value>``. Without messages operator-sdk
+    writes ``null``; here it is an empty list, which clients need not guard against.
     """
     outputs = [{"type": kind, "message": message} for kind, message in messages]
     text = json.dumps({"passed": passed, "outputs": outputs}, indent=4, ensure_ascii=False)

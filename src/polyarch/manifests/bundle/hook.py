@@ -1,7 +1,7 @@
 """The answer to ``operator-sdk bundle validate --alpha-select-external`` (MF-079).
 
-operator-sdk starts the program with the bundle's directory and decodes one object from its stdout, strictly: the
-members are those of ``ManifestResult``, lists are lists and never null, and what is only information has no place.
+operator-sdk runs the program with the bundle's directory and strictly decodes one object from its stdout: the members
+are those of ``ManifestResult``, lists are never null, and there is no place for findings that are only information.
 
 Pure.
 """
@@ -50,7 +50,7 @@ def native_entries(findings: Iterable[Finding], name: str) -> list[Entry]:
 
 
 def compat_entries(outputs: Iterable[Output], name: str) -> list[Entry]:
-    """The same complaints that the built-in validator would return."""
+    """The entries that the built-in validator would return."""
     return [
         Entry(type=each.type, level=each.level.capitalize(), field="", bad_value=name, detail=each.detail)
         for each in outputs

@@ -1,9 +1,9 @@
-"""The labels with which a bundle promises architectures and systems, and what follows from the platforms of its images.
+"""The labels with which a bundle promises architectures and operating systems.
 
 ``operatorframework.io/arch.<a>`` and ``operatorframework.io/os.<o>`` with the value ``supported`` decide where
-catalogues show an operator. Without any label of a prefix it is amd64 or linux; *any* key with the prefix, whatever its
-value, removes that default (MF-072). Architectures and systems are judged one by one, there is no product of the two: a
-bundle for linux/amd64, linux/arm64 and windows/amd64 may label both systems and both architectures.
+catalogs show an operator. Without a label of a prefix the default is amd64 or linux; *any* key with the prefix,
+whatever its value, removes that default (MF-072). Architectures and operating systems are judged separately, not as a
+product: a bundle for linux/amd64, linux/arm64 and windows/amd64 may label both systems and both architectures.
 
 Pure.
 """
@@ -25,7 +25,7 @@ SUPPORTED = "supported"
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Architectures or systems: how their labels look and which half of a platform they are about."""
+    """Architectures or operating systems: their labels, and their half of a platform."""
 
     noun: str
     plural: str
@@ -64,7 +64,7 @@ class AxisLabels:
     entries: tuple[LabelEntry, ...]
 
     def name(self, entry: LabelEntry) -> str:
-        """What stands after the prefix."""
+        """The part after the prefix."""
         return entry.key[len(self.axis.prefix) :]
 
     def entry(self, name: str) -> LabelEntry | None:
@@ -72,7 +72,7 @@ class AxisLabels:
 
     @cached_property
     def promised(self) -> tuple[str, ...]:
-        """The known names that are supported, the default included where it holds."""
+        """The known names with the value ``supported``, or the default without labels."""
         if not self.entries:
             return (self.axis.default,)
         names = (self.name(each) for each in self.entries if each.value == SUPPORTED)
@@ -80,12 +80,12 @@ class AxisLabels:
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
-        """The names that somebody has decided about, whatever the value and the spelling."""
+        """All names with a label, whatever its value and spelling."""
         return frozenset(self.axis.meant(self.name(each)) for each in self.entries)
 
     @property
     def hidden(self) -> bool:
-        """The prefix is used and nothing is supported: shown nowhere."""
+        """The prefix is used but nothing is supported: catalogs show the operator nowhere."""
         return bool(self.entries) and not self.promised
 
 
@@ -103,12 +103,12 @@ class BundleLabels:
 
 
 def labels_of(service_version: ServiceVersion) -> BundleLabels:
-    """Keys are compared whole: the prefix stands at the beginning, and the rest is the name (MF-074)."""
+    """Keys are compared as a whole: prefix, then name (MF-074)."""
     return BundleLabels(*(_axis_labels(axis, service_version.labels) for axis in (ARCHITECTURES, SYSTEMS)))
 
 
 def promised_architectures(scan: Scan) -> tuple[str, ...]:
-    """What the ClusterServiceVersions of a file label, defaults left out: what MA302 compares builds with."""
+    """Labelled architectures of a file's ClusterServiceVersions, without defaults, for MA302."""
     found: dict[str, None] = {}
     for subject in scan.objects:
         if subject.kind == KIND:
@@ -122,26 +122,25 @@ def _axis_labels(axis: Axis, entries: Iterable[LabelEntry]) -> AxisLabels:
 
 
 def names_in(platforms: PlatformSet, labels: AxisLabels, other: AxisLabels) -> frozenset[str]:
-    """The names of an axis that platforms have together with a promise of the other axis.
+    """The names of an axis that occur in platforms with a promised name of the other axis.
 
-    Ask ``platforms.is_everything`` before.
+    ``platforms`` must not be everything.
     """
     promised = frozenset(other.promised)
     return frozenset(labels.axis.of(each) for each in platforms if other.axis.of(each) in promised)
 
 
 def keeps(platforms: PlatformSet, name: str, labels: AxisLabels, other: AxisLabels) -> bool:
-    """Whether an image keeps the promise of one label: some promise of the other axis makes a platform it has.
-
-    A promise that nothing on the other axis could go with is not the image's to break.
+    """Whether an image keeps the promise of one label: it has a platform of that name and a promised name of the other
+    axis. Without any promise on the other axis no image breaks it.
     """
     return platforms.is_everything or not other.promised or name in names_in(platforms, labels, other)
 
 
 def addable(platforms: PlatformSet, labels: AxisLabels, other: AxisLabels) -> tuple[str, ...]:
-    """The names to label, sorted, where all images have ``platforms`` in common (MF-073).
+    """The names to label, sorted, if all images have ``platforms`` in common (MF-073).
 
-    The default is among them if there is no label yet, because adding one takes the default away.
+    They include the default if there is no label yet, because adding one removes the default.
     """
     if platforms.is_everything:
         return ()

@@ -1,8 +1,8 @@
-"""Finding the ClusterServiceVersion of a bundle among its files (MF-071).
+"""Finds the ClusterServiceVersion of a bundle among its files (MF-071).
 
-A bundle is a directory with ``metadata/annotations.yaml``, which names the directory of the manifests. Without it that
-is ``manifests/``, or the directory itself. Everything in the directory of the manifests is applied to the cluster, so
-what cannot be (a sub-directory, a hidden file, a second ClusterServiceVersion) makes the bundle invalid.
+A bundle is a directory with ``metadata/annotations.yaml``, which names the manifests directory. Without that file it
+is ``manifests/``, or the directory itself. Everything in the manifests directory is applied to the cluster, so what
+cannot be applied (a sub-directory, a hidden file, a second ClusterServiceVersion) makes the bundle invalid.
 
 Pure: :class:`BundleTree` is what the caller has read.
 """
@@ -26,7 +26,7 @@ MEDIA_TYPE = "registry+v1"
 
 
 class BundleNotValid(ValueError):  # noqa: N818 - operator-sdk's name of this error
-    """What is in the directory is no bundle; ``missing`` says that it is the ClusterServiceVersion that is missing."""
+    """The directory is not a bundle; ``missing`` is true if it has no ClusterServiceVersion."""
 
     def __init__(self, message: str, *, missing: bool = False) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class BundleNotValid(ValueError):  # noqa: N818 - operator-sdk's name of this er
 
 @dataclass(frozen=True)
 class BundleTree:
-    """The files below a directory, as far as a bundle reads them.
+    """The files of a directory that a bundle reads.
 
     ``files`` maps paths relative to ``root``, with ``/``, to contents; ``directories`` are the other paths.
     """
@@ -45,17 +45,17 @@ class BundleTree:
     directories: frozenset[str] = frozenset()
 
     def path(self, relative: str) -> str:
-        """As findings name it."""
+        """The path for findings."""
         return posixpath.join(self.root, relative)
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A bundle that could be read."""
+    """A readable bundle."""
 
     service_version: ServiceVersion
     scans: tuple[Scan, ...]
-    """Its manifests in the order of their names, the ClusterServiceVersion's among them."""
+    """Its manifests, the ClusterServiceVersion included, sorted by name."""
 
     @property
     def name(self) -> str:
@@ -82,15 +82,15 @@ def load(tree: BundleTree) -> Bundle:
 
 
 def candidates(tree: BundleTree) -> tuple[str, ...]:
-    """The directories that a caller has to look at before :func:`manifests_directory` can choose; of a tree that has
-    only its annotations.
+    """The directories that a caller must list before :func:`manifests_directory` can choose; ``tree`` needs only its
+    annotations.
     """
     named = _annotations(tree).get(MANIFESTS_KEY)
     return ("manifests", *((posixpath.normpath(named),) if named else ()))
 
 
 def manifests_directory(tree: BundleTree) -> str:
-    """Where the manifests are, relative to the root; empty for the root itself."""
+    """The manifests directory relative to the root; empty for the root itself."""
     annotations = _annotations(tree)
     media_type = annotations.get(MEDIA_TYPE_KEY)
     if media_type is not None and media_type != MEDIA_TYPE:
@@ -132,7 +132,7 @@ def _members(tree: BundleTree, directory: str) -> list[str]:
         if relative.startswith("../") or relative in (".", ".."):
             continue
         first, _, rest = relative.partition("/")
-        # The root as directory of the manifests has the metadata of the bundle in it; those are no manifests.
+        # If the root is the manifests directory, the metadata in it are not manifests.
         if not directory and first == "metadata":
             continue
         if rest or path in tree.directories:
@@ -154,7 +154,7 @@ def _scan(tree: BundleTree, path: str) -> Scan:
     if result.template is not None:
         raise BundleNotValid(f"{name} is a template, not YAML")
     try:
-        roots = [document.root for document in compose(result.source)]  # also what no rule wants to see
+        roots = [document.root for document in compose(result.source)]  # including documents that no rule reads
     except SyntaxProblem as problem:
         raise BundleNotValid(f"{name}:{problem.line}:{problem.column}: the file is not YAML: {problem}") from None
     if not any(isinstance(root, MappingNode) for root in roots) or not all(

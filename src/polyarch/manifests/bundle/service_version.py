@@ -1,7 +1,7 @@
-"""A ClusterServiceVersion as the rules on bundles see it: labels, deployments, related images, each with its place.
+"""A ClusterServiceVersion as the rules for bundles see it: labels, deployments, related images, with positions.
 
-The images of a bundle are those of its deployments, those that ``RELATED_IMAGE_*`` variables hand to the operator, and
-``spec.relatedImages``, which is what mirrors copy. A text that stands in several places is one :class:`BundleImage`.
+The images of a bundle are those of its deployments, those that ``RELATED_IMAGE_*`` variables pass to the operator,
+and ``spec.relatedImages``, which mirrors copy. A text that occurs in several places is one :class:`BundleImage`.
 
 Pure.
 """
@@ -22,14 +22,14 @@ KIND = "ClusterServiceVersion"
 VARIABLE_PREFIX = "RELATED_IMAGE_"
 MANAGER = "manager"
 PROXY = "kube-rbac-proxy"
-"""A side-car that operator-sdk puts into each operator: never the manager."""
+"""Sidecar that operator-sdk adds to each operator: never the manager."""
 
 Where = Literal["deployment", "variable", "related"]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageText:
-    """One place at which an image is named; ``name`` is that of the container, variable or related image."""
+    """One reference to an image; ``name`` is that of the container, variable or related image."""
 
     text: str
     where: Where
@@ -37,11 +37,11 @@ class ImageText:
     node: Node
     pointer: str
     use: ImageUse | None = None
-    """Where it is an image of a pod."""
+    """Set for an image of a pod."""
 
 
 def deployed_images(pod_specs: Iterable[PodSpec]) -> Iterator[ImageText]:
-    """The images of containers of every sort and of image volumes; those that are named at all."""
+    """The images of all containers and image volumes that name one."""
     for pod_spec in pod_specs:
         for use in pod_spec.images:
             if use.resolved_text:
@@ -72,7 +72,7 @@ class ServiceVersion:
 
     @classmethod
     def of(cls, subject: KubeObject, pod_specs: Iterable[PodSpec]) -> "ServiceVersion":
-        """With those of the pod specifications that its install strategy deploys."""
+        """With the pod specifications of its install strategy among those given."""
         below = f"{subject.pointer}/spec/install/spec/deployments/"
         return cls(subject, tuple(each for each in pod_specs if each.pointer.startswith(below)))
 
@@ -90,12 +90,12 @@ class ServiceVersion:
 
     @cached_property
     def deployed(self) -> tuple[ImageText, ...]:
-        """The images of containers of every sort and of image volumes; those that are named at all."""
+        """The images of all containers and image volumes that name one."""
         return tuple(deployed_images(self.pod_specs))
 
     @cached_property
     def variables(self) -> tuple[ImageText, ...]:
-        """What the variables ``RELATED_IMAGE_*`` of containers say."""
+        """Values of the variables ``RELATED_IMAGE_*``."""
         return tuple(
             ImageText(text, "variable", name, node, where)
             for pod_spec in self.pod_specs
@@ -132,7 +132,7 @@ class ServiceVersion:
         )
 
     def mentions(self, text: str) -> bool:
-        """Whether the text stands anywhere but in ``relatedImages``: in an annotation, an example, a description."""
+        """Whether the text occurs outside ``relatedImages``: in an annotation, an example, a description."""
         return any(text in scalar for scalar in self._scalars)
 
     @cached_property

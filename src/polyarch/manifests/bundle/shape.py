@@ -1,7 +1,7 @@
-"""Whether a typed reader would take a ClusterServiceVersion, as far as ``compat`` reads it.
+"""Checks whether a typed reader would accept a ClusterServiceVersion, as far as ``compat`` reads it.
 
-operator-sdk decodes the whole object into Go types before its validator sees it, so a list in the place of a mapping
-is no bundle there and must not be a passing one here. A missing or null member is fine, and every scalar is a text.
+operator-sdk decodes the whole object into Go types before its validator runs, so a list in place of a mapping is an
+invalid bundle there and must not pass here. A missing or null member is fine, and every scalar is a string.
 
 Pure.
 """
@@ -32,7 +32,7 @@ _SERVICE_VERSION = {
 
 
 def misshapen(service_version: Mapping[str, Any]) -> str:
-    """The first member of another type than Kubernetes reads there, as a sentence; empty if there is none."""
+    """The first member of the wrong type, as a sentence; empty if there is none."""
     return _problem(service_version, _SERVICE_VERSION, "")
 
 

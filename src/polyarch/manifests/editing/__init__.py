@@ -1,1 +1,1 @@
-"""Changes of an object as splices of the text it is written in: no other character changes. Pure."""
+"""Turns operations on an object into splices of its text that change no other character. Pure."""

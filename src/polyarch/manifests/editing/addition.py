@@ -1,7 +1,7 @@
-"""New documents in a file: what a repair adds beside the object it changes (MA117).
+"""Adds documents to a file, such as the second object that the fix of MA117 writes.
 
-Only whole documents are written here, in the line breaks of the file, behind the document they belong to. The proof is
-the same as for edits: the file read again has exactly the documents it had, and the new ones at their place.
+Only whole documents are added, with the line breaks of the file, after the document that they belong to. The result
+is verified like an edit: parsed again, the file must have exactly its old documents and the new ones at their places.
 
 Pure.
 """
@@ -19,13 +19,13 @@ from polyarch.manifests.scan.text import SourceText
 
 
 class CannotAdd(msgspec.Struct, frozen=True):
-    """Why there is no text with the documents in it."""
+    """Why the documents cannot be added."""
 
     problem: str
 
 
 def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> tuple[Edit, ...] | CannotAdd:
-    """What writes ``added`` objects (JSON values, no empty ones) behind the documents of these numbers."""
+    """Edits that write ``added`` objects (JSON values, not empty) after the documents with these numbers."""
     documents = compose(source)
     edits: list[Edit] = []
     for number in sorted(added):

@@ -1,7 +1,7 @@
-"""Affinity that somebody wrote as a comment.
+"""Finds node affinity that is commented out.
 
-Scaffolds of operators come with a commented ``affinity:`` in the manager's pod specification. The affinity that a fix
-adds belongs below that comment (MF-063), and with ``--uncomment`` the comment itself becomes the affinity.
+Operator scaffolds have a commented ``affinity:`` in the manager's pod specification. A fix puts its affinity below
+that comment (MF-063); with ``--uncomment`` the comment itself becomes the affinity.
 
 Pure.
 """
@@ -25,7 +25,7 @@ _PLATFORM_KEYS = frozenset(f"{prefix}kubernetes.io/{name}" for prefix in ("", "b
 
 @dataclass(frozen=True)
 class CommentedAffinity:
-    """A commented block that says what ``affinity`` should be: its value, and the edit that makes it count."""
+    """A commented affinity: its value, and the edit that uncomments it."""
 
     value: Any
     edit: Edit
@@ -33,12 +33,12 @@ class CommentedAffinity:
 
 @dataclass(frozen=True)
 class Run:
-    """Comment lines that follow each other, of which one says ``affinity:``."""
+    """Consecutive comment lines, one of which has ``affinity:``."""
 
     lines: tuple[tuple[int, int], ...]
     """Start and end of each line, without its break."""
     first: int
-    """The number of the line that says it."""
+    """The number of that line."""
 
 
 def affinity_run(document: Document, pod_spec: Layout) -> Run | None:
@@ -57,8 +57,8 @@ def affinity_run(document: Document, pod_spec: Layout) -> Run | None:
 
 
 def commented_affinity(document: Document, pod_spec_pointer: str) -> CommentedAffinity | None:
-    """What ``--uncomment`` would make of a pod specification without affinity; None where no comment says an affinity
-    with platform expressions.
+    """The commented affinity of a pod specification that has none; None if no comment has one with platform
+    expressions.
     """
     node = item(document.root, pod_spec_pointer)
     if not isinstance(node, MappingNode) or node.flow_style or get(node, "affinity") is not None:
@@ -97,7 +97,7 @@ def _uncommented(document: Document, run: Run, columns: int) -> CommentedAffinit
 
 
 def _gaps(document: Document, pod_spec: Layout) -> Iterator[tuple[int, int]]:
-    """What stands before the first key, between keys and after the last: white space and comments."""
+    """The regions of white space and comments before the first key, between keys and after the last."""
     source = document.source
     start = source.line_start(pod_spec.entries[0].start)
     above = start
@@ -121,12 +121,12 @@ def _lines(source: SourceText, start: int, end: int) -> Iterator[tuple[int, int]
 
 
 def _says(document: Document, line: tuple[int, int], columns: int) -> bool:
-    """A comment that belongs to a mapping stands, or would stand without its sign, not left of the mapping's keys."""
+    """Whether a comment line has ``affinity:``, at the mapping's column or right of it once uncommented."""
     match = _COMMENT.fullmatch(document.source.text, *line)
     found = _AFFINITY.match(match["text"]) if match else None
     if match is None or found is None:
         return False
-    blank = len(found["blank"])  # one blank belongs to the sign
+    blank = len(found["blank"])  # one blank after the #
     return len(match["indent"]) + (blank if blank > 1 else 0) >= columns
 
 

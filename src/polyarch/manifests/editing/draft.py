@@ -1,9 +1,8 @@
-"""The document that operations want, as changes to the nodes it has.
+"""Merges operations into one draft of the new document, on top of the nodes of the old one.
 
-Operations come one after the other and their indexes count what the ones before have left; text is spliced once. So
-they are merged first: each :class:`Draft` is either a node as it is, another value in its place, or a collection with
-some members kept, some gone and some new. What an alias or a merge key shares is changed once, and only if every use
-of it asks for the same (MF-053).
+Operations apply in order and their indexes count what earlier ones left, but the text is spliced once. So they are
+merged first: a :class:`Draft` is an unchanged node, a new value in its place, or a collection with kept, removed and
+new members. What an alias or merge key shares is changed once, and only if every use asks for the same (MF-053).
 
 Pure.
 """
@@ -26,13 +25,13 @@ _NOTHING: Any = object()
 
 @dataclass
 class Draft:
-    """What becomes of a node, or with ``node`` None a value that is new."""
+    """The new state of a node, or a new value if ``node`` is None."""
 
     node: Node | None
     value: Any = _NOTHING
-    """What stands in its place; only :attr:`is_replaced` says whether there is one."""
+    """The new value; only :attr:`is_replaced` says whether there is one."""
     members: list["Member"] | None = None
-    """The members of a collection whose members change; None: all as they are."""
+    """The members of a changed collection; None if all are unchanged."""
 
     @property
     def is_replaced(self) -> bool:
@@ -105,7 +104,7 @@ def drafted(document: Document, operations: Iterable[TreeOperation]) -> Draft:
 
 @dataclass
 class _Asked:
-    """What each use asks of a shared node: pointer of the use → operations, their pointers below the node."""
+    """Operations that each use asks of a shared node: pointer of the use → operations relative to the node."""
 
     node: Node
     by_use: dict[str, list[TreeOperation]] = field(default_factory=dict)
@@ -118,9 +117,7 @@ class _Drafting:
         self.asked: dict[int, _Asked] = {}
 
     def take(self, draft: Draft, operation: TreeOperation, path: tuple[str, ...], here: str | None) -> None:
-        """Apply an operation below a draft, whose pointer is ``here``; None inside a node that is shared, whose uses
-        are known to agree.
-        """
+        """Apply an operation below a draft. ``here`` is its pointer, None inside a shared node whose uses agree."""
         if not path:
             if not isinstance(operation, Replace):
                 raise Misfit(operation, "the whole document can only be replaced")
@@ -141,7 +138,7 @@ class _Drafting:
         if member is None and node is None:
             raise Misfit(operation, f"there is no member or element {path[0]!r}")
         if node is not None and (member is None or self._is_shared(node, within=here is None)):
-            # What an alias or a merge key brings in is its anchor's: changing it changes every use.
+            # What an alias or a merge key brings in belongs to its anchor: changing it changes every use.
             if here is None:
                 raise CannotEdit("it is shared by an alias inside what an alias shares")
             asked = self.asked.setdefault(id(node), _Asked(node))
@@ -158,7 +155,7 @@ class _Drafting:
         return id(node) in self.document.uses and id(node) not in self.document.merged
 
     def take_shared(self, asked: _Asked) -> None:
-        """A shared node is changed once, where its anchor stands, if all of its uses ask for the same."""
+        """Changes a shared node once, at its anchor, if all of its uses ask for the same."""
         uses = self.document.uses.get(id(asked.node), ())
         wanted = list(asked.by_use.values())
         if set(asked.by_use) != set(uses) or any(each != wanted[0] for each in wanted):
@@ -170,7 +167,7 @@ class _Drafting:
             self.take(draft, operation, segments(operation.pointer), None)
 
     def _anchor(self, path: str) -> Draft | None:
-        """The draft at a pointer if the text of the node stands there, None if an alias or a merge key does."""
+        """The draft at a pointer if the node is written there, None for an alias or a merge key."""
         draft = self.root
         for segment in segments(path):
             member = None if draft.is_replaced else _member(draft, segment)
@@ -224,7 +221,7 @@ class _Drafting:
             raise Misfit(operation, f"there is a member {key!r} already")
 
     def _check_anchors(self, nodes: list[Node]) -> None:
-        """Refuse to take away a text that an alias elsewhere may point at."""
+        """Raises for a text that an alias elsewhere may point to."""
         stack, visited = list(nodes), set()
         while stack and self.document.shared:
             node = stack.pop()
@@ -236,7 +233,7 @@ class _Drafting:
 
 
 def _expanded(draft: Draft) -> list[Member] | None:
-    """The members of a draft, listed when they are asked for first; a merge key has no name here."""
+    """The members of a draft, created on first use; a merge key has no name."""
     node = draft.node
     if draft.members is None and isinstance(node, MappingNode):
         draft.members = [
@@ -249,7 +246,7 @@ def _expanded(draft: Draft) -> list[Member] | None:
 
 
 def _member(draft: Draft, segment: str) -> Member | None:
-    """By key, or by index among those that are left."""
+    """By key, or by index among the remaining members."""
     present = [member for member in _expanded(draft) or () if not member.removed]
     if isinstance(draft.node, MappingNode):
         named = [member for member in present if member.key == segment]

@@ -1,8 +1,8 @@
-"""Operations on the object, as splices of the text it is written in (MF-060 – MF-065).
+"""Turns operations on an object into splices of its text (MF-060 – MF-065).
 
-A file is never dumped again: what an operation does not name keeps every character. New text is written in the style of
-its surroundings. Where an edit would need a guess (an explicit ``? key``, a tag, a text that an alias shares with
-another use) there is no edit but a :class:`CannotEdit` that says why.
+A file is never dumped again: text that no operation changes keeps every character, and new text has the style of its
+surroundings. An edit that would need a guess (an explicit ``? key``, a tag, text that an alias shares with another
+use) raises :class:`CannotEdit` with the reason.
 
 Pure.
 """
@@ -56,10 +56,10 @@ def render(source: SourceText, document: Document, operations: Iterable[TreeOper
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """What the style of an insertion depends on."""
+    """Context that decides the style of an insertion."""
 
     parent_column: int | None = None
-    """Of the key that the collection is the value of."""
+    """Column of the key whose value is the collection."""
     step: int = DEFAULT_STEP
     pod_spec: Node | None = None
 
@@ -75,7 +75,7 @@ class _Surroundings:
 
 
 def _is_filled_flow(node: Node) -> bool:
-    """Written as ``[a, b]``, and staying so; only the empty ``[]`` and ``{}`` give way to block style."""
+    """A flow collection that stays one; only the empty ``[]`` and ``{}`` are replaced by block style."""
     return isinstance(node, CollectionNode) and bool(node.flow_style) and bool(node.value)
 
 
@@ -92,7 +92,7 @@ class _Writer:
             self.edits.append(Edit(start, end, replacement))
 
     def collection(self, draft: Draft, node: Node, around: _Surroundings) -> None:
-        """The edits of a collection that keeps some of its members: inner ones first, then its own."""
+        """Edits a collection that keeps some members: inner collections first, then the collection itself."""
         where = layout(self.document, node)
         around = around.inside(node, where.column)
         for place, member in draft.kept:
@@ -134,7 +134,7 @@ class _Writer:
     # Values -----------------------------------------------------------------------------------------------------
 
     def content_start(self, entry: Entry) -> int:
-        """Where a value starts behind its anchor; a value with a tag is not edited."""
+        """Offset of a value after its anchor; raises for a value with a tag."""
         start = min(properties_end(self.text, entry.value_start), entry.end)
         if any(part.startswith("!") for part in self.text[entry.value_start : start].split()):
             raise CannotEdit("the value has a tag")
@@ -165,7 +165,7 @@ class _Writer:
             self.edit(start, entry.end, text)
 
     def block_value(self, where: Layout, entry: Entry, value: Any, around: _Surroundings) -> None:
-        """A collection with members in block context; a comment on the line of the key stays there (MF-064)."""
+        """A non-empty collection in block context; a comment on the line of the key stays there (MF-064)."""
         style = self.style(around, entry.start)
         lines = block_lines(value, style)
         start, node = self.content_start(entry), entry.value
@@ -208,7 +208,7 @@ class _Writer:
             if not self.text[line : entry.start].strip():
                 self.edit(line, after, "")
                 continue
-            # The first entry stands behind a dash: what comes next moves up to it.
+            # The first entry follows a dash: the next kept entry moves up to it.
             while number + 1 not in kept:
                 number += 1
                 after = self.source.next_line(where.entries[number].end)
@@ -233,7 +233,7 @@ class _Writer:
                 self.insert_after(draft, where, last, members, around)
 
     def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
-        """Below a commented-out affinity, else before the first key that no comment stands above (MF-063)."""
+        """Below a commented affinity, else before the first key without a comment above it (MF-063)."""
         run = affinity_run(self.document, where)
         if run is not None:
             at = run.lines[-1][0]

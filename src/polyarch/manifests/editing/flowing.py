@@ -1,7 +1,7 @@
-"""Members of flow collections: ``{a: b}``, ``[a, b]`` and all of JSON (MF-064, MF-065).
+"""Edits of flow collections: ``{a: b}``, ``[a, b]`` and all of JSON (MF-064, MF-065).
 
-A new member stands behind the last one, on a line of its own where the others do; separators are kept right, also a
-comma after the last element, which YAML allows and JSON does not.
+A new member goes after the last one, on its own line if the others have theirs. Commas stay correct, also after the
+last element, where YAML allows one and JSON does not.
 
 Pure.
 """
@@ -20,7 +20,7 @@ from polyarch.manifests.scan.text import SourceText
 
 
 def document_style(document: Document) -> FlowStyle:
-    """What all flow collections of a document have in common: whether they are JSON, and without blanks."""
+    """Style of all flow collections of a document: JSON or not, compact or not."""
     if not is_json(document):
         return FlowStyle(newline=document.source.newline)
     entries = layout(document, document.root).entries if document.root.value else ()
@@ -29,7 +29,7 @@ def document_style(document: Document) -> FlowStyle:
 
 
 def style_of(source: SourceText, where: Layout, style: FlowStyle) -> FlowStyle:
-    """The style of a collection's members: over several lines only in JSON that is written so."""
+    """The style of a collection's members; several lines only in JSON that is written so."""
     if not style.json or not _stands_alone(source, where.entries[0].start):
         return style
     step = len(_indent(source, where.entries[0].start)) - len(_indent(source, where.open))
@@ -44,7 +44,7 @@ def value_text(source: SourceText, entry: Entry, value: Any, style: FlowStyle, *
 
 
 def member_edits(source: SourceText, where: Layout, draft: Draft, style: FlowStyle) -> list[Edit]:
-    """The edits for the members that are removed and new, of a collection that keeps at least one."""
+    """Edits for removed and new members of a collection that keeps at least one."""
     insertions = draft.insertions
     ends_new = any(following is None for _, _, following in insertions)
     edits = _removals(source, where, [place for place, _ in draft.kept], ends_new=ends_new)
@@ -76,7 +76,7 @@ def _insertion(
 
 
 def _removals(source: SourceText, where: Layout, kept: list[int], *, ends_new: bool) -> list[Edit]:
-    """Each removed element with one separator; on lines of its own, those lines."""
+    """Removes each element with one comma; if it has its own lines, the whole lines."""
     edits: list[Edit] = []
     entries = where.entries
     number = 0
@@ -102,7 +102,7 @@ def _removals(source: SourceText, where: Layout, kept: list[int], *, ends_new: b
 
 
 def _stands_alone(source: SourceText, offset: int) -> bool:
-    """Nothing but white space stands before it on its line."""
+    """Whether only white space precedes it on its line."""
     return not source.text[source.line_start(offset) : offset].strip()
 
 

@@ -1,7 +1,7 @@
-"""Where exactly the entries of a collection stand in the text.
+"""Exact positions of the entries of a collection in the text.
 
 Nodes know where they start, but not where a comma, a dash or an alias is: an alias shares the node of its anchor, and
-a block collection ends, for the parser, where the next thing starts. Between two nodes there is only white space,
+for the parser a block collection ends where the next thing starts. Between two nodes there is only white space,
 comments and punctuation, so one walk over it finds the rest.
 
 Pure.
@@ -21,8 +21,8 @@ _ALIAS = re.compile(r"\*[^\s,\[\]{}]+")
 _KEEP = re.compile(r"(?:[&!]\S*\s+)*[|>][0-9]?\+")
 
 
-class CannotEdit(ValueError):  # noqa: N818 - the name says what is the matter
-    """An edit that cannot be made without guessing; the reason is a note for people (MF-053)."""
+class CannotEdit(ValueError):  # noqa: N818 - reads as a noun
+    """An edit that would need a guess; the reason becomes the note (MF-053)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class Entry:
     is_alias: bool
     """The value is written ``*name``."""
     comma: int | None
-    """Of the separator after it in a flow collection."""
+    """Offset of the comma after it in a flow collection."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,13 @@ class Layout:
 
 
 def gap_end(text: str, offset: int) -> int:
-    """Where the next thing is that is neither white space nor comment."""
+    """Offset of the next text that is neither white space nor comment."""
     match = _GAP.match(text, offset)
     return match.end() if match else offset
 
 
 def properties_end(text: str, offset: int) -> int:
-    """The same behind an anchor and a tag."""
+    """The same, after an anchor and a tag."""
     match = _PROPERTIES.match(text, offset)
     return match.end() if match else offset
 
@@ -80,7 +80,7 @@ def column(document: Document, offset: int) -> int:
 
 
 def content_end(document: Document, node: Node) -> int:
-    """After the last character of a node that is content: comments and blank lines behind it are not its own.
+    """Offset after the content of a node, without the comments and blank lines that follow it.
 
     Blank lines at the end of a block scalar that keeps them (``|+``) are content, but for the last break.
     """

@@ -1,4 +1,4 @@
-"""Edits: what is replaced where. The only way a text changes (MF-060).
+"""Edits: replacements of regions of a text, the only way in which a text changes (MF-060).
 
 Pure.
 """
@@ -38,7 +38,7 @@ def splice(text: str, edits: Iterable[Edit]) -> str:
 
 
 def offset_before(offset: int, edits: Iterable[Edit]) -> int:
-    """Where a place of the text after the edits was in the text before; of a replacement, where it begins."""
+    """Maps an offset after the edits to the text before; within a replacement, to its start."""
     grown = 0
     for edit in ordered(edits):
         start = edit.start + grown

@@ -1,7 +1,7 @@
-"""How inserted text is written: like the text around it (MF-062).
+"""Writes inserted text in the style of the text around it (MF-062).
 
-A file keeps its own habits: the step of its nesting, whether sequences are indented below their key, flow or block, the
-quotes of JSON. What cannot be seen in the file gets two spaces and no quotes.
+A file keeps its style: indentation, whether sequences are indented below their key, flow or block, the quotes of
+JSON. The default for what the file does not show is two spaces and no quotes.
 
 Pure.
 """
@@ -18,11 +18,11 @@ from polyarch.manifests.scan.nodes import Document, get
 
 DEFAULT_STEP = 2
 
-# Texts that no YAML reader takes for anything but the text that it is, wherever it stands.
+# Plain scalars that every YAML reader takes for strings in any context.
 _SAFE = re.compile(
     r"[A-Za-z0-9_/.$-][A-Za-z0-9_/.@$%+-]*(?::[A-Za-z0-9_/.@$%+-]+)*(?: [A-Za-z0-9_/.@$%+()-]+)*", re.ASCII
 )
-# What YAML 1.2, or the reader of kubectl, takes for something else although the resolver of YAML 1.1 does not.
+# Not strings for YAML 1.2 or kubectl, although the resolver of YAML 1.1 takes them for strings.
 _OTHERWISE = re.compile(
     r"(?:y|n|yes|no|on|off|true|false|null|~|\.inf|\.nan|-|\.|\.\.\.|---.*)"
     r"|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-f_]+|[-+]?0b[01_]+|[-+]?[0-9._]+(?:e[-+]?[0-9]+)?|[-+]?\.inf"
@@ -66,7 +66,7 @@ def quoted(value: str) -> str:
 
 
 def requoted(value: str, old: Node) -> str:
-    """A text in the place of another scalar, with the same quotes where they can hold it."""
+    """A string in place of another scalar, with the same quotes if they can hold it."""
     style = old.style if isinstance(old, ScalarNode) else None
     if style == '"':
         return quoted(value)
@@ -122,8 +122,8 @@ def is_collection(value: Any) -> bool:
 
 
 def sequence_indent(document: Document, pod_spec: Node | None, at: int) -> int:
-    """Columns from a key to the dashes below it, as the block sequence nearest to the offset ``at`` in the pod
-    specification has it, else the nearest in the document, else none (MF-062).
+    """Columns from a key to the dashes below it, as in the block sequence of the pod specification nearest to the
+    offset ``at``, else in the nearest of the document, else 0 (MF-062).
     """
     for scope in (pod_spec, document.root):
         found = _sequence_indents(document, scope) if scope is not None else []
@@ -133,7 +133,7 @@ def sequence_indent(document: Document, pod_spec: Node | None, at: int) -> int:
 
 
 def is_json(document: Document) -> bool:
-    """Whether the document is written as JSON: then what is inserted has to be JSON too."""
+    """Whether the document is JSON: then inserted text must be JSON, too."""
     if not getattr(document.root, "flow_style", False):
         return False
     try:
@@ -171,7 +171,7 @@ def _entry_lines(key: str, member: Any, style: BlockStyle) -> list[str]:
 
 
 def nested_columns(member: Any, style: BlockStyle) -> int:
-    """How far below its key a collection is indented."""
+    """Columns by which a collection is indented below its key."""
     return style.step if isinstance(member, dict) else style.sequence
 
 

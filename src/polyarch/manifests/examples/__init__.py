@@ -1,7 +1,7 @@
-"""One example for each rule: a text that has the finding, one that has not, and what the repair makes of the first.
+"""One example for each rule: a text with the finding, one without, and the fixed text.
 
-The files feed three readers: ``polyarch lint --explain``, the page of the documentation, and the tests, which run them.
-So an explanation cannot say what the program does not do.
+``polyarch lint --explain``, the documentation and the tests read the same files. The tests run them, so an
+explanation cannot claim what the program does not do.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from polyarch.platforms import NodePlatform, Platform
 
 
 class ExampleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What the command line or the configuration says in an example."""
+    """Options of an example, from command line or configuration."""
 
     platforms: tuple[str, ...] = ()
     require: tuple[str, ...] = ()
@@ -34,18 +34,18 @@ class ExampleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The texts of one rule, with what is known of the images in them."""
+    """The texts of one rule, with the answers for their images."""
 
     bad: str
     good: str
     fixed: str = ""
     """Empty for rules without a repair."""
     file: str = "web.yaml"
-    """Name of the file that the texts stand in."""
+    """Name of the file that holds the texts."""
     severity: Severity | None = None
     """Of the finding, where it is not the rule's default."""
     answers: dict[str, Any] = {}
-    """As a platforms file says them (RG-130)."""
+    """In the format of a platforms file (RG-130)."""
     indexes: dict[str, str] = {}
     """Image by digest → the image of ``answers`` that shows its index."""
     options: ExampleOptions = ExampleOptions()

@@ -1,6 +1,6 @@
-"""The rules: what is wrong with a manifest, where, and what would repair it (MF-020).
+"""The rules: what is wrong with a manifest, where, and how to repair it (MF-020).
 
-A rule is one module, named by its id: ``images/ma001_unresolved``. It has the ``RULE``, which says to people what it is
-about, and the ``check``. ``catalogue`` lists them, ``engine`` runs them over a file, ``build_files`` and ``bundle_run``
-over other things. Read ``facts`` first: it is what rules are given and what they give back.
+A rule is one module named by its id, such as ``images/ma001_unresolved``: ``RULE`` describes it, ``check`` finds it.
+``catalogue`` lists the rules; ``engine`` runs them over a manifest, ``build_files`` over build files and code,
+``bundle_run`` over bundles and catalogs. Read ``facts`` first: it defines what rules take and return.
 """

@@ -1,4 +1,4 @@
-"""Runs the rules on build files and code (MA3xx) over one file.
+"""Runs the rules for build files and code (MA3xx) over one file.
 
 Pure.
 """
@@ -41,7 +41,7 @@ def _problem(source: SourceText, hit: Hit, options: LintOptions) -> Problem:
 
 
 def _mark(source: SourceText, hit: Hit) -> str:
-    """The line stands in for a pointer: it stays the same while other lines move."""
+    """Fingerprint by the text of the line, which stays the same while other lines move."""
     line = source.text[source.line_start(hit.start) : source.line_end(hit.start)].strip()
     return fingerprint(
         hit.rule.id, "", subject=NO_OBJECT, file=source.path, document=0, named_path=line, images=hit.images

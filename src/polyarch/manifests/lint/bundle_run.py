@@ -1,7 +1,7 @@
-"""Judging what is more than one file: a bundle (MF-072 to MF-075) and a catalog.
+"""Runs the rules over several files at once: a bundle (MF-072 to MF-075) or a catalog.
 
-A bundle is its manifests, so the rules that hold everywhere find nearly everything. What they cannot know by themselves
-is added here: the subscription that the bundle will be installed with, and the image that it is shipped as.
+The rules for single files find most problems of a bundle. This module adds what they cannot know: the subscription
+that installs the bundle, and the image that it is shipped as.
 
 Pure.
 """
@@ -37,9 +37,7 @@ def validate(
     subscriptions: Iterable[Scan] = (),
     bundle_image: BundleImageAnswer | None = None,
 ) -> tuple[Problem, ...]:
-    """Everything that is wrong with the bundle, and with its subscriptions for this bundle; what somebody does not want
-    to see has the reason (MF-032).
-    """
+    """All problems of the bundle and of its subscriptions; suppressed ones have the reason (MF-032)."""
 
     def judge_image(facts: ObjectFacts) -> Iterator[Draft]:
         if bundle_image is not None and facts.object is bundle.service_version.object:
@@ -57,8 +55,8 @@ def validate(
 
 
 def object_checks(bundle: Bundle) -> tuple[ObjectCheck, ...]:
-    """The checks of objects where the bundle is known that a subscription installs: MA209 can say what it takes away,
-    and give it back (MF-083).
+    """The checks of objects if the bundle that a subscription installs is known: MA209 can then name and restore the
+    lost constraint (MF-083).
     """
     deployments = deployments_of(bundle.service_version)
 
@@ -69,7 +67,7 @@ def object_checks(bundle: Bundle) -> tuple[ObjectCheck, ...]:
 
 
 def deployments_of(service_version: ServiceVersion) -> list[Deployment]:
-    """What OLM applies a subscription's config to."""
+    """The deployments to which OLM applies a subscription's config."""
     return [Deployment(_name(service_version, each), value(each.node)) for each in service_version.pod_specs]
 
 

@@ -1,8 +1,7 @@
-"""Every rule, by what its check is given: a rule is one module with its ``RULE`` and its ``check``, and one row here.
+"""All rules, grouped by what their check takes: a rule is one module with ``RULE`` and ``check``, and one row here.
 
-The table is the contract with users (MF-020, MF-021). It feeds ``polyarch lint --rules`` and ``--explain``, the page of
-the documentation and SARIF. Examples, one bad, one good and one repaired for each rule, are in
-``polyarch.manifests.examples``.
+The table is a contract with users (MF-020, MF-021). It feeds ``polyarch lint --rules`` and ``--explain``, the
+documentation and SARIF. ``polyarch.manifests.examples`` has a bad, a good and a fixed example of each rule.
 
 Pure.
 """
@@ -129,7 +128,7 @@ POD_RULES: tuple[Checked[PodFacts, Draft], ...] = (
     ma116_passed_image,
 )
 ONE_OF: tuple[Ruling, ...] = (ma105_conflict, ma104_nowhere, ma107_terms, ma102_excess, ma101_unconstrained)
-"""Of these ``constraints.precedence`` says which one a pod specification gets."""
+"""``constraints.precedence`` chooses at most one of these for a pod specification."""
 BUNDLE_RULES: tuple[Checked[BundleFacts, Draft], ...] = (
     ma201_broken_promise,
     ma202_missing_label,
@@ -142,7 +141,7 @@ OBJECT_RULES: tuple[Checked[ObjectFacts, Draft], ...] = (ma117_obsolete, ma209_o
 SOURCE_RULES: tuple[SourceRule, ...] = (ma301_dockerfile, ma302_build, ma303_go)
 DOCUMENT_RULES: tuple[Checked[Scan, Finding], ...] = (ma901_template, ma902_unparsed)
 ELSEWHERE: tuple[Ruling, ...] = (ma205_deployment, ma208_bundle_image, ma210_catalog, ma903_unmatched, ma904_unproven)
-"""Those that need more than one file or object, or are about the run."""
+"""Rules that need more than one file or object, or are about the run."""
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {

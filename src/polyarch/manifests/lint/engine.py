@@ -1,8 +1,8 @@
 """Runs the rules over one file: selection, severities, positions, fingerprints and order (MF-030, MF-041).
 
-A rule knows about one pod specification or one object. What concerns all of them is here: an image that stands in one
-object several times is complained about once, deployments of a bundle have ids of their own (MA205), and a repair of
-something that the text shares between several users is made only if all of them need the same (MF-053).
+A rule sees one pod specification or one object. This module does what concerns all rules: an image used several times
+in one object is reported once, deployments of a bundle are reported as MA205, and a repair of text that several users
+share is kept only if all of them need the same one (MF-053).
 
 Pure: the same file, answers and options give the same findings in the same order.
 """
@@ -40,7 +40,7 @@ def check_images(facts: PodFacts) -> Iterator[Draft]:
 
 
 def check_bundle(facts: ObjectFacts) -> Iterator[Draft]:
-    """What is said of a ClusterServiceVersion; a patch of one is a part, of which nothing is known."""
+    """The rules for bundles, for a whole ClusterServiceVersion; a patch of one is skipped."""
     if facts.object.kind != KIND or facts.object.patched_by is not None:
         return
     bundle = BundleFacts(facts)
@@ -56,14 +56,14 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (check_bundle, *(rule.check for rule in
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A finding, and what would repair it: operations, or the note that says why a program cannot."""
+    """A finding and its repair: operations, or a note that says why there is no automatic fix."""
 
     finding: Finding
     repair: Repair | None = None
     documents: tuple[object, ...] = ()
-    """Objects that the repair adds as documents of their own behind the one it changes (MA117)."""
+    """Objects that the repair adds as documents after the one it changes (MA117)."""
     edits: tuple[Edit, ...] = ()
-    """What repairs a file that is no YAML (MA301): splices of its text instead of operations."""
+    """Repair of a file that is not YAML (MA301): splices of its text instead of operations."""
 
 
 def lint(
@@ -73,9 +73,9 @@ def lint(
     *,
     object_checks: tuple[ObjectCheck, ...] = OBJECT_CHECKS,
 ) -> tuple[Problem, ...]:
-    """All findings of a file in the order of the text; those about reading the file too.
+    """All findings of a file in text order, those about reading the file included.
 
-    ``object_checks`` are others than usual where more is known than the file says (a bundle with its subscription).
+    The caller replaces ``object_checks`` if it knows more than the file says (a bundle with its subscription).
     """
     pods = [PodFacts(pod_spec, answers, options) for pod_spec in scan.pod_specs]
     drafts: list[Entry] = [
@@ -97,13 +97,13 @@ def lint(
 
 
 def _pod_checks(options: LintOptions) -> tuple[PodCheck, ...]:
-    """Rules that do not run by themselves are not even asked: they need images that nobody resolves otherwise."""
+    """Rules that run only on request are left out otherwise: they need images that are not resolved then."""
     chosen = (rule.check for rule in POD_RULES if rule.RULE.default or selected(options, rule.RULE.id))
     return (check_images, precedence.check, *chosen)
 
 
 def selected(options: LintOptions, rule: str) -> bool:
-    """Whether a rule runs (MF-030): the configured ones only when there is a configuration for them."""
+    """Whether a rule runs (MF-030); rules that need a configuration run only with it."""
     configured = {"MA112": bool(options.prefer), "MA113": options.taints is not None, "MA008": options.lock is not None}
     default = configured.get(rule, RULES[rule].default)
     return options.selection.selects(rule, default=default)
@@ -116,7 +116,7 @@ def _is_selected(options: LintOptions, draft: Draft) -> bool:
 def _once(
     drafts: Iterable[Entry],
 ) -> Iterator[Entry]:
-    """What is wrong with an image is said once for each object."""
+    """Reports each problem of an image once per object."""
     seen: set[tuple[int, str, str]] = set()
     for subject, facts, draft in drafts:
         if draft.rule.id.startswith("MA0"):
@@ -128,7 +128,7 @@ def _once(
 
 
 def _read(finding: Finding, options: LintOptions) -> Problem:
-    """What scanning found; it has no object to count pointers in, so its place is the file."""
+    """A problem of the scan; without an object for a pointer, its fingerprint uses the file."""
     mark = fingerprint(
         finding.rule,
         finding.sub,
@@ -142,7 +142,7 @@ def _read(finding: Finding, options: LintOptions) -> Problem:
 
 
 def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions) -> Problem:
-    """The finding that a draft about an object of the file becomes."""
+    """Turns a draft about an object of the file into a finding."""
     rule, document = draft.rule, subject.document
     reference = subject.reference
     finding = Finding(

@@ -1,7 +1,7 @@
-"""What the rules are given about one pod specification, and what they give back.
+"""Input and output of the rules: facts about one pod specification, and drafts of findings.
 
-A rule is a function from :class:`PodFacts` to :class:`Draft` values. The sets are computed when the first rule asks for
-them and kept, so that a pod specification without anything to say costs next to nothing (MF-090).
+A rule is a function from :class:`PodFacts` to :class:`Draft` values. The platform sets are computed on first use and
+cached, so that a pod specification without findings costs next to nothing (MF-090).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,32 +27,32 @@ NO_SETS = PlatformSets()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Draft:
-    """A finding before the engine gives it severity, position and fingerprint."""
+    """A finding before the engine adds severity, position and fingerprint."""
 
     rule: Rule
     message: str
     hint: str
     node: Node
-    """The offending node: the position of the finding (MF-042)."""
+    """The offending node; its position is that of the finding (MF-042)."""
     pointer: str
     """Of that node."""
     sub: str = ""
     severity: Severity | None = None
-    """None: as the rule says."""
+    """None: the default of the rule."""
     images: tuple[str, ...] = ()
     platforms: PlatformSets = NO_SETS
     repair: Repair | None = None
     documents: tuple[object, ...] = ()
-    """Documents that the repair adds behind the one it changes."""
+    """Documents that the repair adds after the one it changes."""
 
 
 class Refused(Exception):  # noqa: N818 - the name says what happened
-    """A repair cannot be written; the message is the note that says why (MF-053)."""
+    """A repair cannot be written; the message becomes the note (MF-053)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The platforms that a repair makes a pod's constraints agree with, and those it is judged on."""
+    """The platforms that a repair makes a pod admit, and all platforms that it considers."""
 
     platforms: frozenset[NodePlatform]
     considered: frozenset[NodePlatform]
@@ -72,7 +72,7 @@ class PodFacts:
 
     @property
     def platforms(self) -> PlatformSet:
-        """P, or P⁺ where it is not exact."""
+        """P, or its upper bound P⁺ if an answer is missing."""
         return self.supported.platforms
 
     @cached_property
@@ -105,7 +105,7 @@ class PodFacts:
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions on labels of all required terms."""
+        """All label expressions of all required terms."""
         required = self.pod_spec.required
         return tuple(each for term in (required.terms if required else ()) for each in term.expressions)
 
@@ -129,7 +129,7 @@ class PodFacts:
 
     @cached_property
     def subject(self) -> str:
-        """The object as a sentence names it; of several pod specifications in it also which."""
+        """Name of the object for messages; with the name of the pod specification if the object has several."""
         subject, path = self.pod_spec.object, segments(self.pod_spec.pointer)
         start = len(segments(subject.pointer))
         for depth in range(len(path) - 1, start, -1):
@@ -140,7 +140,7 @@ class PodFacts:
         return str(subject.reference)
 
     def check_editable(self) -> None:
-        """Raises :class:`Refused` for a pod specification of which readers disagree what it says, and for a patch."""
+        """Raises :class:`Refused` for a patch, and for a pod specification with duplicate keys."""
         if self.pod_spec.is_patch:
             raise Refused("it is a patch of a kustomization; fix the resource that it patches")
         if self.pod_spec.duplicates:
@@ -148,7 +148,7 @@ class PodFacts:
 
     @cached_property
     def target(self) -> Target:
-        """What to write (MF-051); raises :class:`Refused` where nothing certain can be (MF-053)."""
+        """The platforms to write (MF-051); raises :class:`Refused` if they are not certain (MF-053)."""
         self.check_editable()
         supported, options = self.supported, self.options.fixes
         platforms = supported.platforms
@@ -171,7 +171,7 @@ class PodFacts:
 
 @dataclass(frozen=True, eq=False)
 class ObjectFacts:
-    """One object with the pod specifications in it, for the rules on whole objects."""
+    """One object with its pod specifications, for the rules on whole objects."""
 
     object: KubeObject
     pods: tuple[PodFacts, ...]
@@ -180,7 +180,7 @@ class ObjectFacts:
 
 
 def repair(facts: PodFacts, write: Callable[[], Iterable[TreeOperation]]) -> Repair:
-    """The repair that ``write`` makes, or the refusal with its reason."""
+    """The repair with the operations of ``write``, or its refusal."""
     number = facts.pod_spec.document.index
     try:
         return Repair(tuple(write()), document=number)
@@ -189,12 +189,12 @@ def repair(facts: PodFacts, write: Callable[[], Iterable[TreeOperation]]) -> Rep
 
 
 def needs_flag(facts: PodFacts, flag: str, effect: str) -> Repair:
-    """No repair without the flag."""
+    """A repair refused because its flag is not set."""
     return Repair((), note=f"{flag} {effect}", document=facts.pod_spec.document.index)
 
 
 def one_operation(facts: PodFacts, operation: TreeOperation) -> Repair:
-    """The repair that is one operation, where the pod specification may be edited at all."""
+    """A repair of one operation, or its refusal if the pod specification cannot be edited."""
 
     def write() -> tuple[TreeOperation]:
         facts.check_editable()

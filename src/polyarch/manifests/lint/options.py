@@ -1,6 +1,6 @@
-"""What a run of the rules is told: which rules, how bad, what to require, and what a fix may do.
+"""Options of a lint run: which rules run, their severities, required platforms, and what a fix may change.
 
-Values only; ``configuration`` reads them from ``.polyarch.yaml`` and the command line sets them.
+Values only; ``configuration`` reads them from ``.polyarch.yaml`` and the command line overrides them.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ Unresolved = Literal["auto", "finding", "ignore"]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Rules by id or by the beginning of an id and ``*`` (MF-030): what is left out, and what is added to the rules
-    that run anyway. Of two patterns that fit, the longer one counts; of equal ones the exclusion.
+    """Rules to include in and exclude from the default ones, by id or prefix with ``*`` (MF-030). The longest matching
+    pattern wins; of equal ones the exclusion.
     """
 
     include: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def _fit(rule: str, patterns: tuple[str, ...]) -> int:
-    """Length of the longest pattern that fits, an id counting most; -1 if none does."""
+    """Length of the longest matching pattern, plus one for a full id; -1 if none matches."""
     fits = [-1]
     for pattern in patterns:
         if pattern == rule:
@@ -58,14 +58,14 @@ TAINT_PRESETS: Mapping[str, str] = {
 
 
 class Locked(msgspec.Struct, frozen=True):
-    """What the lock file says of a reference (MF-034)."""
+    """The lock file's entry for a reference (MF-034)."""
 
     digest: str
     platforms: tuple[NodePlatform, ...]
 
 
 class FixOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair may do (MF-050); the flags of ``polyarch fix``."""
+    """What a repair may change (MF-050); the flags of ``polyarch fix``."""
 
     widen: bool = False
     replace: bool = False
@@ -74,11 +74,11 @@ class FixOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Add the preferences of :attr:`LintOptions.prefer`."""
     limit_to_universe: bool = False
     assume: tuple[NodePlatform, ...] = ()
-    """Stand in for each image without an answer."""
+    """Assumed platforms of each image without an answer."""
 
 
 class LintOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the rules depend on besides the file and the answers."""
+    """Everything that rules depend on besides the file and the answers."""
 
     platforms: tuple[NodePlatform, ...] = ()
     """The explicit universe (MF-002); empty: the usual one."""
@@ -87,10 +87,10 @@ class LintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Architecture → weight (MA112)."""
     taints: Taints | None = None
     lock: Mapping[str, Locked] | None = None
-    """By canonical reference; None: no lock file is given."""
+    """By canonical reference; None without a lock file."""
     selection: Selection = Selection()
     severities: Mapping[str, Severity] = {}
-    """By rule id or pattern; the longest that fits counts."""
+    """By rule id or pattern; the longest match wins."""
     strict: bool = False
     unresolved: Unresolved = "auto"
     labelled: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""What a rule is to people: its id, how bad it is, what it means and what repairs it (MF-020, MF-021).
+"""The description of a rule: id, severity, meaning and fix (MF-020, MF-021).
 
 Each module that checks a rule has its :class:`Rule` as the constant ``RULE`` beside the check; ``catalogue`` collects
-them. Ids are the contract with users: they are never reused or renumbered, and MA4xx belongs to live clusters.
+them. Ids are a contract with users: they are never reused or renumbered. MA4xx is reserved for live clusters.
 
 Pure.
 """
@@ -12,20 +12,20 @@ from polyarch.manifests.finding import Severity
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. Texts are sentences for people who meet it for the first time."""
+    """One rule. Its texts are sentences for people who see it for the first time."""
 
     id: str
     severity: Severity
-    """By default; the meaning says when it differs."""
+    """Default severity; the meaning says when it differs."""
     title: str
     meaning: str
     fix: str = ""
-    """What ``polyarch fix`` does; empty: nothing."""
+    """What ``polyarch fix`` does; empty if there is no fix."""
     flag: str = ""
-    """The flag without which it does not."""
+    """The flag that the fix needs, if any."""
     subs: tuple[str, ...] = ()
     """The values that ``sub`` can have, where they are fixed."""
     default: bool = True
     """Runs without being configured or included."""
     upstream: str = ""
-    """The number of the check of operator-sdk's validator that this one stands for (MF-075)."""
+    """Number of the corresponding check in operator-sdk's validator (MF-075)."""

@@ -1,9 +1,9 @@
-"""Findings that somebody does not want to see, and says why (MF-032).
+"""Suppressions: annotations and comments that silence a finding, with a reason (MF-032).
 
-An annotation ``ignore-check.polyarch.dev/<ID>: reason`` is for its object. A comment ``# polyarch:ignore <ID> reason``
-is for its line where it stands behind something, else for the next line; in Go code it begins with ``//``. Both want a
-reason: whoever finds them in two years has nobody to ask. What matches nothing is reported (MA903), so that
-suppressions do not outlive what they suppress.
+An annotation ``ignore-check.polyarch.dev/<ID>: reason`` applies to its object. A comment ``# polyarch:ignore <ID>
+reason`` applies to its line if it follows something there, otherwise to the next line; in Go code it starts with
+``//``. Both need a reason, for those who find them years later. A suppression that matches nothing is reported
+(MA903), so that none outlives the finding it was written for.
 
 Pure.
 """
@@ -36,15 +36,15 @@ _GO_COMMENT = re.compile(rf"//{_BEHIND_THE_SIGN}")
 
 @dataclass(eq=False)
 class Suppression:
-    """One rule that is not wanted somewhere."""
+    """One suppressed rule, and where it is suppressed."""
 
     rule: str
     reason: str
     span: Span
     what: str
-    """How a message names it."""
+    """Its name in messages."""
     lines: frozenset[int] = frozenset()
-    """For a comment: the lines it is about."""
+    """For a comment: the lines it applies to."""
     document: int = 0
     subject: str | None = None
     """For an annotation: the pointer of its object."""
@@ -53,7 +53,7 @@ class Suppression:
 
     @property
     def problem(self) -> str:
-        """Why it does not count; empty if it does."""
+        """Why it is invalid; empty if it is valid."""
         if self.rule not in RULES:
             return f"there is no rule {self.rule or 'named'}"
         return "" if self.reason else "it gives no reason"
@@ -69,9 +69,9 @@ class Suppression:
 def suppressed(
     scan: Scan, problems: Iterable[Problem], *, selected: Callable[[str], bool] = lambda rule: True
 ) -> tuple[Problem, ...]:
-    """The problems with the reasons of those that are suppressed, and an MA903 for each suppression without one.
+    """The problems, marked where they are suppressed, and an MA903 for each suppression that matches none.
 
-    A suppression of a rule that did not run (``selected``) is not complained about: nobody knows whether it matches.
+    A suppression of a rule that did not run (``selected``) is not reported: whether it matches is unknown.
     """
     found = tuple(problems)
     given = suppressions(scan)
@@ -93,7 +93,7 @@ def suppressed(
 
 
 def suppressions(scan: Scan) -> list[Suppression]:
-    """All that a file has, annotations first."""
+    """All suppressions of a file, annotations first."""
     text = scan.source.text
     found = list(_annotations(scan)) if PREFIX in text else []
     return [*found, *_comments(scan)] if _WORD in text else found
@@ -128,7 +128,7 @@ def _comments(scan: Scan) -> Iterator[Suppression]:
             alone.add(line)
     for line, match in places:
         following = line + 1
-        while following in alone:  # comments that follow each other are about the same line
+        while following in alone:  # consecutive comments apply to the same line
             following += 1
         lines = frozenset({following if line in alone else line})
         rules = [text.strip() for text in (match["ids"] or "").split(",")]
@@ -143,7 +143,7 @@ def _comments(scan: Scan) -> Iterator[Suppression]:
 
 
 def _scalars(scan: Scan) -> list[tuple[int, int]]:
-    """Where texts stand in which ``#`` begins no comment."""
+    """The regions of scalars, in which ``#`` starts no comment."""
     found: list[tuple[int, int]] = []
     for document in scan.documents:
         stack: list[Node] = [document.root]

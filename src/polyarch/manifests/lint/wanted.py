@@ -1,6 +1,6 @@
-"""Which images have to be resolved before the rules can run.
+"""The images that must be resolved before the rules can run.
 
-Pure: whoever runs the rules resolves them, each once for the whole run (MF-090).
+Pure: the caller resolves them, each once for the whole run (MF-090).
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from polyarch.oci.reference import InvalidReference, parse
 
 
 def wanted(scan: Scan, options: LintOptions) -> tuple[str, ...]:
-    """The texts that a file's rules ask :class:`~polyarch.manifests.scan.sets.Answers` for, in order, each once."""
+    """The image texts that the rules look up in :class:`~polyarch.manifests.scan.sets.Answers`, in order, each once."""
     return tuple(dict.fromkeys(_wanted(scan, options)))
 
 
@@ -34,8 +34,8 @@ def _wanted(scan: Scan, options: LintOptions) -> Iterator[str]:
 
 
 def wanted_indexes(images: Iterable[str]) -> dict[str, str]:
-    """For each text with tag and digest the reference by tag, which shows the index that the digest is a child of:
-    its answer belongs into ``Answers.indexes`` (MA004). Texts by digest alone have none.
+    """For each text with tag and digest, the reference by tag: its answer, the index that the digest may be a child of,
+    belongs into ``Answers.indexes`` (MA004). Texts with a digest alone have none.
     """
     found = {}
     for text in images:

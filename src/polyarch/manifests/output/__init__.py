@@ -1,4 +1,4 @@
-"""The forms in which a run is printed: each module has one ``render`` from a ``Report`` to a text (MF-042 – MF-045).
+"""Output formats: each module has one ``render`` from a ``Report`` to a text (MF-042 – MF-045).
 
-Pure: no format knows of files or terminals. Modules are imported by name when a format is asked for.
+Pure: no format knows files or terminals. A module is imported when its format is requested.
 """

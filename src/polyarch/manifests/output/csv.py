@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 has it, with a header row, for spreadsheets and scripts (MF-045)."""
+"""CSV (RFC 4180) with a header row, for spreadsheets and scripts (MF-045)."""
 
 import csv
 import io

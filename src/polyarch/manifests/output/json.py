@@ -1,4 +1,4 @@
-"""For programs: the document ``polyarch.dev/lint/v1`` (MF-043). Keys are never left out; new ones may come."""
+"""JSON document ``polyarch.dev/lint/v1`` (MF-043). Keys are never omitted; new ones may be added."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
-    """One finding, as every document has it."""
+    """One finding, as in every JSON document."""
     span = finding.span
     return {
         "rule": finding.rule,

@@ -1,6 +1,6 @@
-"""JUnit XML, which every build server reads (MF-045): a suite for each file, a case for each object.
+"""JUnit XML for build servers (MF-045): one suite per file, one case per object.
 
-A case may have several failures. What could not be completed is an ``error``, in the suite of its file or, for an
+A case may have several failures. What could not be completed is an ``error`` in the suite of its file or, for an
 image, in the suite ``images``. The counts are those of the elements.
 """
 
@@ -77,7 +77,7 @@ def _counts(suites: Iterable[tuple[str, Sequence[_Case]]]) -> dict[str, str]:
 
 
 def _skips(case: _Case) -> list[Finding]:
-    """A case is skipped only where nothing else is to be said of it."""
+    """The suppressed findings of a case that has neither failures nor errors."""
     return case.suppressed if not case.failures and not case.errors else []
 
 

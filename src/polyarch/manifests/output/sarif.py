@@ -1,8 +1,8 @@
-"""SARIF 2.1.0, which code hosts show beside the lines (MF-044).
+"""SARIF 2.1.0 for code scanning (MF-044).
 
-Regions are those of the offending nodes, counted in code points from 1 with an exclusive end, as SARIF counts. The
-partial fingerprint is that of the baseline, so a result stays the same result while lines move. Suppressed findings are
-results on request only: code scanning ignores ``suppressions`` and shows them as open (github/codeql-action#1230).
+A region is that of the offending node, in code points from 1 with an exclusive end, as SARIF counts. The partial
+fingerprint is that of the baseline, so a result keeps its identity while lines move. Suppressed findings are included
+on request only: code scanning ignores ``suppressions`` and shows them as open (github/codeql-action#1230).
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from polyarch.manifests.report import Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RESULTS = 25_000
-"""What code hosts take of one run."""
+"""The most results that code hosts accept for one run."""
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 

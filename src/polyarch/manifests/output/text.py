@@ -1,7 +1,7 @@
-"""For people: a line for each finding, its hint below, one line that sums up (MF-042).
+"""Text for terminals: a line for each finding, its hint below, and a summary line (MF-042).
 
-``file:line:column`` is what terminals and editors turn into links. Texts come from manifests, so characters that a
-terminal would obey are replaced.
+Terminals and editors turn ``file:line:column`` into links. Texts come from manifests, so control characters are
+replaced.
 """
 
 from polyarch.manifests.finding import Finding, Severity

@@ -1,1 +1,1 @@
-"""Repairs, round by round, each proven before it is kept. Pure."""
+"""Fixes a file in rounds, each verified before it is kept. Pure."""

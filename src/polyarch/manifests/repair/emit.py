@@ -1,7 +1,7 @@
-"""Repairs for those who build with kustomize: a component of JSON patches instead of edited files (MF-070).
+"""Writes fixes as a kustomize component of JSON patches instead of edited files (MF-070).
 
-Each patch names its target in full and tests what it replaces, so it fails rather than patch something else. It is a
-JSON 6902 patch because a strategic merge replaces whole lists of terms.
+Each patch names its target in full and tests what it replaces, so it fails rather than patch another object. It is a
+JSON 6902 patch because a strategic merge patch would replace whole lists of terms.
 
 Pure.
 """
@@ -25,7 +25,7 @@ HEADER = ("apiVersion: kustomize.config.k8s.io/v1alpha1", "kind: Component")
 
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """What one object needs; ``origin`` is the file that it stands in."""
+    """The patch of one object; ``origin`` is its file."""
 
     origin: str
     target: dict[str, str]
@@ -34,13 +34,13 @@ class Patch:
 
 @dataclass
 class Component:
-    """The patches of a run, and what none could be made for."""
+    """The patches of a run, and the reasons for missing ones."""
 
     patches: list[Patch] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
     def add(self, result: FixResult) -> None:
-        """The repairs of a file."""
+        """Adds the fixes of a file."""
         found = scan(result.source)
         for number in sorted(result.operations):
             document = found.document(number)
@@ -71,7 +71,7 @@ class Component:
         return "".join(f"{line}\n" for line in lines)
 
     def settle(self) -> None:
-        """Leave out the patches whose targets fit each other's objects: kustomize would apply both to both."""
+        """Remove patches whose targets match each other's objects: kustomize would apply both to both."""
         unclear = [
             patch
             for patch in self.patches

@@ -1,8 +1,8 @@
-"""Repairs, round by round, until nothing is left to repair (MF-050 – MF-054).
+"""Fixes a file in rounds, until nothing is left to fix (MF-050 – MF-054).
 
-A repair can make another one possible, needless or different: so a round takes at most one for each pod specification,
-writes them, reads the text again and asks the rules again. What was written is proven before it is believed; if a proof
-fails, the file stays as it was and says so (MA904).
+A repair can enable, change or obsolete another one. So a round applies at most one repair per pod specification,
+parses the new text and runs the rules again. Every round is verified; if that fails, the file stays as it was and
+gets MA904.
 
 Pure: a text in, a text out.
 """
@@ -39,7 +39,7 @@ _ORDER = {rule: place for place, rule in enumerate(RULES)}
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """A repair that is about to be written."""
+    """A repair to write in this round."""
 
     problem: Problem
     document: int
@@ -60,9 +60,9 @@ def fix(
     kustomizations: Kustomizations = NO_KUSTOMIZATIONS,
     mark: Callable[[Iterable[Problem]], tuple[Problem, ...]] = tuple,
 ) -> FixResult:
-    """The file with everything repaired that can be and is asked for.
+    """Fixes everything in the file that can be fixed and was requested.
 
-    ``mark`` may suppress problems that are known elsewhere, as in a baseline; what is suppressed is not repaired.
+    ``mark`` may suppress problems, for example those of a baseline; suppressed ones are not fixed.
     """
     if is_source(source.path):
         return _fix_source(source, answers, request, mark)
@@ -70,7 +70,7 @@ def fix(
 
 
 def is_wanted(finding: Finding, only: Sequence[str]) -> bool:
-    """Whether ``--only`` names the finding's rule, or the rule that it stands for in a bundle."""
+    """Whether ``--only`` matches the finding's rule, or the rule in the ``sub`` of an MA205."""
     chosen = Selection(include=tuple(only))
     names = (finding.rule, finding.sub) if finding.rule == "MA205" else (finding.rule,)
     return not only or any(chosen.selects(name, default=False) for name in names)
@@ -133,7 +133,7 @@ class _Fixing:
         options = self.request.options
         problems = lint(found, self.answers, options, object_checks=self.request.object_checks)
         if self.uncommented:
-            # Nobody chose the values of a comment: they may be replaced and widened without being asked for.
+            # Values from a comment are scaffolding: they may be replaced and widened without the flags.
             free = msgspec.structs.replace(options.fixes, widen=True, replace=True)
             options = msgspec.structs.replace(options, fixes=free)
             freed = lint(found, self.answers, options, object_checks=self.request.object_checks)
@@ -146,7 +146,7 @@ class _Fixing:
         return self.mark(suppressed(found, problems, selected=lambda rule: selected(options, rule)))
 
     def _changes(self, found: Scan, problems: Iterable[Problem]) -> list[_Change]:
-        """What this round writes: of each pod specification one repair, and none that touches what another does."""
+        """The repairs of this round: one per pod specification, and none that overlaps another."""
         taken: set[tuple[int, str]] = set()
         touched: dict[int, list[str]] = {}
         equal: set[tuple[int, bytes]] = set()
@@ -177,7 +177,7 @@ class _Fixing:
                 yield problem
 
     def _change(self, found: Scan, problem: Problem, key: tuple[int, str]) -> _Change | None:
-        """The repair as edits; None, with a note kept, if the editor cannot write it."""
+        """The repair as edits; None if the editor cannot write it, with the reason in ``impossible``."""
         repair = problem.repair
         if repair is None:
             return None
@@ -210,7 +210,7 @@ class _Fixing:
         return _Change(problem, document.index, operations, (commented.edit,), uncommented=pod_spec.pointer)
 
     def _written(self, found: Scan, changes: Sequence[_Change]) -> str:
-        """The text after the changes of a round, proven."""
+        """The verified text after the changes of a round."""
         edits: list[Edit] = []
         done: list[tuple[Document, tuple[TreeOperation, ...]]] = []
         for number in sorted({change.document for change in changes}):
@@ -270,7 +270,7 @@ def _fix_source(
     request: FixRequest,
     mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
 ) -> FixResult:
-    """A build file: its repairs are edits of lines, and there is no tree to prove them by."""
+    """Fixes a build file: its repairs are edits of lines, and there is no tree to verify them with."""
     options = request.options
     applied: list[Finding] = []
     rounds: list[tuple[Edit, ...]] = []
@@ -301,8 +301,8 @@ def _fix_source(
 
 
 def _together(source: SourceText, document: Document, changes: list[_Change]) -> tuple[list[_Change], list[Edit]]:
-    """The edits of several changes of a document, made as one where they are operations; of those that cannot be
-    written together the first alone.
+    """The edits of several changes of a document, rendered together; if that is impossible, those of the first change
+    alone.
     """
     uncommented = [change for change in changes if change.uncommented is not None]
     others = [change for change in changes if change.uncommented is None]
@@ -319,7 +319,7 @@ def _together(source: SourceText, document: Document, changes: list[_Change]) ->
 
 
 def _pod_spec(found: Scan, finding: Finding) -> PodSpec | None:
-    """The pod specification that a finding is about, if it is about one."""
+    """The pod specification of a finding, if any."""
     fitting = [
         pod_spec
         for pod_spec in found.pod_specs
@@ -340,8 +340,8 @@ def _identity(finding: Finding) -> tuple[str, str, str, int]:
 
 
 def _touched(operation: TreeOperation) -> str:
-    """What no other repair of the round may touch: of an element that comes or goes, the whole list, for every index
-    behind it counts otherwise afterwards.
+    """The pointer that no other repair of the round may touch: for an added or removed element the whole list, because
+    later indexes change.
     """
     parent, _, last = operation.pointer.rpartition("/")
     moves = isinstance(operation, Add | Remove) and (last == "-" or last.isdigit())

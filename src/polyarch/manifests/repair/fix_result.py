@@ -1,6 +1,7 @@
-"""What ``fix`` is asked for, and what it says of a file (MF-050).
+"""Request and result of ``fix`` for one file (MF-050).
 
-Places of what remains are those of the new text; who shows the old one asks for the places there.
+Positions of remaining findings are those of the new text; :meth:`FixResult.with_places_before` maps them to the old
+one.
 
 Pure.
 """
@@ -18,27 +19,27 @@ from polyarch.manifests.scan.text import SourceText
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A finding that stays, and why."""
+    """A finding that was not fixed, and why."""
 
     finding: Finding
     note: str
 
 
 class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``polyarch fix`` was asked for; what repairs may do is in ``options.fixes``."""
+    """Options of ``polyarch fix``; ``options.fixes`` says what repairs may change."""
 
     options: LintOptions = LintOptions()
     only: tuple[str, ...] = ()
     """Rules to repair, by id or pattern; empty: all."""
     uncomment: bool = False
-    """Make a commented affinity count instead of writing another beside it."""
+    """Uncomment an affinity instead of writing another one beside it."""
     object_checks: tuple[ObjectCheck, ...] = OBJECT_CHECKS
-    """Others than usual where more is known than the files say: the bundle that a subscription installs (MF-083)."""
+    """Other checks if the bundle that a subscription installs is known (MF-083)."""
 
 
 @dataclass(frozen=True, eq=False)
 class FixResult:
-    """A file after its repairs."""
+    """A file after its fixes."""
 
     source: SourceText
     """As it was."""
@@ -46,13 +47,13 @@ class FixResult:
     applied: tuple[Finding, ...] = ()
     refused: tuple[Refusal, ...] = ()
     remaining: tuple[Finding, ...] = ()
-    """What the rules say of the new text, with what is suppressed."""
+    """Findings of the new text, suppressed ones included."""
     operations: dict[int, tuple[TreeOperation, ...]] = field(default_factory=dict)
-    """What was done to each document, one after the other; by the document's number."""
+    """Applied operations in order, by document number."""
     added: dict[int, tuple[object, ...]] = field(default_factory=dict)
-    """Objects written as documents of their own behind a document."""
+    """Objects added as documents, by the number of the document before them."""
     rounds: tuple[tuple[Edit, ...], ...] = ()
-    """The edits of each round, of the text that the round before made; new documents are the last."""
+    """The edits of each round, against the text of the round before; added documents come last."""
     unproven: Finding | None = None
     """MA904: the file was left as it was."""
 
@@ -61,7 +62,7 @@ class FixResult:
         return self.text != self.source.text
 
     def with_places_before(self) -> "FixResult":
-        """The same, with what remains at its places in the text as it was: for those who look at that text (MF-042)."""
+        """The same result with remaining findings at their positions in the old text (MF-042)."""
         if not self.changed:
             return self
         moved = {id(finding): self._before(finding) for finding in self.remaining}

@@ -1,7 +1,7 @@
-"""The proof that an edit did what it should and nothing else (MF-054).
+"""Verifies that an edit did what it should and nothing else (MF-054).
 
-The editor works on text and a rule's operations on objects: two ways that know nothing of each other. Only when the
-text that came out reads exactly like the objects that came out is a file written.
+The editor changes text, a rule's operations change objects, and neither depends on the other. A file is written only
+if its new text parses to exactly the changed objects.
 
 Pure.
 """
@@ -28,7 +28,7 @@ def prove(source: SourceText, changes: Iterable[tuple[Document, Iterable[TreeOpe
     if any(not edited and text != new for (edited, text), new in zip(chunks_before, chunks_after, strict=True)):
         return "a document without an edit has changed"
     before_it, after_it = iter(chunks_before), iter(chunks_before)
-    try:  # a document whose text is as it was needs no second look
+    try:  # unchanged documents need no second parse
         old = compose(source, lambda _: next(before_it)[0])
         new = compose(source.replaced(new_text), lambda _: next(after_it)[0])
     except SyntaxProblem as problem:

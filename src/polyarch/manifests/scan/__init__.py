@@ -1,1 +1,1 @@
-"""A text as the rules see it: marked nodes, objects, pod specifications and their images. Pure."""
+"""Parses a text for the rules: marked nodes, objects, pod specifications and their images. Pure."""

@@ -1,9 +1,8 @@
-"""YAML text to marked nodes, quickly and within limits.
+"""Composes YAML text into marked nodes, fast and within limits.
 
-The C parser of PyYAML does the work; what it calls back in Python for each node is replaced here: tags of plain scalars
-are remembered by their text, and the depth of what could be deep is counted while nodes are composed, so that a file of
-a million brackets is refused before recursion ends the process (MF-093). No tag ever constructs an object: only nodes
-are made.
+PyYAML's C parser does the work; its Python callbacks for each node are replaced here. Tags of plain scalars are
+cached by text, and nesting depth is counted during composition if the text could be deep, so that a file of a million
+brackets is refused before recursion ends the process (MF-093). No tag constructs an object: only nodes are made.
 
 Pure: imports yaml and nothing of polyarch.
 """
@@ -63,7 +62,7 @@ def compose_text(text: str) -> list[Node]:
 
 
 def children(node: Node) -> list[Node]:
-    """The nodes directly below, keys included, aliases as what they point at."""
+    """The nodes directly below, keys included; aliases as their targets."""
     if isinstance(node, SequenceNode):
         return list(node.value)
     if isinstance(node, MappingNode):
@@ -80,8 +79,8 @@ def _is_json(text: str) -> bool:
 
 
 class _Loader(CSafeLoader):
-    """For a text that cannot be deep: what the C composer calls for each node is answered by built-in functions that do
-    nothing, a twentieth of all the time.
+    """For a text that cannot be deep: the C composer's callbacks for each node are built-in functions that do nothing,
+    which saves a twentieth of the time.
     """
 
     descend_resolver: Callable[..., None] = staticmethod({}.get)
@@ -94,7 +93,7 @@ class _Loader(CSafeLoader):
 
 
 class _CountingLoader(_Loader):
-    """Refuses what is deeper than :data:`MAX_DEPTH`."""
+    """Refuses nesting deeper than :data:`MAX_DEPTH`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -112,9 +111,9 @@ class _CountingLoader(_Loader):
 def _loader(text: str) -> _Loader:
     """A loader that counts depth, unless the text cannot be deep.
 
-    A collection in block style starts further right than the one that it stands in, or is a list at the column of its
-    key; one in flow style has a bracket. So little indentation and few brackets are never deep. Where tags, anchors or
-    other line breaks stand in the text, depth is counted.
+    A block collection starts further right than its parent, or is a list at the column of its key; a flow collection
+    has a bracket. So a text with little indentation and few brackets is never deep. Depth is counted if the text has
+    tags, anchors or unusual line breaks.
     """
     few = text.count("[") + text.count("{") < MAX_DEPTH // 4
     usual = few and not any(mark in text for mark in _UNUSUAL)
@@ -182,12 +181,12 @@ def _too_deep(parent: Node | None) -> BeyondLimit:
 
 
 def _check_expansion(root: Node) -> None:
-    """Refuse what aliases blow up, and nodes that contain themselves."""
+    """Refuses excessive expansion by aliases, and nodes that contain themselves."""
     measured: dict[int, tuple[int, int]] = {}
     unfinished: set[int] = set()
 
     def measure(node: Node) -> tuple[int, int]:
-        """How many nodes it is when aliases are followed, and how deep."""
+        """Number of nodes and depth with aliases followed."""
         known = measured.get(id(node))
         if known is not None:
             return known

@@ -1,9 +1,8 @@
-"""What a kustomization says about the files beside it: other names for images (MF-014), and which of them are patches.
+"""Reads from kustomizations how they rename images (MF-014) and which files are patches.
 
-An image in a base is often a placeholder that only the overlay's ``images`` turn into something a registry knows. The
-names are replaced as kustomize's image transformer does (``api/filters/imagetag``), for inspection only: the text keeps
-what it says. A patch looks like a workload and is a part of one, so it must not be judged as a whole (MF-020). Other
-overlay logic is not guessed.
+An image in a base is often a placeholder that the overlay's ``images`` replace. Names are replaced as by kustomize's
+image transformer (``api/filters/imagetag``), for inspection only; the text stays as it is. A patch looks like a
+workload but is only a part of one, so it must not be checked as a whole (MF-020). Other overlay logic is ignored.
 
 Pure.
 """
@@ -37,7 +36,7 @@ class ImageEntry(msgspec.Struct, frozen=True, gc=False):
         if match is None:
             return image
         tag, digest = match["tag"] or "", match["digest"] or ""
-        if self.new_tag or self.digest:  # one given replaces both
+        if self.new_tag or self.digest:  # either replaces both
             tag = f":{self.new_tag}" if self.new_tag else ""
             digest = f"@{self.digest}" if self.digest else ""
         elif self.tag_suffix:
@@ -46,14 +45,14 @@ class ImageEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Kustomization(msgspec.Struct, frozen=True):
-    """One kustomization: its ``images``, and the files that it names as patches, as it names them."""
+    """One kustomization: its ``images``, and the files that it names as patches."""
 
     images: tuple[ImageEntry, ...] = ()
     patches: tuple[str, ...] = ()
 
 
 class Kustomizations:
-    """All kustomizations of a run by their folder. Folders and paths have ``/``; relative ones are so to ``here``."""
+    """All kustomizations of a run by their folder. Paths use ``/``; relative ones are relative to ``here``."""
 
     def __init__(self, folders: Mapping[str, Kustomization], *, here: str = "") -> None:
         self._here = here
@@ -65,7 +64,7 @@ class Kustomizations:
         }
 
     def entries_for(self, path: str) -> tuple[ImageEntry, ...]:
-        """Those of the nearest kustomization in the file's folder or above it."""
+        """The entries of the nearest kustomization in the file's folder or above it."""
         if not self._folders:
             return ()
         folder = posixpath.dirname(self._place(path)) or "."
@@ -96,7 +95,7 @@ def resolve(image: str, entries: Iterable[ImageEntry]) -> str:
 
 
 def read_kustomization(documents: Iterable[Document]) -> Kustomization:
-    """What a kustomization file says of this; entries without a name say nothing."""
+    """Reads ``images`` and patches of a kustomization file; entries without a name are ignored."""
     images: list[ImageEntry] = []
     patches: list[str] = []
     for document in documents:
@@ -107,5 +106,5 @@ def read_kustomization(documents: Iterable[Document]) -> Kustomization:
                 images.append(ImageEntry(name, *parts))
         for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
             named = (text_of(node) or text_of(get(node, "path")) for node in elements(get(document.root, key)))
-            patches += [path for path in named if path and "\n" not in path]  # with lines it is the patch itself
+            patches += [path for path in named if path and "\n" not in path]  # several lines are an inline patch
     return Kustomization(tuple(images), tuple(patches))

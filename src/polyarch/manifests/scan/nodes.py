@@ -1,11 +1,11 @@
-"""The documents of a file as YAML nodes that know their place, and how to read values from them.
+"""The documents of a file as YAML nodes with positions, and functions to read values from them.
 
-Rules and editor look at one and the same thing: nodes with marks. A file is cut at its ``---`` lines first, so that
-only documents that somebody asks for are composed (MF-015); marks then count from the start of a document's *chunk*,
-which is why positions are asked of the :class:`Document`, never of the mark.
+Rules and editor share the same nodes. A file is split at its ``---`` lines first, so that only the documents of
+interest are composed (MF-015). Marks then count from the start of a document's *chunk*: ask the :class:`Document` for
+positions, never the mark.
 
-Values are read the way Kubernetes reads YAML (as JSON): keys are texts, timestamps and unknown tags are texts, merge
-keys are merged, and nothing is ever constructed from a tag (MF-093).
+Values are read as Kubernetes reads YAML (as JSON): keys are strings, timestamps and unknown tags are strings, merge
+keys are merged, and no tag constructs anything (MF-093).
 """
 
 import json
@@ -33,8 +33,8 @@ _JSON_BORDER = re.compile(r"[}\]][ \t\r\n]*[{\[]")
 _MARKER_ENDS = frozenset(("", *" \t\r\n\x85\u2028\u2029"))
 
 
-class SyntaxProblem(ValueError):  # noqa: N818 - the name says what is the matter
-    """A text that is no YAML, or beyond a limit: line and column (from 1) and the parser's words (MA902)."""
+class SyntaxProblem(ValueError):  # noqa: N818 - reads as a noun
+    """A text that is not YAML, or beyond a limit: line and column (from 1) and the parser's message (MA902)."""
 
     def __init__(self, problem: str, *, offset: int, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {problem}")
@@ -55,15 +55,15 @@ class Document:
     """Offset in the text from which the marks of the nodes count."""
     chunk_start: int
     chunk_end: int
-    """The part of the text that is this document's: from its ``---`` (or the start of the file) to the next one."""
+    """The document's part of the text: from its ``---`` (or the start of the file) to the next one."""
 
     def start(self, node: Node) -> int:
         """Offset of a node's first character, its anchor and tag included."""
         return self.base + int(node.start_mark.index)
 
     def end(self, node: Node) -> int:
-        """Offset after a node's last character; of a block scalar after its last line that says something, of a block
-        collection where the parser ends it, which is where the next thing starts (``layout.content_end`` is exact).
+        """Offset after a node's last character; of a block scalar after its last non-blank line, of a block collection
+        where the next thing starts, as the parser sees it (``layout.content_end`` is exact).
         """
         end = self.base + int(node.end_mark.index)
         if isinstance(node, ScalarNode) and node.style in ("|", ">"):
@@ -86,8 +86,8 @@ class Document:
 
     @cached_property
     def shared(self) -> dict[int, tuple[int, int]]:
-        """The nodes that an alias points at, by ``id()``; with the parent's ``id()`` and the number among its children
-        where the anchor stands. That is the first way to the node, because an alias comes after its anchor.
+        """The targets of aliases, by ``id()``, with the place of the anchor: the parent's ``id()`` and the number among
+        its children. It is the first way to the node, because an alias comes after its anchor.
         """
         chunk = self.chunk
         if "*" not in chunk or "&" not in chunk:
@@ -142,9 +142,9 @@ class Document:
 
 
 def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: True) -> list[Document]:
-    """The documents of a file of which the text is ``wanted``; raises :class:`SyntaxProblem`.
+    """The documents of a file whose text is ``wanted``; raises :class:`SyntaxProblem`.
 
-    A document keeps its number when others are left out. Empty documents count and have a null root.
+    Documents that are left out keep their numbers. Empty documents count and have a null root.
     """
     if source.size > MAX_BYTES:
         problem = f"the file has {source.size} bytes, more than the limit of {MAX_BYTES}"
@@ -163,11 +163,11 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
 
 
 def chunks(text: str) -> Iterator[tuple[int, int]]:
-    """The parts of a text that are one document each: a line ``---`` starts one, always and wherever it stands; so does
-    each of several JSON values one behind the other, as renderers of catalogs print them (MF-020).
+    """The parts of a text that are one document each. Every line ``---`` starts one; so does each of several
+    concatenated JSON values, as catalog renderers print them (MF-020).
 
-    Lines with directives or explicit ends may belong to the document after them: such a text stays whole. (Searches for
-    plain texts: a regular expression with ``^`` costs more than the parser.)
+    Directives and explicit ends may belong to the next document, so a text with them is not split. (Plain searches: a
+    regular expression with ``^`` costs more than the parser.)
     """
     for start, end in _between_markers(text):
         yield from _json_values(text, start, end) or [(start, end)]
@@ -179,7 +179,7 @@ def _between_markers(text: str) -> Iterator[tuple[int, int]]:
         return
     start = 0
     for marker in _markers(text):
-        # What stands before the first marker is a document only if it says something.
+        # The text before the first marker is a document only if it has content.
         if marker > start and (text.startswith("---", start) or _says_something(text[start:marker])):
             yield start, marker
         start = marker
@@ -195,7 +195,7 @@ def _markers(text: str) -> Iterator[int]:
 
 
 def _json_values(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The parts of a chunk that is several JSON values, each up to the next one; nothing for any other chunk."""
+    """The parts of a chunk of several JSON values, each up to the next one; empty for any other chunk."""
     first = _JSON_START.match(text, start, end)
     if first is None or not _JSON_BORDER.search(text, first.end(), end):
         return []
@@ -238,7 +238,7 @@ def _composed(source: SourceText, chunk: str, start: int) -> list[Node]:
 
 
 def key_of(node: Node) -> str:
-    """A key as JSON has it: a text. A collection as a key gets a text that no key can have."""
+    """A key as JSON has it: a string. A collection as a key gets a string that no key can have."""
     return str(node.value) if isinstance(node, ScalarNode) else f"\0{value(node)!r}"
 
 
@@ -247,7 +247,7 @@ def is_merge(key: Node) -> bool:
 
 
 def entries(node: Node | None) -> Iterator[tuple[str, Node, Node]]:
-    """The entries that stand in a mapping itself, in order: key, key node, value node. Nothing for other nodes."""
+    """The mapping's own entries in order, without merged ones: key, key node, value node. Empty for other nodes."""
     if isinstance(node, MappingNode):
         for key, member in node.value:
             if key.tag != _MERGE:
@@ -267,7 +267,7 @@ def members(node: Node | None) -> dict[str, tuple[Node, Node]]:
 
 
 def merged_mappings(node: MappingNode) -> list[MappingNode]:
-    """What a mapping merges, the strongest first."""
+    """The mappings that a mapping merges, in order of precedence."""
     found: list[MappingNode] = []
     for key, member in node.value:
         if key.tag == _MERGE:
@@ -277,7 +277,7 @@ def merged_mappings(node: MappingNode) -> list[MappingNode]:
 
 
 def get(node: Node | None, key: str) -> Node | None:
-    """The value of a key in a mapping (merged ones too), None where there is none or the node is no mapping."""
+    """The value of a key in a mapping, merged ones included; None if there is none or the node is not a mapping."""
     if not isinstance(node, MappingNode):
         return None
     found: Node | None = None
@@ -294,19 +294,19 @@ def get(node: Node | None, key: str) -> Node | None:
 
 
 def find(node: Node | None, *keys: str) -> Node | None:
-    """``get`` several times."""
+    """``get`` along a path of keys."""
     for key in keys:
         node = get(node, key)
     return node
 
 
 def elements(node: Node | None) -> list[Node]:
-    """The elements of a sequence; nothing for other nodes."""
+    """The elements of a sequence; empty for other nodes."""
     return list(node.value) if isinstance(node, SequenceNode) else []
 
 
 def effective(node: Node) -> Iterator[tuple[str | int, Node]]:
-    """The members of a mapping or the elements of a sequence, with what leads to them."""
+    """The members of a mapping by key, merged ones included, or the elements of a sequence by index."""
     if isinstance(node, SequenceNode):
         yield from enumerate(node.value)
     elif isinstance(node, MappingNode):
@@ -315,7 +315,7 @@ def effective(node: Node) -> Iterator[tuple[str | int, Node]]:
 
 
 def step(node: Node | None, segment: str) -> Node | None:
-    """The member or element that one segment of a JSON pointer means, None where there is none."""
+    """The member or element for one segment of a JSON pointer, None if there is none."""
     if isinstance(node, SequenceNode):
         place = index(segment)
         return node.value[place] if place is not None and place < len(node.value) else None
@@ -323,7 +323,7 @@ def step(node: Node | None, segment: str) -> Node | None:
 
 
 def along(root: Node, path: str) -> Iterator[Node]:
-    """The nodes on the way to a JSON pointer: the root, the one below, and so on as far as there are any."""
+    """The existing nodes on the way to a JSON pointer, from the root on."""
     node: Node | None = root
     yield root
     for segment in segments(path):
@@ -347,7 +347,7 @@ def is_null(node: Node | None) -> bool:
 
 
 def text_of(node: Node | None) -> str | None:
-    """What a scalar says, also if YAML takes it for a number or a boolean; None for null and collections."""
+    """The text of a scalar, even of a number or boolean; None for null and collections."""
     return str(node.value) if isinstance(node, ScalarNode) and node.tag != NULL else None
 
 
@@ -357,7 +357,7 @@ def value(node: Node) -> Any:
 
 
 def named_pointer(root: Node, path: str) -> str:
-    """The pointer with the index of each element that has a ``name`` replaced by it (MF-033)."""
+    """The pointer, with the ``name`` of list elements instead of their index if they have one (MF-033)."""
     parts: list[str] = []
     node: Node | None = root
     for segment in segments(path):
@@ -369,7 +369,7 @@ def named_pointer(root: Node, path: str) -> str:
 
 
 def duplicate_keys(node: Node) -> list[tuple[str, Node]]:
-    """Keys that stand in a mapping more than once: the key and the node of its repetition."""
+    """Duplicate keys of a mapping: the key and the node of its repetition."""
     keys = [(key, key_node) for key, key_node, _ in entries(node)]
     if len({key for key, _ in keys}) == len(keys):
         return []

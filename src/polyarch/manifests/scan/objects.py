@@ -1,7 +1,7 @@
-"""The Kubernetes objects of a document: itself, or the items of a list.
+"""The Kubernetes objects of a document: the document itself, or the items of a list.
 
-Also texts that are no objects (a values file with a pod specification in it) get a :class:`KubeObject`, with an empty
-kind, so that every finding has a subject and a place.
+Other texts (a values file with a pod specification) get a :class:`KubeObject` with an empty kind, too, so that every
+finding has an object and a position.
 
 Pure.
 """
@@ -32,10 +32,10 @@ class KubeObject:
     namespace: str
     name: str
     origin: str
-    """Where the text was made, when it says so (MF-013)."""
+    """Source of the text, if it names one (MF-013)."""
     patched_by: str | None = None
-    """The folder of the kustomization that names the file as a patch: then this is a part of an object, whose other
-    parts stand elsewhere. None: it is whole.
+    """The folder of the kustomization that names the file as a patch: then this is a part of an object. None: it is
+    whole.
     """
 
     @property
@@ -52,13 +52,13 @@ class KubeObject:
 
     @property
     def duplicate_labels(self) -> list[tuple[str, Node]]:
-        """Labels that stand more than once: the key, and the node of its repetition."""
+        """Duplicate labels: the key, and the node of its repetition."""
         labels = get(self.metadata, "labels")
         return duplicate_keys(labels) if labels is not None else []
 
 
 def objects_of(document: Document, *, patched_by: str | None = None) -> Iterator[KubeObject]:
-    """The object of a document, or those that a list holds, to any depth (MF-011: any kind ending in ``List``)."""
+    """The object of a document, or those in lists at any depth (MF-011: any kind ending in ``List``)."""
     yield from _objects(document, document.root, "", _chart_source(document), patched_by)
 
 
@@ -86,7 +86,7 @@ def _objects(document: Document, node: Node, path: str, source: str, patched_by:
 
 
 def _chart_source(document: Document) -> str:
-    """What ``helm template`` writes above each object: ``# Source: chart/templates/web.yaml``."""
+    """The path in the comment that ``helm template`` writes: ``# Source: chart/templates/web.yaml``."""
     text = document.source.text
     start, end = document.chunk_start, document.start(document.root)
     match = _SOURCE.search(text, start, end) if text.find("# Source:", start, end) >= 0 else None

@@ -1,8 +1,8 @@
-"""Which files of a tree are looked at, by their paths alone (MF-010).
+"""Selects the files of a directory tree by path (MF-010).
 
-A file that somebody names is looked at whatever its name; these rules are for what is found in directories.
+These rules apply to files found in directories; a file named on the command line is always checked.
 
-Pure: walking and reading is the command line's.
+Pure: the command line walks and reads.
 """
 
 import re
@@ -21,7 +21,7 @@ def is_manifest(path: str) -> bool:
 
 
 def is_skipped_directory(name: str) -> bool:
-    """Directories of other people's files, and hidden ones such as ``.git``; not the directory that was named."""
+    """Whether a directory is vendored or hidden, such as ``.git``; never the directory that was named."""
     return name in SKIPPED_DIRECTORIES or (name.startswith(".") and name not in (".", ".."))
 
 

@@ -1,6 +1,6 @@
-"""Where pod specifications stand: by kind at known paths (MF-011), in any other mapping by their shape (MF-012).
+"""Finds pod specifications: by kind at known paths (MF-011), in any other mapping by shape (MF-012).
 
-A group's version or name is never compared, only the kind: a fork of an operator keeps the kind and changes the group.
+Only the kind is compared, never the group or version: a fork of an operator keeps the kind and changes the group.
 
 Pure.
 """
@@ -56,7 +56,7 @@ _POD_LISTS: tuple[tuple[str, Role], ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Holder:
-    """A container or an image volume: where an image stands, and where below it (``image`` or ``image.reference``)."""
+    """A container or an image volume, which holds an image in ``image`` or ``image.reference``."""
 
     node: MappingNode
     pointer: str
@@ -66,7 +66,7 @@ class Holder:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A mapping that takes ``affinity`` and ``nodeSelector``, and what its pods run."""
+    """A mapping with ``affinity`` and ``nodeSelector``, and the containers and volumes of its pods."""
 
     node: MappingNode
     pointer: str
@@ -82,7 +82,7 @@ def known_places(subject: KubeObject) -> Iterator[Place]:
 
 
 def places_of(kind: str, node: Node, where: str = "") -> Iterator[Place]:
-    """The same of an object by itself; ``where`` is its pointer in the document."""
+    """The same for a node of a kind; ``where`` is its pointer in the document."""
     for path in _PATHS.get(kind, ()):
         for found, place in _along(node, where, path):
             yield Place(found, place, pod_holders(found, place))

@@ -1,7 +1,7 @@
-"""A pod specification as rules see it: its images and what it asks of a node, each with its place in the text.
+"""A pod specification as rules see it: its images and node constraints, each with its position in the text.
 
-Nothing is judged here and nothing is refused: a term that is null, an expression without an operator or a weight that
-is a text are all represented, because they are what rules report.
+Nothing is checked or refused here: a null term, an expression without an operator or a weight that is a string are
+all represented, because rules report them.
 
 Pure.
 """
@@ -40,14 +40,14 @@ class ImageUse:
     text: str
     """As it is written; empty where the container names none."""
     resolved_text: str
-    """What to inspect: the same after the ``images`` of the nearest kustomization (MF-014)."""
+    """The image to inspect: after the ``images`` of the nearest kustomization (MF-014)."""
     role: Role
     container: str
     """Name of the container or volume."""
     node: Node
     """The image's scalar; the container where there is none."""
     pointer: str
-    """Of the image, also where there is none."""
+    """Pointer of the image, even if it is missing."""
     holder: Node
     """The container or volume itself."""
     holder_pointer: str
@@ -73,7 +73,7 @@ class ImageUse:
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """One of ``matchExpressions`` or ``matchFields``. What is missing is an empty text and has the node None."""
+    """One of ``matchExpressions`` or ``matchFields``. A missing member is an empty string with the node None."""
 
     node: Node
     pointer: str
@@ -126,7 +126,7 @@ class PreferredTerm:
     weight_node: Node | None
     preference: Term | None
     bare: Term | None
-    """Expressions that stand beside the weight instead of inside ``preference`` (MA111 ``shape``)."""
+    """Expressions beside ``preference`` instead of in it (MA111 ``shape``)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def label_entries(node: Node | None, path: str) -> tuple[LabelEntry, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Inherited:
-    """The mapping whose node selector and affinity hold where the pod specification has none (Argo's workflow)."""
+    """The mapping whose node selector and affinity apply if the pod specification has none (Argo's workflow)."""
 
     node: Node
     pointer: str
@@ -175,13 +175,13 @@ class PodSpec:
 
     @property
     def is_patch(self) -> bool:
-        """A part of a pod specification: what it does not say, its base may say. ``null`` takes something of the base
-        away, and a container without an image has that of the base (which is left out here).
+        """Whether it is only a part of a pod specification, which its base completes. ``null`` removes a member of the
+        base, and a container without an image has that of the base (which is left out here).
         """
         return self.object.patched_by is not None
 
     def _member(self, key: str) -> tuple[Node | None, str]:
-        """A member of the pod specification or, where it has none, of what it inherits from."""
+        """A member of the pod specification or, if it has none, of the one it inherits from."""
         node = get(self.node, key)
         if node is None and self.inherited is not None:
             outer = get(self.inherited.node, key)
@@ -206,7 +206,7 @@ class PodSpec:
 
     @cached_property
     def required(self) -> Required | None:
-        """None where the key is missing; written as null it has no terms, in a patch it says nothing."""
+        """None if the key is missing, or null in a patch; elsewhere null has no terms."""
         outer, path = self.node_affinity
         node = get(outer, REQUIRED)
         if node is None:
@@ -236,7 +236,7 @@ class PodSpec:
 
     @property
     def node_name(self) -> str:
-        """The node that somebody chose; then no scheduler chooses one."""
+        """The node that the manifest sets, which bypasses the scheduler."""
         return text_of(get(self.node, "nodeName")) or ""
 
     @property

@@ -1,6 +1,7 @@
-"""What a plain scalar means: to YAML 1.1, which libyaml resolves by, and to Kubernetes, which reads YAML as JSON.
+"""Values of plain scalars, as Kubernetes reads YAML (as JSON) rather than as YAML 1.1 defines them.
 
-Where the two differ Kubernetes wins: a timestamp is a text, and so is ``1:30``, which YAML 1.1 alone takes for ninety.
+libyaml resolves tags by YAML 1.1. Where the two differ, Kubernetes wins: a timestamp is a string, and so is ``1:30``,
+which only YAML 1.1 takes for ninety.
 
 Pure: imports yaml and nothing of polyarch.
 """
@@ -15,7 +16,7 @@ _TRUE = frozenset({"yes", "true", "on"})
 
 
 def scalar_value(node: ScalarNode) -> str | int | float | bool | None:
-    """The scalar as Kubernetes reads it; what a tag promises and the text does not keep is a text."""
+    """The scalar as Kubernetes reads it; a string if the text does not match its tag."""
     text = str(node.value)
     try:
         if node.tag == NULL:

@@ -1,7 +1,7 @@
-"""A file as the rules see it: objects, pod specifications with their images, and what kept it from being read.
+"""Scans a file: its objects, its pod specifications with their images, and syntax problems.
 
-Most files of a tree are of no interest, so :func:`worth_reading` looks at the bytes first, and resource definitions are
-not parsed at all (MF-015). What no one can read without guessing (templates, MF-013) is said to be one.
+Most files of a tree are irrelevant, so :func:`worth_reading` looks at the bytes first, and resource definitions are
+not parsed at all (MF-015). A template, which cannot be read without guessing (MF-013), is reported as one.
 
 Pure.
 """
@@ -29,7 +29,7 @@ from polyarch.manifests.scan.places import Holder, Place, known_places, shaped_p
 from polyarch.manifests.scan.pod_specs import ImageUse, PodSpec
 from polyarch.manifests.scan.text import MAX_BYTES, SourceText
 
-# A file without any of these texts has nothing that a rule looks at (an entry of relatedImages has an `image`).
+# A file without any of these has nothing for a rule (an entry of relatedImages has an `image`).
 _SIGNS = (
     b"image",
     b"nodeSelector",
@@ -42,9 +42,9 @@ _SIGNS = (
 )
 _MARKS = ("{{", "{%", "<%")
 _COMMENT_OR_MARK = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*|(?P<mark>\{\{|\{%|<%)", re.MULTILINE)
-# A resource definition describes pods and runs none, unless an example or a default in it names an image.
+# A resource definition only describes pods, unless an example or a default in it names an image.
 _DEFINITION = b"CustomResourceDefinition"
-_HEAD = 4096  # the kind stands there, as every tool writes a definition
+_HEAD = 4096  # every tool writes the kind of a definition in there
 _DEFINITION_TEXT = _DEFINITION.decode()
 _KIND = re.compile(rb"""[ \t{]*["']?kind["']?\s*:\s*["']?""")
 _NAMED_IMAGE = re.compile(rb"""image["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
@@ -52,19 +52,19 @@ _NAMED_IMAGE = re.compile(rb"""image["']?[ \t]*:[ \t]+["']?[\w./@$-]""")
 
 @dataclass(frozen=True, eq=False)
 class Duplicate:
-    """A key that stands twice in a mapping of which it matters what it says (MA902)."""
+    """A duplicate key in a mapping that matters to a rule (MA902)."""
 
     object: KubeObject
     key: str
     node: Node
-    """Its repetition."""
+    """The repetition."""
     pointer: str
-    """Of what it makes doubtful."""
+    """Pointer of the pod specification or labels that it makes ambiguous."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What a file holds. With ``template`` or ``syntax`` there is nothing else."""
+    """Contents of a file. With ``template`` or ``syntax`` the rest is empty."""
 
     source: SourceText
     documents: tuple[Document, ...] = ()
@@ -74,23 +74,23 @@ class Scan:
     syntax: SyntaxProblem | None = None
     """Why it does not parse."""
     template: int | None = None
-    """Where the first mark of a template stands; None: it is none (MF-013)."""
+    """Offset of the first template mark; None if the file is not a template (MF-013)."""
 
     def document(self, number: int) -> Document:
         return next(document for document in self.documents if document.index == number)
 
 
 def worth_reading(data: bytes) -> bool:
-    """Whether a file could matter to any rule, by its bytes alone: this costs milliseconds for megabytes."""
+    """Whether a file could matter to any rule, by its bytes alone; milliseconds for megabytes."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return True  # to be refused by name
+        return True  # the caller reports the encoding
     if _DEFINITION in data[:_HEAD] and data.find(b"\n---", 1) < 0 and _only_defines(data):
-        return False  # before the signs are searched for: each of them costs as much again
+        return False  # first, because the search for each sign costs as much
     return any(sign in data for sign in _SIGNS)
 
 
 def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIONS) -> Scan:
-    """The file's objects and pod specifications in the order of the text; never raises for what a file says."""
+    """The file's objects and pod specifications in text order; never raises for the contents of a file."""
     marked = any(mark in source.text for mark in _MARKS)
     try:
         documents = compose(source) if marked else compose(source, _wanted)
@@ -114,7 +114,7 @@ def scan(source: SourceText, *, kustomizations: Kustomizations = NO_KUSTOMIZATIO
 
 
 def _only_defines(data: bytes) -> bool:
-    """A document that defines a resource; what it says about images are descriptions."""
+    """Whether a text is a resource definition that names no image."""
     at = data.find(_DEFINITION)
     if at < 0 or not _KIND.fullmatch(data, data.rfind(b"\n", 0, at) + 1, at):
         return False
@@ -150,8 +150,8 @@ def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[Ima
     for subject in objects:
         for place in known_places(subject):
             take(subject, place)
-    # The word stands in the text for each pod specification of this shape, unless aliases share it: without more words
-    # no more pods. Templates of workflows and runs of pipelines do without it.
+    # Each pod specification of this shape has the word in the text, unless aliases share it, so the search can end
+    # when every occurrence is known. Workflow templates and pipeline runs have no such word.
     words = sum(get(each.node, "containers") is not None or id(each.node) in covering for each in found.values())
     if document.shared or document.chunk.count("containers") > words:
         for subject in objects:
@@ -192,7 +192,7 @@ def _image(holder: Holder, entries: tuple[ImageEntry, ...]) -> ImageUse:
 
 
 def _repeated(document: Document, place: Place) -> Iterator[tuple[str, Node]]:
-    """Repeated keys on the way to a pod specification, in it, its containers and what it asks of nodes."""
+    """Duplicate keys on the path to a pod specification, in it, its containers and its node constraints."""
     way = list(along(document.root, place.pointer))
     stack = [get(place.node, "affinity")]
     below = [get(place.node, "nodeSelector"), *(holder.node for holder in place.holders)]
@@ -207,7 +207,7 @@ def _repeated(document: Document, place: Place) -> Iterator[tuple[str, Node]]:
 
 
 def _has_mapping_as_key(root: Node) -> bool:
-    """What an unquoted ``{{ x }}`` becomes."""
+    """Whether a key is a mapping, as an unquoted ``{{ x }}`` parses."""
     stack, visited = [root], set()
     while stack:
         node = stack.pop()
@@ -221,7 +221,7 @@ def _has_mapping_as_key(root: Node) -> bool:
 
 
 def _first_mark(text: str) -> int | None:
-    """Where the first mark of a template stands that no comment holds: what is commented out makes no template."""
+    """Offset of the first template mark outside comments."""
     return next((match.start() for match in _COMMENT_OR_MARK.finditer(text) if match["mark"]), None)
 
 
@@ -232,7 +232,7 @@ def _duplicates_of_pods(pod_specs: Iterable[PodSpec]) -> Iterator[Duplicate]:
 
 
 def _duplicates_of_labels(objects: Iterable[KubeObject]) -> Iterator[Duplicate]:
-    """A bundle promises by its labels (MA201), and readers disagree about one that stands twice."""
+    """Duplicate labels of a ClusterServiceVersion: they are promises (MA201), and parsers disagree about duplicates."""
     for subject in objects:
         if subject.kind == "ClusterServiceVersion":
             for key, node in subject.duplicate_labels:

@@ -1,11 +1,11 @@
-"""The three sets that everything else compares: what images support, what a pod admits, and what there is.
+"""The three platform sets that rules compare: supported by images, admitted by the pod, and considered at all.
 
-*P* is what all images of a pod have in common (MF-001), *S* what its node selector and required node affinity let
-through (MF-003), and *U* the platforms that are considered at all (MF-002). Both P and S are sets of node platforms, so
-a rule is a comparison of sets, never of texts.
+*P* is what all images of a pod have in common (MF-001), *S* what its node selector and required node affinity admit
+(MF-003), and *U* the platforms that are considered (MF-002). All three are sets of node platforms, so a rule compares
+sets, never texts.
 
-Keys other than those of architecture and system may match any node: nobody can tell from a manifest which nodes have
-them, and a rule that guessed would be wrong on some cluster.
+Requirements on other labels than architecture and operating system may match any node: a manifest does not tell which
+nodes have them, and a guess would be wrong on some cluster.
 
 Pure.
 """
@@ -38,10 +38,10 @@ OS_KEYS = (OS_KEY, "beta.kubernetes.io/os")
 PLATFORM_KEYS = ARCHITECTURE_KEYS + OS_KEYS
 
 DEFAULT_UNIVERSE = frozenset(NodePlatform("linux", each) for each in ("amd64", "arm64", "ppc64le", "s390x"))
-"""What clusters are made of where nobody says otherwise (MF-002)."""
+"""The node platforms assumed without ``--platforms`` (MF-002)."""
 
 _WINDOWS = NodePlatform("windows", "amd64")
-# More different sets than this in one pod are not searched for the smallest conflict, only for a minimal one.
+# With more distinct sets than this in a pod, a minimal conflict is found instead of the smallest one.
 _SEARCHED = 12
 
 
@@ -50,10 +50,10 @@ _SEARCHED = 12
 
 @dataclass(frozen=True)
 class Answers:
-    """What is known of the images of a run, by the text that names them (:attr:`ImageUse.resolved_text`).
+    """Inspections of the images of a run, by the text that names them (:attr:`ImageUse.resolved_text`).
 
-    ``indexes`` are answers for *other* references that show what a digest is a child of (MA004): the same name with
-    its tag, or what an answers file says; by the text of the image that has the digest.
+    ``indexes`` has the index that a digest may be a child of (MA004), from the same name with its tag or from an
+    answers file, by the text of the image with the digest.
     """
 
     images: Mapping[str, Inspection]
@@ -61,7 +61,7 @@ class Answers:
     _read: dict[str, "Answer"] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, text: str) -> "Answer":
-        """The answer for a text that should name an image; one that is no reference has a problem instead."""
+        """The answer for a text; one that is not an image reference has a problem instead."""
         known = self._read.get(text)
         if known is None:
             known = self._read[text] = _answer(text, self.images.get(text))
@@ -70,15 +70,15 @@ class Answers:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one text: the reference it is (or why it is none), and what the registry said, if anything."""
+    """The answer for one text: its reference (or why it is none), and the inspection, if any."""
 
     text: str
     reference: Reference | None
     problem: str
-    """Why the text names no image; empty if it does."""
+    """Why the text is not an image reference; empty if it is."""
     inspection: Inspection | None
     platforms: PlatformSet | None
-    """None where nobody can tell; everything where the image does not constrain."""
+    """None if unknown; everything if the image does not constrain."""
 
 
 def _answer(text: str, inspection: Inspection | None) -> Answer:
@@ -98,7 +98,7 @@ def _answer(text: str, inspection: Inspection | None) -> Answer:
 
 @dataclass(frozen=True, eq=False)
 class SupportedImage:
-    """One image of a pod and the platforms it leaves the pod; None where nobody can tell."""
+    """One image of a pod and the platforms it supports; None if unknown."""
 
     use: ImageUse
     answer: Answer
@@ -106,20 +106,20 @@ class SupportedImage:
 
     @property
     def name(self) -> str:
-        """As people know it: the text that is inspected, or the container if it names none."""
+        """Name for messages: the inspected text, or the container if it names no image."""
         return self.use.resolved_text or f"the image of {self.use.container or 'a container'}"
 
 
 @dataclass(frozen=True, eq=False)
 class Supported:
-    """P, or its upper bound P⁺ where an answer is missing (MF-001)."""
+    """P, or its upper bound P⁺ if an answer is missing (MF-001)."""
 
     images: tuple[SupportedImage, ...]
     unrestricted: PlatformSet
     """Before ``spec.os.name``."""
     os_name: str = ""
     partial: bool = False
-    """There are more images than these."""
+    """The pod has more images than these (a patch)."""
 
     @cached_property
     def platforms(self) -> PlatformSet:
@@ -133,12 +133,12 @@ class Supported:
 
     @property
     def neutral(self) -> bool:
-        """Every image is known and none constrains: there is nothing to say about the pod."""
+        """Whether every image is known and none constrains the pod."""
         return self.exact and self.platforms.is_everything
 
     @property
     def constraining(self) -> Iterator[tuple[SupportedImage, PlatformSet]]:
-        """The images that leave something out."""
+        """The images that do not support every platform."""
         for image in self.images:
             if image.platforms is not None and not image.platforms.is_everything:
                 yield image, image.platforms
@@ -173,7 +173,7 @@ def _supported(use: ImageUse, answers: Answers) -> SupportedImage:
     answer = answers.of(use.resolved_text)
     platforms = answer.platforms
     if use.role == "volume" and platforms is not None:
-        # Nodes cannot pull an index without their platform; a single manifest they pull whatever it is.
+        # Nodes cannot pull an index without their platform, but any single manifest.
         inspection = answer.inspection
         constrains = inspection is not None and inspection.kind == "index" and bool(platforms)
         platforms = platforms if constrains else PlatformSet.EVERYTHING
@@ -196,7 +196,7 @@ class Clause(Protocol):
 
 @lru_cache(maxsize=512)
 def meant_architecture(value: str) -> str:
-    """The name meant where the value is another spelling or case of a known one (MA110); else the value itself."""
+    """The known name for an alias or wrong case (MA110); else the value itself."""
     if value in KNOWN_ARCHITECTURES:
         return value
     meant = normal_architecture(value)
@@ -230,7 +230,7 @@ def _holds(clause: Clause, label: str, meant: Callable[[str], str]) -> bool:
             return all(meant(value) != label for value in clause.values)
         case "DoesNotExist" | "Gt" | "Lt":
             return False
-        case _:  # Exists; of an operator that does not exist nothing is claimed
+        case _:  # Exists, and unknown operators
             return True
 
 
@@ -306,7 +306,7 @@ def constraints(pod_spec: PodSpec) -> Constraints:
 
 
 def constraints_of(pod_spec: Mapping[str, Any]) -> Constraints:
-    """The same of a pod specification as an object, whatever is in it."""
+    """The constraints of a pod specification as a value of unchecked types."""
     selector = mapping(pod_spec.get("nodeSelector"))
     required = at(pod_spec, "affinity", "nodeAffinity", REQUIRED)
     terms = None
@@ -326,7 +326,7 @@ def _clause(expression: Any) -> Clause:
 
 
 def admitted(of: Constraints, universe: Iterable[NodePlatform]) -> frozenset[NodePlatform]:
-    """S: the platforms of the universe of which a node could satisfy the constraints (MF-003)."""
+    """S: the platforms of the universe whose nodes could satisfy the constraints (MF-003)."""
     if of.is_unconstrained:
         return frozenset(universe)
     return frozenset(platform for platform in universe if of.admits(platform))
@@ -338,7 +338,7 @@ def admitted(of: Constraints, universe: Iterable[NodePlatform]) -> frozenset[Nod
 def universe(
     platforms: PlatformSet, of: Constraints, *, os_name: str = "", explicit: Iterable[NodePlatform] = ()
 ) -> frozenset[NodePlatform]:
-    """U (MF-002): the ``explicit`` platforms if there are any, else the usual ones and all that are named."""
+    """U (MF-002): the ``explicit`` platforms if given, else the defaults and all that images or constraints name."""
     stated = frozenset(explicit)
     if stated:
         return stated
@@ -354,7 +354,7 @@ def universe(
 
 
 def texts(platforms: Iterable[NodePlatform]) -> tuple[str, ...]:
-    """Sorted and printed, as findings carry them."""
+    """Sorted and printed, as in findings."""
     return _printed(frozenset(platforms))
 
 
@@ -364,7 +364,7 @@ def _printed(platforms: frozenset[NodePlatform]) -> tuple[str, ...]:
 
 
 def listed(platforms: Iterable[NodePlatform] | PlatformSet) -> str:
-    """For a sentence; ``no platform`` where there is none (MF-023)."""
+    """A list for messages; ``no platform`` if empty (MF-023)."""
     if isinstance(platforms, PlatformSet) and platforms.is_everything:
         return "every platform"
     return ", ".join(texts(platforms)) or "no platform"

@@ -1,8 +1,8 @@
-"""A file as text: what its offsets mean to people and to the YAML parser.
+"""A file as text, with offsets that people and the YAML parser agree on.
 
-Offsets count code points after the byte-order mark, which is put aside and comes back on writing (MF-061): so the marks
-of libyaml are indexes into :attr:`SourceText.text`. Line breaks are kept as they are; lines are counted the way editors
-count them, although YAML 1.1 knows three breaks more.
+Offsets count code points after the byte-order mark, which is removed on reading and restored on writing (MF-061): so
+libyaml's marks are indexes into :attr:`SourceText.text`. Line breaks are kept. Lines are counted as editors count
+them, although YAML 1.1 knows three more kinds of line break.
 
 Pure: bytes in, bytes out.
 """
@@ -16,7 +16,7 @@ from itertools import accumulate
 from polyarch.manifests.finding import Span
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Files beyond are not parsed (MF-093)."""
+"""Larger files are not parsed (MF-093)."""
 
 _BOM = b"\xef\xbb\xbf"
 _OTHER_ENCODINGS = (
@@ -30,8 +30,8 @@ _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 _YAML_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-class UnreadableText(ValueError):  # noqa: N818 - the name says what is the matter
-    """A file that is no UTF-8 text: file, why, and what to do."""
+class UnreadableText(ValueError):  # noqa: N818 - reads as a noun
+    """A file that is not UTF-8 text: file, why, and what to do."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}; save it as UTF-8")
@@ -43,7 +43,7 @@ class UnreadableText(ValueError):  # noqa: N818 - the name says what is the matt
 class SourceText:
     """The text of a file, without its byte-order mark; ``size`` is that of the file in bytes.
 
-    The text of a file beyond :data:`MAX_BYTES` is left empty: nobody may parse it, but it can be reported.
+    The text of a file beyond :data:`MAX_BYTES` is empty: it is reported, not parsed.
     """
 
     path: str
@@ -79,7 +79,7 @@ class SourceText:
 
     @cached_property
     def _starts(self) -> list[int]:
-        if "\r" not in self.text:  # several times as fast, and nearly always
+        if "\r" not in self.text:  # the usual case, several times as fast
             lengths = map(len, self.text.split("\n"))
             return [end + number for number, end in enumerate(accumulate(lengths, initial=0))][:-1]
         return [0, *(match.end() for match in _LINE_BREAK.finditer(self.text))]

@@ -1,4 +1,4 @@
-"""Members of values whose types nobody has checked: what has another type counts as empty.
+"""Readers for values of unchecked types: a member of another type counts as empty.
 
 Pure.
 """

@@ -1,5 +1,5 @@
-"""MA201 to MA211: what operator bundles, their subscriptions and their catalogs promise, list and take away.
+"""MA201 to MA211: operator bundles, their subscriptions and their catalogs.
 
-A check is given :class:`bundle_facts.BundleFacts`, those on subscriptions and catalogs what they are about. The
-deployments of a bundle are judged as every pod specification is, as MA205.
+A check takes :class:`bundle_facts.BundleFacts`, or a subscription or catalog. The rules for pods check the
+deployments of a bundle, too; their findings are reported as MA205.
 """

@@ -1,7 +1,7 @@
-"""A ClusterServiceVersion with the answers for its images, as the rules on bundles see it.
+"""A ClusterServiceVersion with the answers for its images, the input of the rules for bundles.
 
-All images count: containers, init containers and related ones. An image that could not be inspected is left out (MA001
-says so), one without a platform of its own keeps every promise (MF-072).
+Containers, init containers and related images all count. An image that could not be inspected is left out (MA001
+reports it); one without a platform of its own keeps every promise (MF-072).
 
 Pure.
 """
@@ -45,7 +45,7 @@ class BundleFacts:
     def judged(self) -> tuple[tuple[BundleImage, PlatformSet], ...]:
         """The images that keep or break promises: deployed or related, with known platforms.
 
-        An image that stands in a volume alone constrains only as far as it constrains its pod (MF-005).
+        An image used only in volumes counts as far as it constrains its pod (MF-005).
         """
         found = []
         for image in self.service_version.images:
@@ -57,7 +57,7 @@ class BundleFacts:
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """The texts of which nobody can tell."""
+        """The images with unknown platforms."""
         return tuple(
             image.text
             for image in self.service_version.images
@@ -73,12 +73,12 @@ class BundleFacts:
 
     @cached_property
     def common(self) -> PlatformSet:
-        """What every judged image has."""
+        """The platforms that every judged image supports."""
         return reduce(and_, (each for _, each in self.judged), PlatformSet.EVERYTHING)
 
     @property
     def label_place(self) -> tuple[Node, str]:
-        """The labels; where there are none, what they would stand in."""
+        """Node and pointer of the labels; without labels, of their parent."""
         subject = self.facts.object
         metadata = subject.metadata
         labels = get(metadata, "labels")
@@ -100,7 +100,7 @@ def in_words(platforms: PlatformSet) -> str:
 
 
 def related_places(bundle: BundleFacts) -> Iterator[ImagePlace]:
-    """The related images, which no pod runs: they are judged as those of pods are (MA001 to MA011)."""
+    """The related images, checked like those of pods (MA001 to MA011)."""
     facts = bundle.facts
     for place in bundle.service_version.related:
         answer = facts.answers.of(place.text)

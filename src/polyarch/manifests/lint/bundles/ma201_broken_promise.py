@@ -1,4 +1,4 @@
-"""MA201: labels that promise what an image lacks.
+"""MA201: a label promises a platform that an image lacks.
 
 Pure.
 """
@@ -37,7 +37,7 @@ def _of_axis(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iter
         entry = labels.entry(name)
         breaking = [(image, each) for image, each in bundle.judged if not keeps(each, name, labels, other)]
         if entry is None and labels is bundle.labels.systems:
-            # Nobody wrote it: an image that has linux, but none of the architectures, breaks the promise of those.
+            # The default linux: an image with linux but none of the architectures breaks their promise instead.
             breaking = [(image, each) for image, each in breaking if name not in each.systems()]
         if not breaking:
             continue

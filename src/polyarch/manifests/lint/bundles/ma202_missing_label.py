@@ -1,4 +1,4 @@
-"""MA202: support that no label tells.
+"""MA202: a bundle supports a platform that no label promises.
 
 Pure.
 """

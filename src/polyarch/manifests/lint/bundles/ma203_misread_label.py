@@ -1,4 +1,4 @@
-"""MA203: labels that nobody reads as they are meant.
+"""MA203: labels that readers do not understand as they are meant.
 
 Pure.
 """
@@ -70,7 +70,7 @@ def _of_axis(bundle: BundleFacts, labels: AxisLabels) -> Iterator[Draft]:
 
 
 def _renamed(labels: AxisLabels, entry: LabelEntry, meant: str) -> tuple[TreeOperation, ...]:
-    """The alias becomes the name; where the name stands there already with the same value, the alias goes."""
+    """Renames an alias; removes it if the name is present with the same value."""
     if meant not in labels.axis.known:
         return ()
     other = labels.entry(meant)

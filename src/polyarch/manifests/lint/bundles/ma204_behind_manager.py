@@ -1,6 +1,6 @@
-"""MA204: images that are behind the operator itself.
+"""MA204: an image lacks an architecture of the operator's manager.
 
-The manager runs where the bundle promises nothing yet; other images are why it cannot promise more.
+The manager supports an architecture that the bundle does not promise yet, and this image prevents the promise.
 
 Pure.
 """

@@ -1,6 +1,6 @@
-"""MA205: what the rules on pods find in a deployment of a bundle.
+"""MA205: findings of the rules for pods in a deployment of a bundle.
 
-It has an id of its own because operator-sdk's validator has one for all of it; ``sub`` names the rule.
+It has an id of its own because operator-sdk's validator has one check for all of them; ``sub`` names the rule.
 
 Pure.
 """

@@ -1,7 +1,7 @@
-"""MA206: ``spec.relatedImages`` against the images that are used.
+"""MA206: ``spec.relatedImages`` does not match the images in use.
 
-A mirror copies what ``spec.relatedImages`` lists and nothing else, and the operator starts what its deployments and its
-``RELATED_IMAGE_*`` variables name. So both have to name the same.
+Mirrors copy exactly what ``spec.relatedImages`` lists; the operator starts what its deployments and
+``RELATED_IMAGE_*`` variables name. So both must name the same images.
 
 Pure.
 """
@@ -59,7 +59,7 @@ def _unlisted(bundle: BundleFacts) -> Iterator[Draft]:
 
 
 def _entries(bundle: BundleFacts, missing: Iterable[BundleImage]) -> Repair:
-    """One repair for all of them, so that names are unique among them too."""
+    """One repair for all missing images, so that the new names are unique, too."""
     subject = bundle.facts.object
     names = {place.name for place in bundle.service_version.related}
     operations: list[TreeOperation] = []
@@ -67,7 +67,7 @@ def _entries(bundle: BundleFacts, missing: Iterable[BundleImage]) -> Repair:
     for image in missing:
         identity = _identity(bundle, image.text)
         if identity in taken or bundle.facts.answers.of(image.text).reference is None:
-            continue  # two spellings of one image need one entry, and a text with a variable in it none
+            continue  # two spellings of an image need one entry, a text with a variable none
         taken.add(identity)
         name = wanted = _entry_name(image.first)
         for number in range(2, len(names) + 3):
@@ -103,7 +103,7 @@ def _unused(bundle: BundleFacts) -> Iterator[Draft]:
 
 
 def _identity(bundle: BundleFacts, text: str) -> str:
-    """The same for every spelling of an image; a digest says it all, whatever tag stands before it."""
+    """The same for every spelling of an image; the digest counts, whatever the tag."""
     reference = bundle.facts.answers.of(text).reference
     if reference is None:
         return text

@@ -1,4 +1,4 @@
-"""MA207: images of a bundle that are not named by the digest of an index, which neither moves nor loses platforms.
+"""MA207: images of a bundle that are not pinned to the digest of an index, so they can change or lose platforms.
 
 Pure.
 """
@@ -55,7 +55,7 @@ def check(bundle: BundleFacts) -> Iterator[Draft]:
 
 
 def parent(answers: Answers, answer: Answer) -> Inspection | None:
-    """The index that a digest is a child of, where that is known (MA004)."""
+    """The index that a digest is a child of, if known (MA004)."""
     index = answers.indexes.get(answer.text)
     if index is None or answer.reference is None or answer.reference.digest in (None, index.digest):
         return None
@@ -95,7 +95,7 @@ def _pin(
 
 
 def by_digest(text: str, digest: str) -> str:
-    """The same name with a digest instead of its tag or digest, spelled as it is.
+    """The same spelling of the name, with a digest instead of its tag or digest.
 
     >>> by_digest("quay.io:443/team/app:1.0", "sha256:…")
     'quay.io:443/team/app@sha256:…'
@@ -106,7 +106,7 @@ def by_digest(text: str, digest: str) -> str:
 
 
 def _everywhere(bundle: BundleFacts, image: BundleImage, digest: str) -> Repair:
-    """All places of the image in the bundle at once: they have to go on naming the same (MA206)."""
+    """Pins the image in all places of the bundle, which must keep naming the same image (MA206)."""
     pinned = by_digest(image.text, digest)
     operations = {
         place.pointer: Replace(place.pointer, pinned)

@@ -1,4 +1,4 @@
-"""MA208: the image that a bundle is shipped as: catalog tools expect a single one, whatever the operator runs on.
+"""MA208: a bundle image with several platforms; catalog tools expect one, wherever the operator runs.
 
 Pure.
 """

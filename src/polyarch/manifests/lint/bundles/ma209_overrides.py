@@ -1,7 +1,7 @@
-"""MA209: subscriptions and cluster extensions that take an operator's architecture constraint away (MF-083).
+"""MA209: subscriptions and cluster extensions that remove an operator's architecture constraint (MF-083).
 
-With the bundle at hand the rule computes what OLM makes of each deployment (``polyarch.manifests.olm``) and compares
-what is admitted before and after. Without it, it reports what would take away any constraint there may be.
+With the bundle, the rule computes what OLM makes of each deployment (``polyarch.manifests.olm``) and compares the
+admitted platforms before and after. Without it, the rule reports overrides that would remove any such constraint.
 
 Pure.
 """
@@ -43,7 +43,7 @@ _TERMS_PATH = ("affinity", "nodeAffinity", REQUIRED, TERMS)
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """A deployment of the bundle that is overridden."""
+    """A deployment of the bundle that the config overrides."""
 
     name: str
     pod_spec: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Deployment:
 
 @dataclass(frozen=True, eq=False)
 class Override:
-    """The config of an object and where it stands."""
+    """The config of an object, and its pointer."""
 
     object: KubeObject
     config: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Override:
         return self.object.document.value
 
     def at(self, *path: str | int) -> tuple[Node, str]:
-        """The node at a path below the config, or the deepest one there is on the way."""
+        """The node at a path below the config, or the deepest existing one on the way."""
         for depth in range(len(path), -1, -1):
             where = self.pointer + pointer(*path[:depth])
             node = item(self.object.document.root, where)
@@ -75,24 +75,24 @@ class Override:
         return self.object.node, self.object.pointer
 
     def get(self, *path: str) -> Any:
-        """What stands at a path below the config, None where nothing does."""
+        """The value at a path below the config, None if there is none."""
         return at(self.config, *path)
 
     def after(self, operations: Iterable[TreeOperation]) -> Mapping[str, Any]:
-        """The config with these changes."""
+        """The config after these operations."""
         found: Mapping[str, Any] = read(apply(self.document, tuple(operations)), self.pointer)
         return found
 
 
 def check(facts: ObjectFacts) -> Iterator[Draft]:
-    """What can be said without the bundle."""
+    """The check without the bundle."""
     yield from drafts(facts.object, None)
 
 
 def drafts(subject: KubeObject, deployments: Sequence[Deployment] | None) -> Iterator[Draft]:
-    """MA209 for one object, judged against the deployments of its bundle if they are known.
+    """MA209 for one object, against the deployments of its bundle if they are known.
 
-    A config that no OLM could read is none of this rule's: the API server refuses it.
+    A config that OLM cannot decode is skipped: the API server refuses it.
     """
     override = override_of(subject)
     if override is None:
@@ -106,7 +106,7 @@ def drafts(subject: KubeObject, deployments: Sequence[Deployment] | None) -> Ite
 
 
 def override_of(subject: KubeObject) -> Override | None:
-    """The config of a Subscription or ClusterExtension that has one of the right types."""
+    """The config of a Subscription or ClusterExtension, if it has a valid one."""
     path = olm.config_path(subject.kind)
     if path is None:
         return None
@@ -204,7 +204,7 @@ def _replaced(override: Override, deployments: Sequence[Deployment]) -> Iterator
 
 
 def _no_longer_kept_out(deployment: Deployment, config: Mapping[str, Any]) -> frozenset[NodePlatform]:
-    """The platforms that an architecture constraint in node affinity kept out, and that the override lets in."""
+    """The platforms that node affinity excluded by architecture and that the override admits."""
     if config.get("affinity") is None or not any(
         sets.is_architecture_constraint(clause) for term in deployment.constraints.terms or () for clause in term
     ):
@@ -232,7 +232,7 @@ def _restored(override: Override, lost: Sequence[Deployment]) -> Repair:
 
 
 def _lost_expressions(lost: Sequence[Deployment]) -> list[Terms]:
-    """For each alternative that the bundle admits, the expressions on architecture and system; once each."""
+    """The expressions on architecture and operating system of each distinct term in the bundle."""
     found: list[list[Terms]] = []
     for deployment in lost:
         alternatives: list[Terms] = []
@@ -274,7 +274,7 @@ def _appended(term: Mapping[str, Any], where: str, expressions: Terms) -> list[T
 
 
 def _terms(holder: Mapping[str, Any]) -> Terms:
-    """The terms of required node affinity of a pod specification or config that can match a node."""
+    """The terms of required node affinity of a pod specification or config."""
     return [each if isinstance(each, dict) else {} for each in elements(at(holder, *_TERMS_PATH))]
 
 

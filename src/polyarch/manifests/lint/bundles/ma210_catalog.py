@@ -1,8 +1,8 @@
-"""MA210: promises that a catalog takes back.
+"""MA210: a newer bundle of a catalog promises less than an older one.
 
-A file-based catalog lists packages, channels and bundles in documents with a ``schema``, in one file or in many. Where
-the newest bundle of the default channel has fewer architecture labels than an older one, clusters of that architecture
-keep the old version for ever, and nobody is told. Unlike other rules this one needs all files of the catalog at once.
+A file-based catalog lists packages, channels and bundles as documents with a ``schema``, in one or many files. If the
+newest bundle of the default channel has fewer architecture labels than an older one, clusters of that architecture
+stay on the old version without a notice. Unlike other rules this one needs all files of the catalog at once.
 
 Pure.
 """
@@ -51,7 +51,7 @@ class _Blob:
 
 
 def check(objects: Iterable[KubeObject]) -> Iterator[tuple[KubeObject, Draft]]:
-    """For every package of the catalogs in these files, with the bundle that it is about."""
+    """A draft for each affected package of the catalogs in these files, with the bundle object."""
     blobs = list(_blobs(objects))
     channels = {(each.package, each.name): each for each in blobs if each.schema == "olm.channel"}
     bundles = {(each.package, each.name): each for each in blobs if each.schema == "olm.bundle"}
@@ -78,7 +78,7 @@ def _lost(package: str, channel: _Blob, bundles: Mapping[tuple[str, str], _Blob]
     heads = [name for name in names if name not in superseded]
     head = bundles.get((package, heads[0])) if len(heads) == 1 else None
     if head is None:
-        return  # a channel without exactly one head is invalid, and opm says so
+        return  # a channel needs exactly one head; opm reports others
     kept = _labels(head)
     older: dict[str, list[str]] = {}
     for name in names:
@@ -101,13 +101,13 @@ def _lost(package: str, channel: _Blob, bundles: Mapping[tuple[str, str], _Blob]
 
 
 def _is_default(key: str, kept: frozenset[str]) -> bool:
-    """Whether a label is lost in name only: without any label of the prefix it holds by itself."""
+    """Whether a label is the default, which applies without any label of the prefix."""
     prefix = next(each for each in _DEFAULTS if key.startswith(each))
     return key == prefix + _DEFAULTS[prefix] and not any(each.startswith(prefix) for each in kept)
 
 
 def _labels(bundle: _Blob) -> frozenset[str]:
-    """The keys that promise something, from the metadata of the ClusterServiceVersion or the whole of it."""
+    """The keys with the value ``supported``, from the metadata of the ClusterServiceVersion or the embedded object."""
     found: set[str] = set()
     for entry in mappings(bundle.value.get("properties")):
         if entry.get("type") == "olm.csv.metadata":
@@ -118,7 +118,7 @@ def _labels(bundle: _Blob) -> frozenset[str]:
 
 
 def _embedded(data: object) -> object:
-    """The labels of a ClusterServiceVersion in base64; nothing of other objects and of what is none."""
+    """The labels of a ClusterServiceVersion in base64; None for anything else."""
     try:
         document = msgspec.json.decode(b64decode(data, validate=True)) if isinstance(data, str) else None
     except (binascii.Error, ValueError, msgspec.DecodeError):

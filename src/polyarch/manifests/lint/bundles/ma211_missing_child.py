@@ -1,4 +1,4 @@
-"""MA211: indexes of which the registry does not have every manifest, of objects of every kind.
+"""MA211: an index names manifests that the registry does not have, in objects of every kind.
 
 Pure.
 """

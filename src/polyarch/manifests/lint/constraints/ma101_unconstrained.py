@@ -1,4 +1,4 @@
-"""MA101: a pod without an architecture constraint, of which some image does not run everywhere.
+"""MA101: a pod has no architecture constraint, and an image does not run everywhere.
 
 Pure.
 """

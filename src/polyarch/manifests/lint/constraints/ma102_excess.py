@@ -1,4 +1,4 @@
-"""MA102: architecture constraints that admit a platform which some image lacks.
+"""MA102: the architecture constraints admit a platform that an image lacks.
 
 Pure.
 """

@@ -1,7 +1,7 @@
-"""MA103: platforms that every image supports and an architecture constraint excludes.
+"""MA103: an architecture constraint excludes platforms that every image supports.
 
-That a pod for linux does not run an image's windows entry is no loss. Where the node selector alone names an
-architecture, it is MA109.
+A linux pod that cannot use the windows entry of an image loses nothing. MA109 reports the pods whose node selector
+alone names an architecture.
 
 Pure.
 """
@@ -52,7 +52,7 @@ def only_in_selector(facts: PodFacts) -> bool:
 
 
 def widening(facts: PodFacts, write: Callable[[PodFacts], Iterable[TreeOperation]]) -> Repair:
-    """A repair that nobody makes without being told to."""
+    """A repair that needs ``--widen``."""
     if facts.options.fixes.widen:
         return repair(facts, lambda: write(facts))
     return needs_flag(facts, "--widen", "adds every platform that its images support")
@@ -70,7 +70,7 @@ def unused_platforms(facts: PodFacts) -> frozenset[NodePlatform]:
 
 
 def _widened(facts: PodFacts) -> list[TreeOperation]:
-    """The missing architectures at the end of the In lists; what NotIn excludes is excluded on purpose."""
+    """Adds the missing architectures to the In lists; what NotIn excludes is taken as intended."""
     if facts.selector_architectures:
         raise Refused("its nodeSelector names an architecture, too; remove that first")
     unused = unused_platforms(facts) & facts.target.platforms

@@ -1,4 +1,4 @@
-"""MA104: a pod that asks only for platforms which its images lack.
+"""MA104: the pod admits no platform that all of its images support.
 
 Pure.
 """

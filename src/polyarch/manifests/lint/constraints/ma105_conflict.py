@@ -1,4 +1,4 @@
-"""MA105: images that exclude each other, or one of them runs nowhere (MF-022).
+"""MA105: the images of a pod have no platform in common, or one of them has no platform (MF-022).
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA106: an architecture is asked for, and no operating system.
+"""MA106: a pod requires an architecture but no operating system.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA107: terms of node affinity that do not say what they seem to.
+"""MA107: node affinity terms do not mean what they seem to.
 
 Pure.
 """
@@ -73,7 +73,7 @@ def no_terms(facts: PodFacts, required: Required) -> Draft:
 
 
 def terms_without_architecture(facts: PodFacts) -> tuple[Term, ...]:
-    """The terms that forgot what their neighbours say; nothing if all say it, none does, or the node selector does."""
+    """The terms without an architecture, if others have one and the node selector has none."""
     required = facts.pod_spec.required
     if required is None or facts.selector_architectures:
         return ()

@@ -1,4 +1,4 @@
-"""MA109: as MA103, where a node selector, which can name one architecture only, is what excludes.
+"""MA109: as MA103, for a node selector, which can name one architecture only.
 
 Pure.
 """

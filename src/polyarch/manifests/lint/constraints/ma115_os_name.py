@@ -1,4 +1,4 @@
-"""MA115: ``spec.os.name`` against the images and against the constraints of nodes.
+"""MA115: ``spec.os.name`` contradicts the images or the node constraints.
 
 Pure.
 """

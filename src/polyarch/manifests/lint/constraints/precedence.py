@@ -1,7 +1,7 @@
-"""Which of MA105, MA104, MA107, MA102 and MA101 is reported: at most one for a pod specification (MF-020).
+"""Chooses which of MA105, MA104, MA107, MA102 and MA101 a pod specification gets: at most one (MF-020).
 
-The later ones follow from the earlier: the chain in :func:`check` is the order. Where the node affinity is such that no
-node at all can match, whatever its platform, MA107 says why, instead of MA104 saying that.
+The chain in :func:`check` is the order; the later rules follow from the earlier ones. If the node affinity can match
+no node of any platform, MA107 explains why, instead of MA104.
 
 Pure.
 """
@@ -44,12 +44,14 @@ def check(facts: PodFacts) -> Iterator[Draft]:
             yield ma107_terms.mixed(facts, without)
         elif facts.has_architectures:
             yield ma102_excess.draft(facts)
-        elif not facts.pod_spec.is_patch and not facts.pod_spec.node_name:  # what is patched may have the constraint
+        elif (
+            not facts.pod_spec.is_patch and not facts.pod_spec.node_name
+        ):  # the patched resource may have the constraint
             yield ma101_unconstrained.draft(facts)
 
 
 def emptied_by_os_name(facts: PodFacts) -> bool:
-    """Whether ``spec.os.name`` alone leaves nothing: that is MA115's to say."""
+    """Whether ``spec.os.name`` alone excludes every platform; MA115 reports that."""
     supported = facts.supported
     if not supported.os_name or not supported.unrestricted or supported.unrestricted.is_everything:
         return False

@@ -1,4 +1,4 @@
-"""What the sentences of these rules have in common: sets, which image lacks what, and which value is to blame.
+"""Parts of messages that these rules share: platform sets, which image lacks what, and the value at fault.
 
 Pure.
 """
@@ -43,7 +43,7 @@ def supported_architectures(facts: PodFacts) -> str:
 
 
 def architecture_place(facts: PodFacts, excess: Iterable[NodePlatform]) -> tuple[Node, str]:
-    """The value that names an architecture to blame; else the first architecture constraint."""
+    """The value that names an excess architecture; else the first architecture constraint."""
     blamed = {each.architecture for each in excess} - {each.architecture for each in facts.admitted - facts.excess}
     for clause in facts.architecture_expressions:
         for place, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):

@@ -1,1 +1,1 @@
-"""MA117 and MA901 to MA904: what is wrong with a document, with its file, or with what was done to it."""
+"""MA117 and MA901 to MA904: problems of a document, of its file, or of an edit."""

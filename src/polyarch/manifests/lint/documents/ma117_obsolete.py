@@ -1,4 +1,4 @@
-"""MA117: documents of our own kind that are obsolete (PL-060, PL-061).
+"""MA117: obsolete objects of our own kinds (PL-060, PL-061).
 
 Pure.
 """
@@ -32,7 +32,7 @@ POLICY: dict[str, Any] = {
     "metadata": {"name": _NAME},
     "spec": {"excludedNamespaces": ["openshift-*", "hypershift-*"]},
 }
-"""What the preview promised to leave alone; today's default does not."""
+"""The namespaces that the preview excluded; the current default does not."""
 
 
 def check(facts: ObjectFacts) -> Iterator[Draft]:

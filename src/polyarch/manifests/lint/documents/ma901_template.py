@@ -1,4 +1,4 @@
-"""MA901: texts that are not plain YAML but have to be rendered first (MF-013).
+"""MA901: a template that must be rendered to become YAML (MF-013).
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA902: texts that do not parse, and keys that stand twice where it matters.
+"""MA902: a file does not parse, or a key that matters is duplicated.
 
 Pure.
 """

@@ -1,6 +1,6 @@
-"""MA903: suppressions and entries of a baseline that nothing matches.
+"""MA903: suppressions and baseline entries that match nothing.
 
-``lint.suppression`` and ``baseline`` know which; what is said of them is the same rule.
+``lint.suppression`` and ``baseline`` find them; both report them with this rule.
 
 Pure.
 """
@@ -27,7 +27,7 @@ def unmatched(
     path: str = "",
     document: int = 0,
 ) -> Finding:
-    """The finding; ``mark`` tells it from others of the file (MF-033)."""
+    """The finding; ``mark`` distinguishes its fingerprint from others of the file (MF-033)."""
     return Finding(
         rule=RULE.id,
         severity=RULE.severity,

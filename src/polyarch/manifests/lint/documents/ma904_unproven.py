@@ -1,4 +1,4 @@
-"""MA904: a repair that could not be proven (MF-054).
+"""MA904: an edit whose result could not be verified (MF-054).
 
 Pure.
 """
@@ -16,7 +16,7 @@ RULE = Rule(
 
 
 def unproven(source: SourceText, problem: str) -> Finding:
-    """What is said of a file that was left as it was; ``problem`` is where the proof failed."""
+    """The finding for a file left unchanged; ``problem`` says why verification failed."""
     return Finding(
         rule=RULE.id,
         severity=RULE.severity,

@@ -1,1 +1,1 @@
-"""MA001 to MA011: what is wrong with an image, wherever it stands; ``image_place`` is what each check is given."""
+"""MA001 to MA011: problems of an image, in a pod or in a bundle's list. ``image_place`` is the input of each check."""

@@ -1,6 +1,6 @@
-"""An image in a text, as the rules on images see it.
+"""An image reference in a text, the input of the rules for images.
 
-A place of any kind, so that images of containers and those that a bundle lists are judged alike.
+Images of containers and images that a bundle lists have the same type, so the rules treat them alike.
 
 Pure.
 """
@@ -22,32 +22,32 @@ PUSH_AGAIN = "push the image again with a current tool"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImagePlace:
-    """An image in a text."""
+    """An image reference in a text."""
 
     subject: str
-    """The object, as a sentence names it."""
+    """Name of the object for messages."""
     holder: str
-    """What names the image: ``container web``."""
+    """Name of what uses the image: ``container web``."""
     text: str
     """As it is written."""
     answer: Answer
     index: Inspection | None
-    """What its tag shows, where it has a digest, too (MA004)."""
+    """The index that its tag points to, if it has a digest, too (MA004)."""
     node: Node
     pointer: str
     document: int
     options: LintOptions
     constrains: bool = True
-    """Whether its platforms matter to where a pod can run."""
+    """Whether its platforms limit where a pod can run."""
 
     @property
     def name(self) -> str:
-        """The image that was asked for."""
+        """The image that was looked up."""
         return self.answer.text
 
     @property
     def resolved(self) -> Inspection | None:
-        """The answer, if it tells platforms."""
+        """The inspection, if it has platforms."""
         inspection = self.answer.inspection
         return inspection if inspection is not None and inspection.status is Status.RESOLVED else None
 
@@ -57,7 +57,7 @@ class ImagePlace:
         yield from (each for each in (inspection.warnings if inspection else ()) if each.code in codes)
 
     def told(self, error: InspectionError) -> str:
-        """What happened: the error of an answer begins with the image, which the sentence has already."""
+        """The error message without the image, which the finding names already."""
         name = self.answer.reference.canonical if self.answer.reference is not None else self.name
         return error.message.removeprefix(f"{name}: ")
 

@@ -1,4 +1,4 @@
-"""MA001: nobody can tell where an image runs.
+"""MA001: the platforms of an image are unknown.
 
 Pure.
 """

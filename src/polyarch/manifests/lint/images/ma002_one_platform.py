@@ -1,4 +1,4 @@
-"""MA002: an image for one platform, where another one is required.
+"""MA002: an image is built for one platform only, but another one is required.
 
 Pure.
 """
@@ -34,7 +34,7 @@ def check(place: ImagePlace) -> Iterator[Draft]:
 
 
 def missing_platforms(place: ImagePlace) -> tuple[NodePlatform, ...]:
-    """What ``--require`` names and the image lacks, sorted; nothing of an image that constrains no pod."""
+    """The required platforms that the image lacks, sorted; none for an image that constrains no pod."""
     required = place.options.require
     if not required or not place.constrains or place.resolved is None:
         return ()

@@ -1,4 +1,4 @@
-"""MA003: an image with other platforms than those required; one with a single platform is MA002.
+"""MA003: an image lacks a required platform. MA002 reports images with a single platform.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA004: a digest that is one entry of the index that the tag shows.
+"""MA004: an image is pinned to one manifest of the index that its tag points to.
 
 Pure.
 """

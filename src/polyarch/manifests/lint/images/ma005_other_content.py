@@ -1,4 +1,4 @@
-"""MA005: an image that contains another platform than it says; only ``--deep`` looks.
+"""MA005: the content of an image does not match its platform; found with ``--deep`` only.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA006: an index in which nothing can run, or that has a platform twice.
+"""MA006: an index has no runnable platform, or the same platform twice.
 
 Pure.
 """

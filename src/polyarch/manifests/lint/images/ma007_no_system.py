@@ -1,4 +1,4 @@
-"""MA007: an image whose config names no operating system.
+"""MA007: the config of an image names no operating system.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA008: a tag that shows another image than when it was locked (MF-034).
+"""MA008: a tag points to another image than the lock file records (MF-034).
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA009: platforms that the labels of nodes do not tell apart.
+"""MA009: an image has platforms that node labels do not distinguish.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA010: formats that today's container runtimes refuse.
+"""MA010: an image has a format that current container runtimes reject.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA011: architectures in the names of images: ``web-amd64``, ``web:1.2-arm64``, ``arm64v8/web``.
+"""MA011: an image name contains an architecture: ``web-amd64``, ``web:1.2-arm64``, ``arm64v8/web``.
 
 Pure.
 """
@@ -80,5 +80,5 @@ def _end(name: str) -> str:
 def _named(reference: Reference, repository: str, tag: str | None) -> str:
     if reference.registry == "docker.io" and "/" not in repository:
         repository = f"library/{repository}"
-    # What a digest selects has the architecture, so the digest is not part of the sibling's name.
+    # The digest selects the image for one architecture, so it is not part of the sibling's name.
     return msgspec.structs.replace(reference, repository=repository, tag=tag, digest=None).familiar

@@ -1,4 +1,4 @@
-"""MA108: the labels of nodes that begin with ``beta.``, in the node selector, in required and in preferred terms.
+"""MA108: node labels with the prefix ``beta.``, in node selectors, required and preferred terms.
 
 Pure.
 """

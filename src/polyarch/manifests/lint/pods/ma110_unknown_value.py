@@ -1,4 +1,4 @@
-"""MA110: values of architecture and system labels that no node has, in the node selector and in terms of any kind.
+"""MA110: values of architecture and operating system labels that no node has.
 
 Pure.
 """
@@ -63,7 +63,7 @@ def _values(facts: PodFacts, clause: Expression) -> Iterator[Draft]:
 
 
 def _meaning(key: str, text: str) -> str:
-    """The name meant, which is the text itself where that is a name; empty where nobody can tell."""
+    """The known name that the text means, which may be the text itself; empty if there is none."""
     architecture = key in sets.ARCHITECTURE_KEYS
     meant: Callable[[str], str] = meant_architecture if architecture else meant_system
     known = KNOWN_ARCHITECTURES if architecture else KNOWN_SYSTEMS

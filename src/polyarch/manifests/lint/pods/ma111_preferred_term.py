@@ -1,4 +1,4 @@
-"""MA111: preferred terms that cannot work.
+"""MA111: preferred terms that are invalid or have no effect.
 
 Pure.
 """
@@ -30,7 +30,7 @@ RULE = Rule(
 
 
 WRAPPED_WEIGHT = 50
-"""Of expressions that had no weight: neither the strongest wish nor the weakest."""
+"""Weight for expressions without one: the middle of the range."""
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
@@ -131,8 +131,8 @@ def _unsupported(facts: PodFacts, term: PreferredTerm) -> Iterator[Draft]:
 
 
 def _dropped(facts: PodFacts, term: PreferredTerm, found: list[tuple[Expression, int]]) -> list[TreeOperation]:
-    """The values go; with the last of a list the term, which could not match any more; with it the empty list."""
-    _ = facts.target  # refused unless P is known
+    """Removes the values; the term if its list would be empty; the list of terms if it would be empty."""
+    _ = facts.target  # raises unless P is known
     for clause in {id(clause): clause for clause, _ in found}.values():
         if sum(other is clause for other, _ in found) == len(clause.values):
             only = len(facts.pod_spec.preferred) == 1

@@ -1,4 +1,4 @@
-"""MA112: a preference of the configuration that a pod does not have.
+"""MA112: a pod lacks a preference that the configuration asks for.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""MA113: tolerations that a DaemonSet needs where nodes are tainted by architecture (TN-030 to TN-032).
+"""MA113: a DaemonSet lacks tolerations for nodes tainted by architecture (TN-030 to TN-032).
 
 Pure.
 """
@@ -26,7 +26,7 @@ RULE = Rule(
 
 
 def check(facts: PodFacts) -> Iterator[Draft]:
-    """The taints of architectures that the images support and no toleration covers, together."""
+    """One finding for all taints of supported architectures that no toleration covers."""
     taints = facts.options.taints
     if taints is None or facts.pod_spec.object.kind != "DaemonSet" or not facts.supported.exact:
         return
@@ -49,7 +49,7 @@ def check(facts: PodFacts) -> Iterator[Draft]:
 
 
 def covers(toleration: Any, taints: Taints, architecture: str) -> bool:
-    """Kubernetes' own rule (TN-030); one that ends after ``tolerationSeconds`` does not cover."""
+    """As Kubernetes matches tolerations (TN-030); one that expires after ``tolerationSeconds`` does not count."""
     if not isinstance(toleration, Mapping):
         return False
     effect, key, operator = (toleration.get(name) or "" for name in ("effect", "key", "operator"))
@@ -63,7 +63,7 @@ def covers(toleration: Any, taints: Taints, architecture: str) -> bool:
 
 
 def _architectures(facts: PodFacts, taints: Taints) -> list[str]:
-    """Those that the pod may run on (TN-031): its images', its constraints', its system's, and tainted ones."""
+    """The tainted architectures that the pod may run on, by images, constraints and operating system (TN-031)."""
     systems = {each.os for each in facts.admitted}
     system = facts.supported.os_name or (systems.pop() if len(systems) == 1 else "linux")
     return sorted(

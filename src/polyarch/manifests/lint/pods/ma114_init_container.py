@@ -1,4 +1,4 @@
-"""MA114: an init container or sidecar that keeps a pod from nodes on which the others run.
+"""MA114: an init container or sidecar excludes nodes on which the other containers run.
 
 Pure.
 """
@@ -22,7 +22,7 @@ RULE = Rule(
 
 
 def check(facts: PodFacts) -> Iterator[Draft]:
-    if facts.pod_spec.is_patch:  # the ordinary containers may stand in what is patched
+    if facts.pod_spec.is_patch:  # the regular containers may be in the patched resource
         return
     ordinary = [image for image in facts.supported.images if image.use.role == "container"]
     if len(ordinary) == len(facts.supported.images) or any(image.platforms is None for image in ordinary):

@@ -1,4 +1,4 @@
-"""MA116: images that a container is told of by variable or argument, and starts later.
+"""MA116: images that a container gets by variable or argument and starts later.
 
 Pure.
 """

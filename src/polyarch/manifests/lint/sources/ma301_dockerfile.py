@@ -1,4 +1,4 @@
-"""MA301: Dockerfiles that are bound to one platform.
+"""MA301: a Dockerfile is tied to one platform.
 
 Pure.
 """
@@ -107,7 +107,7 @@ def _stage(source: SourceText, start: int, stage: re.Match[str], answers: Answer
 
 
 def base_images(source: SourceText) -> tuple[str, ...]:
-    """Images by digest that a Dockerfile starts from: which index shows them has to be known for MA301."""
+    """Base images by digest, whose index MA301 needs."""
     if not is_dockerfile(source.path):
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""MA302: Makefiles and workflows that build less than the bundle promises.
+"""MA302: a Makefile or workflow builds fewer platforms than the bundle promises.
 
 Pure.
 """
@@ -33,7 +33,7 @@ def check(source: SourceText, answers: Answers, options: LintOptions) -> Iterato
     for start, line in lines(source.text):
         if not line.lstrip().startswith("#"):
             found += [(start, match) for match in _BUILD.finditer(line)]
-    if any("$" in match["value"] for _, match in found):  # which platforms is decided elsewhere
+    if any("$" in match["value"] for _, match in found):  # the platforms are chosen elsewhere
         return
     built = {architecture for _, match in found for architecture in _architectures(match["value"])}
     missing = sorted(set(options.labelled) - built)
@@ -50,7 +50,7 @@ def check(source: SourceText, answers: Answers, options: LintOptions) -> Iterato
 
 
 def _architectures(value: str) -> tuple[str, ...]:
-    """The architectures of an option's value; nothing if it is about something else."""
+    """The architectures in an option's value; none if it is not a list of platforms."""
     try:
         return tuple(Platform.parse(each).architecture for each in value.split(","))
     except InvalidPlatform:

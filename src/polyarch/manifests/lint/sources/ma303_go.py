@@ -1,4 +1,4 @@
-"""MA303: Go code that makes pods without node affinity.
+"""MA303: Go code creates pods without node affinity.
 
 Pure.
 """

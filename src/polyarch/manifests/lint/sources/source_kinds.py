@@ -1,7 +1,7 @@
-"""Which files besides manifests are looked at, and what a rule says about a line of one.
+"""The build files that the rules MA3xx check, and what a rule reports about a line of one.
 
-These are no documents of Kubernetes, so what a repair changes is text: an edit, not an operation on a tree. Nothing is
-executed or expanded; a value with a variable in it is nobody's fixed value.
+These files are not Kubernetes documents, so a fix is an edit of text instead of operations on a tree. Nothing is
+executed or expanded; a value that contains a variable is not a fixed value.
 
 Pure.
 """
@@ -15,7 +15,7 @@ from polyarch.manifests.lint.rule import Rule
 
 
 def is_source(path: str) -> bool:
-    """Whether a file is one that these rules read."""
+    """Whether these rules check a file."""
     return is_dockerfile(path) or is_build(path) or is_go(path)
 
 
@@ -40,7 +40,7 @@ def is_go(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Hit:
-    """What a rule found, from ``start`` to ``end`` of the text."""
+    """A finding in a build file, from ``start`` to ``end`` of the text."""
 
     rule: Rule
     start: int
@@ -52,7 +52,7 @@ class Hit:
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with its break, and where it starts."""
+    """The offset and text of each line, its break included."""
     start = 0
     for line in text.splitlines(keepends=True):
         yield start, line

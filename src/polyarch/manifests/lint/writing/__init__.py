@@ -1,1 +1,1 @@
-"""What repairs write: required node affinity, what stands in place of something, and what several users share."""
+"""Operations of repairs: required node affinity, replaced values, and text that several users share."""

@@ -1,4 +1,4 @@
-"""Repairs that say something else than the author said: ``--replace`` for what can run nowhere (MF-052, MA104).
+"""Operations for ``--replace``: other architectures for a pod that can run nowhere (MF-052, MA104).
 
 Pure.
 """
@@ -11,8 +11,8 @@ from polyarch.manifests.scan.pod_specs import Expression, LabelEntry, Term
 
 
 def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
-    """Architectures of the target in place of those that are asked for; raises :class:`Refused` where what else is
-    asked for (a system, an exclusion) keeps the images from running anyway.
+    """Replaces the required architectures with those of the target; raises :class:`Refused` if another constraint (an
+    operating system, an exclusion) still keeps the images from running.
     """
     others = [
         clause
@@ -50,14 +50,14 @@ def _says_nothing_of_architectures(term: Term) -> bool:
 
 
 def without_entries(facts: PodFacts, entries: tuple[LabelEntry, ...]) -> list[TreeOperation]:
-    """Take entries out of the node selector, and the node selector with them if nothing else is in it."""
+    """Removes entries of the node selector, or the whole node selector if it would be empty."""
     if len(entries) == len(facts.pod_spec.node_selector):
         return [Remove(entries[0].pointer.rpartition("/")[0])]
     return [Remove(entry.pointer) for entry in entries]
 
 
 def _values(clause: Expression, wanted: list[str]) -> list[TreeOperation]:
-    """Value by value, so that what stands beside a value stays."""
+    """Value by value, so that comments beside the values stay."""
     where, count = f"{clause.pointer}/values", len(clause.values)
     operations: list[TreeOperation] = [
         Replace(f"{where}/{index}", each) for index, each in enumerate(wanted[:count]) if each != clause.values[index]

@@ -1,7 +1,7 @@
-"""Repairs of what a text shares: anchors used several times, merge keys, an affinity that a whole workflow inherits.
+"""Repairs of shared text: anchors with several uses, merge keys, affinity that a whole workflow inherits.
 
-An edit of a shared place changes every object that uses it. So its operations are said for each use, and the repair is
-refused unless every other pod specification that is touched needs exactly the same one (MF-053).
+An edit of shared text changes every object that uses it. So the operations are repeated for each use, and the repair
+is refused unless every other pod specification that it touches needs exactly the same one (MF-053).
 
 Pure.
 """
@@ -25,7 +25,7 @@ _NOTE = "it would change text shared with {other}, which needs a different chang
 
 
 def for_all_users(drafts: Iterable[Entry], pods: Iterable[PodFacts]) -> list[Entry]:
-    """The drafts with repairs that hold for every user of what they change."""
+    """The drafts, their repairs extended to every use of the text that they change."""
     entries = list(drafts)
     specs = [facts.pod_spec for facts in pods]
     if not any(subject.document.shared for subject, _, _ in entries) and not any(spec.inherited for spec in specs):
@@ -52,7 +52,7 @@ def for_all_users(drafts: Iterable[Entry], pods: Iterable[PodFacts]) -> list[Ent
 
 
 def _expanded(document: Document, repair: Repair | None) -> Operations:
-    """Each operation for every pointer that leads to what it changes."""
+    """Each operation once for every pointer that leads to its target."""
     if repair is None or not document.shared:
         return repair.operations if repair else ()
     found: dict[str, TreeOperation] = {}

@@ -1,8 +1,8 @@
-"""Repairs of required node affinity: what to write so that a pod is admitted where it was and its images run (MF-051).
+"""Operations on required node affinity: make a pod admit only nodes on which its images run (MF-051).
 
-The one promise (MF-092): after :func:`restrict` a node is admitted iff it was admitted before and its platform is one
-of the target's. So nothing of a user's expressions is taken away but values that no image has; what is missing is added
-beside them, and a term is repeated only where systems differ in their architectures.
+Invariant (MF-092): after :func:`restrict` a node is admitted iff it was admitted before and its platform is in the
+target. So user expressions lose only values that no image has; missing expressions are added, and a term is repeated
+only where operating systems differ in their architectures.
 
 Pure.
 """
@@ -28,7 +28,7 @@ Platforms = frozenset[NodePlatform]
 
 @dataclass(frozen=True)
 class Group:
-    """Systems that have the same architectures: their product is a set of platforms, and two expressions say it."""
+    """Operating systems with the same architectures: two expressions describe their product."""
 
     architectures: tuple[str, ...]
     systems: tuple[str, ...]
@@ -57,7 +57,7 @@ def groups(platforms: Iterable[NodePlatform]) -> tuple[Group, ...]:
 
 
 def expression(clause: Requirement) -> dict[str, Any]:
-    """The clause as Kubernetes writes it."""
+    """The clause as a member of ``matchExpressions``."""
     return {"key": clause.key, "operator": clause.operator, "values": list(clause.values)}
 
 
@@ -69,9 +69,9 @@ def non_empty(facts: PodFacts) -> tuple[Term, ...]:
 def restrict(
     facts: PodFacts, *, only: Callable[[Term], bool] = lambda term: True, selector: Sequence[Clause] | None = None
 ) -> tuple[TreeOperation, ...]:
-    """Make the terms that ``only`` picks admit nothing but the target; without terms write them.
+    """Make the terms that ``only`` selects admit only the target; create terms if there are none.
 
-    ``selector`` stands in for the node selector where another operation of the same repair changes it. Raises
+    ``selector`` replaces the node selector if another operation of the same repair changes it. Raises
     :class:`Refused`.
     """
     selector = facts.constraints.selector if selector is None else tuple(selector)
@@ -104,7 +104,7 @@ def _systems(platforms: Platforms) -> Requirement:
 
 
 def new_terms(facts: PodFacts, terms: list[dict[str, Any]]) -> TreeOperation:
-    """The one operation that writes required terms where there are none, with what is missing above them."""
+    """One operation that creates required terms, with the missing mappings above them."""
     required = facts.pod_spec.required
     if required is not None and required.terms:
         raise Refused("none of its terms matches any node; write the expressions of one")
@@ -112,7 +112,7 @@ def new_terms(facts: PodFacts, terms: list[dict[str, Any]]) -> TreeOperation:
 
 
 def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any]) -> list[TreeOperation]:
-    """Put members at the end of a list in ``nodeAffinity``, with what is missing above it."""
+    """Append members to a list in ``nodeAffinity``, creating the missing mappings above it."""
     node, where = facts.pod_spec.affinity
     rest = ("nodeAffinity", *path)
     while rest and isinstance(node, MappingNode):
@@ -126,8 +126,8 @@ def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any])
 
 
 def extend(node: Node | None, where: str, members: list[Any]) -> list[TreeOperation]:
-    """Put members at the end of the list ``node`` at ``where``, which may be missing, null or empty. Raises
-    :class:`Refused` if it is not a list.
+    """Append members to the list ``node`` at ``where``, which may be missing, null or empty. Raises :class:`Refused` if
+    it is not a list.
     """
     if node is None:
         return [Add(where, members)]
@@ -150,7 +150,7 @@ def _term(clauses: Iterable[Requirement]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What is to be reached, what is considered, and what the node selector says besides."""
+    """The target, the considered platforms, and the clauses of the node selector."""
 
     target: Platforms
     considered: Platforms
@@ -174,7 +174,7 @@ class _Scope:
         return [_term(self.lacking(group, ())) for group in groups(reachable)]
 
     def lacking(self, group: Group, own: Sequence[Clause]) -> list[Requirement]:
-        """What a term with these clauses needs to admit nothing beyond a group."""
+        """The clauses that a term with these clauses needs to admit nothing beyond a group."""
         left = self.admits(own)
         constrained = self.pins_architecture or any(map(sets.is_architecture_constraint, own))
         clauses = []
@@ -237,7 +237,7 @@ def _without(clause: Expression, places: tuple[int, ...]) -> Clause:
 
 
 def _exclude(scope: _Scope, own: list[Clause], usable: Platforms) -> list[Requirement]:
-    """What keeps a term that reaches nothing of the target from matching any node at all."""
+    """The clauses that keep a term which admits nothing of the target from matching any node."""
     every = Group(tuple(sorted({each.architecture for each in usable})), tuple(sorted({each.os for each in usable})))
     candidates: list[list[Requirement]] = [[every.architecture_clause]]
     candidates += [list(group.clauses) for group in (every, *groups(usable))]
