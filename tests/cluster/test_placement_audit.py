@@ -85,7 +85,7 @@ async def test_a_change_of_namespace_labels_takes_effect_without_a_restart(clust
 
 async def explain(cluster: PlacementCluster, capsys: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
     sandbox = cluster.sandbox
-    given = ["explain", *arguments, "-o", "json", "--no-cache", "--kubeconfig", str(sandbox.kubeconfig)]
+    given = ["explain", *arguments, "-o", "json", "--kubeconfig", str(sandbox.kubeconfig)]
     given += ["--registries-conf", str(sandbox.registries_conf)]
     code = await asyncio.to_thread(main, given)
     return code, json.loads(capsys.readouterr().out)["pods"][0]

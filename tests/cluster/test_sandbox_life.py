@@ -81,7 +81,8 @@ async def test_sb_003_state_survives_down_and_up_and_a_dead_component_is_shown_a
         await keep(first, "through it all")
 
         started = {name: identify(name, pid) for name, pid in processes(first).items()}
-        polyarch("down", "--name", "life")
+        stopped = polyarch.document("down", "--name", "life")
+        assert stopped == {"schemaVersion": "polyarch.dev/sandbox/v1", "name": "life", "deleted": False}
         assert not [name for name, record in started.items() if record is not None and is_running(record)]
         assert polyarch.document("status", "--name", "life", expect=1)["processes"] == []
 
