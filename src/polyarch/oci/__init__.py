@@ -1,5 +1,5 @@
-"""Registries as a library: on which platforms can this image run?
+"""Registry client: on which platforms can this image run?
 
-It knows nothing of Kubernetes. This package file imports nothing on purpose: ``reference``, ``mirrors``, ``answers``,
-``inspection`` and the challenge parser must load without a network stack (RG-001).
+It knows nothing of Kubernetes. This file imports nothing on purpose: ``reference``, ``mirrors``, ``answer``,
+``documents`` and the challenge parser must load without a network stack (RG-001).
 """

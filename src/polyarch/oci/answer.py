@@ -1,8 +1,8 @@
-"""Answers: what is known of the platforms of one image, and what several images have in common.
+"""Result types: the platforms of one image, the errors, and what several images have in common.
 
-An :class:`Inspection` never raises for an image's fault; it carries the fault (RG-004). Consumers switch on ``status``
-alone: ``resolved`` constrains, ``neutral`` does not, ``unknown`` and ``error`` say that nobody can tell. The codes of
-errors and the classes that decide what happens next are one table here (RG-060).
+An :class:`Inspection` never raises for a faulty image; it carries the error (RG-004). Callers switch on ``status``
+alone: ``resolved`` constrains, ``neutral`` does not, ``unknown`` and ``error`` mean that the platforms are not known.
+The table of error codes assigns each code the class that decides how it is handled (RG-060).
 
 Pure: imports msgspec, ``platforms`` and ``reference`` only.
 """
@@ -54,14 +54,14 @@ ERROR_CODES: Mapping[str, ErrorClass] = MappingProxyType(
 
 
 class Status(StrEnum):
-    """What an answer says (RG-004). The values are texts, so ``status == "resolved"`` holds too."""
+    """The outcome of an inspection (RG-004). The values are strings, so ``status == "resolved"`` holds too."""
 
     RESOLVED = "resolved"
     """The platforms are known; the list may be empty."""
     NEUTRAL = "neutral"
     """No platform constraint: plain data such as an artifact or an operator bundle."""
     UNKNOWN = "unknown"
-    """Reachable, but the content does not say."""
+    """Reachable, but the content states no platform."""
     ERROR = "error"
     """No answer."""
 
@@ -89,19 +89,19 @@ class InspectionError(msgspec.Struct, frozen=True, gc=False):
     def of(
         cls, code: str, message: str, *, status: int | None = None, retry_after: float | None = None, host: str = ""
     ) -> "InspectionError":
-        """An error of the class that its code has."""
+        """An error with the class that belongs to its code."""
         return cls(code, error_class_of(code), message, status, retry_after, host)
 
 
 class Skipped(msgspec.Struct, frozen=True, gc=False):
-    """An index entry that is no runnable image, and why (RG-040, RG-043)."""
+    """An index entry that is not a runnable image, and why (RG-040, RG-043)."""
 
     digest: str
     reason: str
 
 
 class InspectionWarning(msgspec.Struct, frozen=True, gc=False):
-    """Something odd that did not keep the image from being read."""
+    """A finding that did not prevent the image from being read."""
 
     code: str
     message: str
@@ -117,7 +117,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class SourceUsed(msgspec.Struct, frozen=True, gc=False):
-    """The place that answered."""
+    """The source that answered."""
 
     host: str
     mirror: bool = False
@@ -148,7 +148,7 @@ class Inspection(msgspec.Struct, frozen=True, gc=False):
     """With an error of class transient or limit: the last reading of this tag for this credential (RG-116)."""
     last_good_age: float | None = None
     public: bool = False
-    """The registry gave it to nobody in particular (PL-410, PL-422)."""
+    """The registry served it to anonymous access (PL-410, PL-422)."""
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
@@ -160,7 +160,7 @@ class Inspection(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def constrains(self) -> bool:
-        """Whether the platforms are known and must be respected, even if there are none."""
+        """Whether the platforms are known and restrict placement; true for an empty list too."""
         return self.status is Status.RESOLVED
 
 
@@ -171,9 +171,9 @@ class Common(msgspec.Struct, frozen=True, gc=False):
     """No answer is missing."""
     platforms: PlatformSet
     inexact: tuple[str, ...] = ()
-    """Canonical references of the images of which nobody can tell."""
+    """Canonical references of the images whose platforms are not known."""
     conflict: tuple[str, ...] = ()
-    """If there is no common platform: as few images as already have none; leaving one out would leave a platform."""
+    """Without a common platform: a minimal set of images that have none; without any one of them there is one."""
 
 
 def common(inspections: Iterable[Inspection]) -> Common:

@@ -1,8 +1,8 @@
-"""The same work for many things, a few at a time, with one plain error in the end.
+"""Runs one function over many items with limited concurrency, and raises a single error.
 
-A task group cancels its other tasks at the first error and raises all of them in a bundle. Here work that was begun
-comes to its end, because half a copied blob is worth nothing, no more is begun, and the error raised is that of the
-first thing in the order given, so that two runs over the same fault say the same.
+A task group cancels its other tasks at the first error and raises an exception group. Here running work is finished,
+because half a copied blob is useless, and no more is started. The error raised is that of the first failed item in
+input order, so that repeated runs report the same error.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def map_concurrently(work: Callable[[A], Awaitable[T]], things: Iterable[A], *, at_once: int) -> list[T]:
-    """The results in the order of the things. Raises what ``work`` raised."""
+    """The results in the order of ``things``, at most ``at_once`` at a time. Raises what ``work`` raised."""
     slots = asyncio.Semaphore(at_once)
     errors: dict[int, Exception] = {}
 

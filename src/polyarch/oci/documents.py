@@ -1,8 +1,8 @@
-"""Documents of a registry as bytes: their limits, their types, their digests (RG-033, RG-034, RG-050).
+"""Manifest and config bytes: size limits, media types, digests (RG-033, RG-034, RG-050).
 
-What a registry says about a document counts less than the document itself: the bytes decide the digest, and the body
-decides the type. Everything that cannot be read is a :class:`ContentError` with a code of RG-060, never another
-exception, whatever the bytes are.
+The document decides, not what the registry says about it: the digest is computed over the bytes, and the type is read
+from the body first. Whatever the bytes are, an unreadable document raises :class:`ContentError` with a code of RG-060
+and no other exception.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class ContentError(ValueError):
-    """A document that cannot be used; ``code`` is one of class content (RG-060)."""
+    """An unusable document; ``code`` is one of class content (RG-060)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -64,12 +64,12 @@ class ContentError(ValueError):
         self.message = message
 
     def error(self, host: str = "") -> InspectionError:
-        """The same as part of an answer."""
+        """The same error as part of an inspection."""
         return InspectionError.of(self.code, self.message, host=host)
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """A manifest whose type is settled. ``warnings`` are those of settling it."""
+    """A manifest of known type; ``warnings`` come from determining the type."""
 
     type: DocumentType
     media_type: str
@@ -105,15 +105,16 @@ def classify(body: bytes, content_type: str = "") -> Document:
 
 
 def digest_of(body: bytes, algorithm: str = "sha256") -> str:
-    """``algorithm:hex`` of exactly these bytes."""
+    """``algorithm:hex`` of these bytes."""
     return f"{algorithm}:{hashlib.new(algorithm, body).hexdigest()}"
 
 
 def signed_payload(body: bytes) -> bytes | None:
-    """What the signatures of a signed schema 1 document are of; None if it is none (RG-033).
+    """The signed payload of a signed schema 1 document; None for any other document (RG-033).
 
-    Its digest is that of these bytes alone, so nothing else in the document can be believed. They are the document's
-    beginning and an end that the signature gives (libtrust's "pretty" JWS, ``formatLength`` and ``formatTail``).
+    The digest of such a document covers the payload only, so nothing else in it can be trusted. The payload is the
+    beginning of the document plus a tail stored in the signature (libtrust's "pretty" JWS, ``formatLength`` and
+    ``formatTail``).
     """
     if b'"signatures"' not in body:
         return None
@@ -190,7 +191,7 @@ class _Protected(msgspec.Struct):
 
 
 def _base64(text: str) -> bytes:
-    """Without its padding, as in JOSE (RFC 7515)."""
+    """Decode base64url without padding, as in JOSE (RFC 7515)."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 

@@ -1,9 +1,9 @@
-"""On which platforms can this image run? (RG-002)
+"""``Inspector``: inspects images, one or many (RG-002).
 
-``Inspector`` answers for one reference or for many, from the offline answers, from what is known, or by asking the
-image's sources in order. It never raises for an image's fault: the answer carries it. Whoever asks the same at the same
-time shares one flight (RG-113), refusals and absences are answered from memory for a while (RG-060), and an answer that
-failed for passing reasons brings along the last good one (RG-116).
+An answer comes from the platforms file, from the cache, or from the image's sources, asked in order. Faults of an image
+never raise; the answer carries them. Concurrent callers with the same question share one look-up (RG-113), refusals and
+absences are cached for a while (RG-060), and after a transient failure the answer includes the last good reading
+(RG-116).
 """
 
 from collections.abc import Callable, Iterable
@@ -49,11 +49,11 @@ NEVER_CHECKED = float("-inf")
 
 
 class Inspector:
-    """See the module. One per process and set of settings; ``close`` ends what is under way.
+    """Inspects images. Create one per process and set of settings; ``close`` cancels what is in progress.
 
-    ``policy`` is the one that the transport was made with; ``signatures`` judges references before anything is sent
-    (RG-107). ``pacing`` is what the one before this learnt of its hosts, so that a pause after a 429 goes on.
-    ``notice`` is told what a user should know while it happens: waits for a rate limit, words of registries.
+    ``policy`` must be the address policy of the transport. ``signatures`` is checked before anything is sent (RG-107).
+    Pass the ``pacing`` of a previous inspector to keep its pauses and rate limits. ``notice`` receives messages for the
+    user while they happen: waits for a rate limit, warnings of registries.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Inspector:
             clock=self._clock,
             settings=self.settings,
         )
-        """What it asks with: for looking into images and for writing them."""
+        """The parts for requests, for use by ``layers`` and ``write``."""
         self._recall = Recall(self._cache, self._pacing, clock=self._clock, settings=self.settings)
         self._lookup = Lookup(self._client, self._cache, self._recall, clock=self._clock, settings=self.settings)
         self._tour = Tour(self._lookup, self._cache, self._recall, clock=self._clock, settings=self.settings)
@@ -125,12 +125,12 @@ class Inspector:
         stale_for: float | None = None,
         tenant: str = "",
     ) -> Inspection:
-        """The answer for one reference; a text that is none raises ``InvalidReference``, and nothing else is raised.
+        """The answer for one reference. Raises ``InvalidReference`` for an invalid text and nothing else.
 
-        ``fresh`` has the tag checked now, unless that was done within ``revalidate_interval``; with ``not_before``
-        (monotonic) a check begun at or after that time is good enough, and no other (PL-112, PL-404). A digest needs no
-        check. ``wait`` and ``stale_for`` stand in for the settings of that name. ``tenant`` is who has to take turns
-        with other tenants (PL-851). ``checked_at`` of the answer is when the check of the tag was *begun*.
+        ``fresh`` checks the tag now, unless it was checked within ``revalidate_interval``. With ``not_before``
+        (monotonic) a check begun at or after that time is enough (PL-112, PL-404). Digests need no check. ``wait`` and
+        ``stale_for`` override the settings of the same name. Requests of one ``tenant`` take turns with those of others
+        (PL-851). The answer's ``checked_at`` is when the check of the tag *began*.
         """
         if isinstance(reference, str):
             reference = parse(reference)
@@ -164,9 +164,9 @@ class Inspector:
         bundle: BundleMode = "auto",
         on_answer: Callable[[Inspection], None] = lambda answer: None,
     ) -> list[Inspection]:
-        """The answers in the order given; a reference that stands there twice is asked once.
+        """The answers in the order given; a repeated reference is inspected once.
 
-        ``on_answer`` is called once for each different reference, as its answer comes.
+        ``on_answer`` is called once per distinct reference, when its answer arrives.
         """
         given = [parse(each) if isinstance(each, str) else each for each in references]
 
@@ -183,8 +183,9 @@ class Inspector:
     async def common(
         self, references: Iterable[Reference | str], *, credentials: CredentialStore | None = None
     ) -> Common:
-        """What the images have in common. If that would be nothing, indexes are looked at for operator bundles first,
-        which constrain nothing (RG-046)."""
+        """What the images have in common. If nothing, indexes are checked for operator bundles first, which constrain
+        nothing (RG-046).
+        """
         answers = await self.inspect_many(references, credentials=credentials)
         found = inspection.common(answers)
         if found.platforms:
@@ -204,10 +205,10 @@ class Inspector:
         bundle: BundleMode = "auto",
         stale_for: float | None = None,
     ) -> Inspection | None:
-        """What memory knows, without I/O and in a few microseconds (RG-115); None if a request is needed.
+        """The answer from memory, without I/O and within microseconds (RG-115); None if a request is needed.
 
-        A tag older than its TTL answers as ``stale`` while its registry fails, up to ``stale_for`` (PL-407). A refusal
-        or absence found less than a minute ago is known too: an answer with an error.
+        While the registry of a tag fails, a reading older than the TTL is returned as ``stale``, up to ``stale_for``
+        (PL-407). A refusal or absence found within the last minute is returned as an error.
         """
         judged = self._signatures.judge(reference) if self._signatures is not None else None
         if isinstance(judged, InspectionError):
@@ -231,7 +232,7 @@ class Inspector:
         return self._recall.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
 
     def host_busy(self, reference: Reference) -> bool:
-        """Whether all hosts of the image are paused or have their circuit open (PL-113)."""
+        """Whether all hosts of the image are paused or have an open circuit (PL-113)."""
         sources = self.sources(reference)
         if isinstance(sources, InspectionError) or not sources:
             return False
@@ -239,7 +240,7 @@ class Inspector:
 
     @property
     def rate_limits(self) -> dict[str, RateLimit]:
-        """What the hosts said of their rate limits (RG-063)."""
+        """The last reported rate limit per host (RG-063)."""
         return {host.name: host.rate for host in self._pacing if host.rate is not None}
 
     def sources(self, reference: Reference) -> tuple[Source, ...] | InspectionError:
@@ -259,33 +260,33 @@ class Inspector:
         self._sources_of[reference] = sources
         return sources
 
-    # -- what is known, as a whole -------------------------------------------------------------------------------------
+    # -- the cache -----------------------------------------------------------------------------------------------------
 
     @property
     def changes(self) -> int:
-        """Grows with what is known: the same number means that an export would say the same (PL-410)."""
+        """Counter of cache changes: an unchanged number means an export would be identical (PL-410)."""
         return self._cache.changes
 
     def export_readings(self, shared: Iterable[Credential] = (), *, limit: int = sharing.LIMIT) -> bytes:
-        """What anybody, or the holder of a ``shared`` credential, may know (RG-114, PL-410)."""
+        """Serialised readings that are public or readable with a ``shared`` credential (RG-114, PL-410)."""
         return sharing.export_readings(self._cache, self._clock, shared=shared, limit=limit)
 
     def import_readings(self, body: bytes, shared: Iterable[Credential] = ()) -> int:
-        """Takes over an export and returns how many readings it had; ``DamagedExport`` if it is none."""
+        """Import an export and return its number of readings; ``DamagedExport`` if it is invalid."""
         return sharing.import_readings(body, self._cache, self._clock, shared=shared)
 
     def forget(self, credentials: Iterable[Credential]) -> None:
-        """Drops what these credentials proved; readings are kept (PL-423)."""
+        """Drop the proofs of these credentials; readings are kept (PL-423)."""
         self._cache.drop_proofs(fingerprints_of(credentials, self._cache.key))
 
     async def close(self) -> None:
-        """Ends what is under way and hands what is new to the cache on disk. The transport stays open."""
+        """Cancel look-ups in progress and write new entries to the cache on disk. The transport stays open."""
         await self._flights.close()
         await self._lookup.close()
         await self._client.close()
         self._cache.close()
 
-    # -- the inside ----------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     async def _inspect(
         self,

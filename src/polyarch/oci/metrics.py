@@ -1,11 +1,11 @@
-"""What is counted about registry traffic (RG-160), without a metrics library: this package imports none (RG-001).
+"""Metrics of registry traffic (RG-160), without a metrics library: this package may not import one (RG-001).
 
-``Metrics`` is the seam. ``RegistryMetrics`` fills it from constructors that a process hands in: those of
-``prometheus_client`` bound to a registry, or whatever makes families with the same parameters::
+``Metrics`` is the interface. ``RegistryMetrics`` implements it with constructors that the process passes in, such as
+those of ``prometheus_client`` bound to a registry::
 
     RegistryMetrics(*(partial(kind, registry=registry) for kind in (Counter, Gauge, Histogram)))
 
-Pod authors choose hosts, so the first fifty get a label of their own and all others share ``other``.
+Pod authors choose hosts, so the first fifty hosts get a label of their own and all others share ``other``.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,19 +23,19 @@ class Metrics(Protocol):
         """One exchange ended: ``operation`` such as ``manifest-head``, ``result`` an HTTP status or an error code."""
 
     def inspection(self, status: str) -> None:
-        """One look-up ended."""
+        """One inspection ended."""
 
     def cache(self, table: str, result: str) -> None:
-        """A table (``readings``, ``tags``, ``proofs``, ``negatives``) was asked: ``hit`` or ``miss``."""
+        """Look-up in a table (``readings``, ``tags``, ``proofs``, ``negatives``): ``hit`` or ``miss``."""
 
     def rate_limit(self, host: str, remaining: float) -> None:
-        """A registry told how many requests are left to whoever asked; NaN if it does not say so any more."""
+        """Requests left by a registry's headers; NaN if it stopped sending them."""
 
     def in_flight(self, host: str, change: int) -> None:
-        """A request began (1) or ended (-1)."""
+        """A request started (1) or ended (-1)."""
 
     def host_seen(self, host: str, paused: Callable[[], bool]) -> None:
-        """A host is asked for the first time; ``paused`` tells at any later time whether it is being left alone."""
+        """First request to a host; ``paused`` returns at any later time whether the host is paused."""
 
 
 class NoMetrics:
@@ -57,7 +57,7 @@ class NoMetrics:
 
 
 class Instrument(Protocol):
-    """A counter, gauge or histogram with or without its labels bound."""
+    """A counter, gauge or histogram, with or without bound labels."""
 
     def labels(self, *values: str) -> Self: ...
 
@@ -93,7 +93,9 @@ class MakeDistribution(Protocol):
 
 
 class RegistryMetrics:
-    """The metrics of RG-160. A pause of a host beyond the fifty is not shown: ``other`` cannot say which."""
+    """The metrics of RG-160. Pauses of hosts beyond the first fifty are not shown: ``other`` cannot say which host it
+    is.
+    """
 
     def __init__(
         self, counter: MakeCounter, gauge: MakeLevel, histogram: MakeDistribution, *, hosts_labelled: int = 50
@@ -105,18 +107,16 @@ class RegistryMetrics:
         self._seconds = histogram(
             f"{PREFIX}request_seconds", "Duration of requests to registries.", ("operation",), buckets=_SECONDS
         )
-        self._inspections = counter(
-            f"{PREFIX}inspections_total", "Images looked up, by the answer's status.", ("status",)
-        )
+        self._inspections = counter(f"{PREFIX}inspections_total", "Inspected images, by status.", ("status",))
         self._cache = counter(f"{PREFIX}cache_total", "Look-ups in the cache.", ("table", "result"))
         self._remaining = gauge(
-            f"{PREFIX}rate_limit_remaining", "Requests left by the registry's own account.", ("host",)
+            f"{PREFIX}rate_limit_remaining", "Requests left, as reported by the registry.", ("host",)
         )
-        self._paused = gauge(f"{PREFIX}host_paused", "1 while the registry is not asked.", ("host",))
-        self._in_flight = gauge(f"{PREFIX}in_flight", "Requests on their way.", ("host",))
+        self._paused = gauge(f"{PREFIX}host_paused", "1 while no requests are sent to the registry.", ("host",))
+        self._in_flight = gauge(f"{PREFIX}in_flight", "Requests in progress.", ("host",))
 
     def label(self, host: str) -> str:
-        """The host itself, or ``other`` once fifty different ones have been seen."""
+        """The host itself, or ``other`` beyond the first fifty hosts."""
         if host in self._hosts:
             return host
         if len(self._hosts) >= self._hosts_labelled:

@@ -1,8 +1,7 @@
-"""An inspector with everything it needs, opened and closed as one (RG-003).
+"""Builds an inspector with all its parts, and closes them together (RG-003).
 
-The command line and the processes in a cluster want the same parts with other manners: whom they may reach, whether
-anything is kept on disk, whether they wait for a registry. ``Wiring`` says which; who builds the parts by hand, as
-tests do, needs none of this.
+The command line and the processes in a cluster need the same parts with different settings: addresses they may reach,
+a cache on disk or none, waiting for a registry or not. ``Wiring`` holds these choices.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -26,10 +25,10 @@ from polyarch.oci.transport.tls import Trust, TrustSettings
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):
-    """What an inspector is made of. The defaults are the command line's.
+    """Settings for :func:`open_inspector`. The defaults are the command line's.
 
-    In a cluster pod authors choose the hosts (RG-103, PL-851): there ``settings`` starts from ``CLUSTER`` or
-    ``PLACEMENT`` and ``policy`` is ``AddressPolicy.of("cluster", allow=…)``.
+    In a cluster, pod authors choose the hosts (RG-103, PL-851): start ``settings`` from ``CLUSTER`` or ``PLACEMENT``
+    and use ``AddressPolicy.of("cluster", allow=…)`` as ``policy``.
     """
 
     settings: InspectorSettings = InspectorSettings()
@@ -38,11 +37,11 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
     trust: TrustSettings | None = None
     """None: the system's store and the directories of RG-100."""
     cache_directory: Path | None = None
-    """Where readings outlive the process; None: nowhere (RG-114)."""
+    """Directory of the cache on disk; None: memory only (RG-114)."""
     answers: AnswerFile | None = None
     offline: bool = False
     signatures: SignaturePolicy | None = None
-    """The signature policy; None: every image is as good as another (RG-107)."""
+    """The signature policy; None: all images are accepted (RG-107)."""
 
 
 @asynccontextmanager
@@ -54,12 +53,12 @@ async def open_inspector(
     metrics: Metrics | None = None,
     notice: Callable[[str], None] = lambda text: None,
 ) -> AsyncIterator[Inspector]:
-    """The inspector for the block; at its end connections are closed and what was learned is kept.
+    """Context manager for an inspector; on exit it closes connections and saves the cache.
 
-    ``notice`` is told what a user should know: waits, warnings of registries, a damaged cache. Raises
-    ``InvalidSetting`` if a certificate file or a proxy of the environment cannot be used.
+    ``notice`` receives messages for the user: waits, warnings of registries, a damaged cache. Raises ``InvalidSetting``
+    if a certificate file or a proxy of the environment is unusable.
     """
-    from polyarch.oci.transport.http import AiohttpTransport  # half of a start, and of no use before the first request
+    from polyarch.oci.transport.http import AiohttpTransport  # half of the start-up time
 
     wiring = wiring or Wiring()
     clock = clock or SystemClock()

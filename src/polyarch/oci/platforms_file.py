@@ -1,10 +1,9 @@
-"""Answers given by hand: what images support, without asking a registry (RG-130 to RG-132).
+"""Platforms files: answers written by hand, for use without a registry (RG-130 to RG-132).
 
-A platforms file makes checks repeatable and lets them run where no registry can be reached. It is trusted as an answer
-of a registry is, so everything in it that is not understood is refused with the file and the key. What
-``polyarch inspect -o json`` prints is such a file as it stands.
+A platforms file makes checks repeatable and lets them run offline. It is trusted like a registry's answer, so anything
+unknown in it is refused with file and key. The output of ``polyarch inspect -o json`` is a valid platforms file.
 
-Pure: imports neither asyncio nor aiohttp, and no YAML; whoever reads the file gives its content.
+Pure: imports neither asyncio nor aiohttp, and no YAML; the caller passes the parsed content.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +56,7 @@ _PRINTED_PLATFORM = frozenset(
 
 
 class InvalidAnswers(ValueError):  # noqa: N818 - the name says what is the matter
-    """A platforms file that cannot be used: a usage error with file, key and reason (RG-132)."""
+    """An unusable platforms file: a usage error with file, key and reason (RG-132)."""
 
     def __init__(self, origin: str, key: str, problem: str) -> None:
         place = ": ".join(part for part in (origin, key) if part)
@@ -81,9 +80,10 @@ class AnswerFile:
 
     @classmethod
     def from_mapping(cls, data: object, *, origin: str = "") -> "AnswerFile":
-        """The file's content: references to answers, the same under ``images``, or the JSON of ``polyarch inspect``.
+        """Read the content: a mapping from reference to answer, the same under ``images``, or ``polyarch inspect``
+        JSON.
 
-        Raises :class:`InvalidAnswers` at the first thing that is not understood.
+        Raises :class:`InvalidAnswers` at the first error.
         """
         file = cls(origin)
         if not isinstance(data, Mapping):
@@ -176,10 +176,10 @@ class AnswerFile:
 
 
 class _Place:
-    """Where in which file: reads members by type and complains in its name."""
+    """A position in the file: reads members by type and raises errors that name the position."""
 
     def __init__(self, origin: str, key: str, *, written: str = "") -> None:
-        """``written``: the image as the file has it, where that is not the key."""
+        """``written``: the image as written in the file, where that is not the key."""
         self.origin = origin
         self.key = key
         self.written = written

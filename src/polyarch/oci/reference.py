@@ -1,8 +1,8 @@
-"""References: the text that names an image, taken apart once and for all (RG-010 to RG-015).
+"""Image references: parsing and canonical text (RG-010 to RG-015).
 
-Container tools disagree about short names, upper-case letters and ports; a reference parsed here has a registry, a
-repository and what selects the content, and its canonical text parses to the same value again. A text that is not
-certain to name an image is refused with the reason and what to write instead, before anything is sent anywhere.
+Container tools disagree about short names, upper-case letters and ports. A parsed reference has a registry, a
+repository, and a tag or digest; its canonical text parses to the same value. Ambiguous or invalid text is refused, with
+the reason and a correction, before any request is made.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -32,7 +32,7 @@ Transport = Literal["docker", "oci"]
 
 
 class InvalidReference(ValueError):  # noqa: N818 - the name says what is the matter
-    """A text that names no image. ``position`` counts characters from 1, where one character is to blame."""
+    """Text that is not an image reference. ``position`` counts characters from 1, where one character is wrong."""
 
     def __init__(self, text: str, problem: str, hint: str = "", position: int | None = None) -> None:
         shown = text if len(text) <= 200 else f"{text[:200]}…"
@@ -49,7 +49,7 @@ class InvalidReference(ValueError):  # noqa: N818 - the name says what is the ma
 
 
 class Reference(msgspec.Struct, frozen=True, gc=False):
-    """What :func:`parse` makes of a text. For ``oci`` the registry is empty and ``repository`` is the directory."""
+    """A parsed reference. For ``oci`` the registry is empty and ``repository`` is the directory."""
 
     transport: Transport
     registry: str
@@ -84,16 +84,16 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def host_for_requests(self) -> str:
-        """The host that requests go to: Docker Hub's registry is not at its name (RG-011)."""
+        """The host for requests: Docker Hub's registry has another name than its references (RG-011)."""
         return DOCKER_HUB_HOST if self.registry == DOCKER_HUB else self.registry
 
     @property
     def selector(self) -> str:
-        """What a request asks for: the digest if there is one, else the tag (RG-013)."""
+        """The digest if there is one, else the tag (RG-013)."""
         return self.digest or self.tag or ""
 
     def at(self, digest: str) -> "Reference":
-        """The same image by digest; the tag is kept for display."""
+        """The same image with this digest; the tag is kept for display."""
         return Reference(self.transport, self.registry, self.repository, self.tag, digest)
 
     @property
@@ -106,7 +106,7 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse(text: str) -> Reference:
-    """The reference that the text names (RG-010); :class:`InvalidReference` if it is not certain to name one."""
+    """Parse a reference (RG-010). Raises :class:`InvalidReference` for invalid or ambiguous text."""
     _check_characters(text)
     if text.startswith("oci:"):
         return _parse_layout(text)
@@ -130,7 +130,7 @@ def parse(text: str) -> Reference:
 
 
 def check_digest(digest: str) -> str | None:
-    """What is wrong with ``ALG:HEX``, or None if it is a digest (RG-013)."""
+    """The problem with an ``ALG:HEX`` digest, or None if it is valid (RG-013)."""
     algorithm, colon, digits = digest.partition(":")
     expected = DIGEST_DIGITS.get(algorithm)
     if not colon or not algorithm:
@@ -145,7 +145,7 @@ def check_digest(digest: str) -> str | None:
 
 
 def parse_host(host: str) -> str:
-    """The lower-case ``host[:port]``; raises ValueError with what is wrong with it (RG-011)."""
+    """The lower-case ``host[:port]``; ValueError with the problem if it is invalid (RG-011)."""
     if not host.isascii():
         raise ValueError(f"{_shown(host)} is not a host name: write an international name in its xn-- form")
     host = host.lower()
@@ -253,9 +253,9 @@ def _is_host(component: str) -> bool:
 
 
 def parse_located(text: str) -> Reference:
-    """As :func:`parse` for a text whose first component is a host in any case, as in files that configure registries.
+    """Like :func:`parse` for text that always begins with a host, in any case, as in configuration files of registries.
 
-    No tag and no digest stays so: such a text names a place, not an image.
+    Without tag or digest none is added: such text names a place, not an image.
     """
     _check_characters(text)
     named, digest = _split_digest(text, text, 0)

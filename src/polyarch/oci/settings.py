@@ -1,44 +1,44 @@
-"""What an ``Inspector`` may be told: times, limits and manners, with the defaults of the command line.
+"""Settings of an ``Inspector``: times, limits and modes, with the defaults of the command line.
 
-``CLUSTER`` is what long-running processes start from: they never sleep in a worker, ask a repository anonymously before
-they use anybody's credentials, and leave a reserve of a rate limit for the nodes that pull.
+``CLUSTER`` is the base for long-running processes: they never sleep in a worker, ask a repository anonymously before
+using credentials, and leave a reserve of each rate limit for the nodes that pull.
 """
 
 import msgspec
 
 
 class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds, counts and host names; each with the requirement it comes from."""
+    """Seconds, counts and host names; each with its requirement."""
 
     timeout: float = 60.0
-    """The time requests for one image may take together; waiting in line or for a pause does not count (RG-051)."""
+    """Total time of the requests for one image; waiting in line or for a pause does not count (RG-051)."""
     max_wait: float = 60.0
-    """How long one image may wait for pauses of rate limits in all (RG-062)."""
+    """Total time that one image may wait for pauses of rate limits (RG-062)."""
     wait: bool = True
-    """Wait for such a pause, or answer ``rate-limited`` at once (RG-062)."""
+    """Wait for such a pause; if False, answer ``rate-limited`` at once (RG-062)."""
     attempts: int = 4
-    """Tries of one request that fails for passing reasons (RG-061)."""
+    """Attempts of one request that fails for transient reasons (RG-061)."""
     tag_ttl: float = 600.0
-    """How long a tag is believed to name the same digest (RG-110)."""
+    """How long the digest of a tag is cached (RG-110)."""
     proof_ttl: float = 3600.0
     """How long a success proves that a credential may read a repository (RG-110)."""
     public_ttl: float = 24 * 3600.0
-    """How long a repository is known as public after an anonymous success, with ``public_probe`` (RG-112)."""
+    """How long a repository counts as public after an anonymous success, with ``public_probe`` (RG-112)."""
     private_ttl: float = 3600.0
-    """How long a repository is not asked anonymously again after that was refused (RG-112)."""
+    """How long a repository is not asked anonymously again after a refusal (RG-112)."""
     negative_ttl: float = 60.0
-    """How long ``not-found`` and refusals are answered from memory (RG-060)."""
+    """How long ``not-found`` and refusals are cached (RG-060)."""
     content_error_ttl: float = 600.0
-    """How long a digest whose content is unusable is answered from memory (RG-060)."""
+    """How long the error of unusable content is cached (RG-060)."""
     revalidate_interval: float = 5.0
-    """How old a check of a tag may be that is good enough for ``fresh=True`` (RG-113); 0.25 for placement (PL-402)."""
+    """Maximum age of a tag's check for ``fresh=True`` (RG-113); 0.25 for placement (PL-402)."""
     circuit_rest: float = 30.0
-    """How long a host is left alone after five failed connections (RG-061); 5 for placement (PL-402)."""
+    """How long no requests go to a host after five failed connections (RG-061); 5 for placement (PL-402)."""
     patience: float = 5.0
-    """How long a host may be silent before that counts like a connection that failed, where the time of the image ends
-    before that of the request (RG-064)."""
+    """How long a host may be silent until that counts as a failed connection, where the image's time ends before the
+    request's (RG-064)."""
     stale_for: float = 0.0
-    """How old a reading may be that stands in for a check that failed (PL-407); 0: never."""
+    """Maximum age of a reading used in place of a failed check (PL-407); 0: never."""
     public_probe: bool = False
     """Ask each repository anonymously first (RG-112)."""
     head_first_hosts: tuple[str, ...] = ("docker.io",)
@@ -49,14 +49,14 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 64
     """Requests at a time to one host and in all (RG-052)."""
     waiting_per_tenant: int | None = None
-    """How many requests of one tenant may wait for one host (PL-851); ``None``: any number."""
+    """Maximum of one tenant's waiting requests per host (PL-851); ``None``: unlimited."""
     waiting: int | None = None
-    """How many requests may wait for one host, and for a free one of all slots (PL-854); ``None``: any number."""
+    """Maximum of waiting requests per host, and for a slot in all (PL-854); ``None``: unlimited."""
     layouts: bool = False
-    """Whether ``oci:`` names a directory of this machine (RG-120): only where the user names the images, never where
-    pods or files that somebody wrote do."""
+    """Read ``oci:`` references as local directories (RG-120): only where the user names the images, never for images of
+    pods or files."""
     insecure_loopback: bool = True
-    """Whether loopback hosts may be spoken to without verified TLS: in the command line only (RG-101)."""
+    """Allow unverified TLS and plain HTTP to loopback hosts: on the command line only (RG-101)."""
 
 
 CLUSTER = InspectorSettings(

@@ -1,10 +1,10 @@
-"""Readings that processes hand to each other, so that a new leader starts warm (RG-114, PL-410).
+"""Export and import of readings between processes, so that a new leader starts with a warm cache (RG-114, PL-410).
 
-Only what anybody may know is exported, or what the holder of a credential that both sides have may know, and each
-reading says which of the two it is (RG-111). Fingerprints are not: their key never leaves a process. Times are those of
-the clock on the wall, because monotonic ones mean nothing elsewhere; a time in the future counts as now.
+An export contains only readings that are public or readable with a credential both sides have, and marks each reading
+accordingly (RG-111). Fingerprints are not exported: their key never leaves a process. Times are wall-clock times,
+because monotonic times are meaningless in another process; a time in the future counts as now.
 
-The form is one JSON document, compressed with gzip, newest readings first, cut where it would exceed the limit.
+Format: one JSON document, gzip-compressed, newest readings first, cut off at the size limit.
 """
 
 import zlib
@@ -30,7 +30,7 @@ Holder = Literal["public", "shared"]
 
 
 class DamagedExport(ValueError):  # noqa: N818 - it says what the content is
-    """A content that no export of ours has; the message says where it stops making sense."""
+    """Content that is not a valid export; the message names the problem."""
 
 
 class _Tag(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +59,7 @@ class _Export(msgspec.Struct, frozen=True):
 
 
 def export_readings(cache: Cache, clock: Clock, *, shared: Iterable[Credential] = (), limit: int = LIMIT) -> bytes:
-    """What memory holds and the other side may know, in at most ``limit`` bytes."""
+    """Serialise the shareable readings in memory, in at most ``limit`` bytes."""
     fingerprints = tuple(filter(None, (credential.fingerprint(cache.key) for credential in shared)))
     offset = clock.now().timestamp() - clock.monotonic()
     tags: dict[tuple[str, Place], list[_Tag]] = {}
@@ -74,7 +74,7 @@ def export_readings(cache: Cache, clock: Clock, *, shared: Iterable[Credential] 
 
 
 def import_readings(body: bytes, cache: Cache, clock: Clock, *, shared: Iterable[Credential] = ()) -> int:
-    """Adds an export to what is known; nothing of ours that is newer is replaced. ``DamagedExport`` if it is none."""
+    """Add an export to the cache without replacing newer entries; ``DamagedExport`` if it is invalid."""
     export = _read(body)
     fingerprints = tuple(filter(None, (credential.fingerprint(cache.key) for credential in shared)))
     now, wall = clock.monotonic(), clock.now().timestamp()
@@ -123,7 +123,7 @@ def _item(
 
 
 def _compressed(items: Iterable[_Item], limit: int) -> bytes:
-    """Compresses in steps, to know the size without compressing everything twice."""
+    """Compress in batches, to know the size without compressing everything twice."""
     squeeze = zlib.compressobj(wbits=GZIP)
     done = squeeze.compress(b'{"version":%d,"readings":[' % VERSION)
     batch: list[bytes] = []
@@ -142,7 +142,7 @@ def _compressed(items: Iterable[_Item], limit: int) -> bytes:
 
 
 def _step(squeeze: "zlib._Compress", batch: list[bytes], *, first: bool, room: int) -> bytes | None:
-    """The compressed batch, or None, with ``squeeze`` as before, if there is no room for it."""
+    """The compressed batch, or None, with ``squeeze`` unchanged, if there is no room for it."""
     trial = squeeze.copy()
     data = b",".join(batch) if first else b"," + b",".join(batch)
     more = trial.compress(data) + trial.flush(zlib.Z_SYNC_FLUSH)

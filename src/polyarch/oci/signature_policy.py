@@ -1,8 +1,8 @@
-"""Which images a signature policy lets through (RG-107): containers-policy.json(5), as far as it goes without content.
+"""Signature policies (RG-107): containers-policy.json(5), as far as it can be evaluated without image content.
 
-A policy rejects an image, accepts anything under its name, or wants signatures. The first two are decided before a
-request is made. Signatures would have to be fetched and checked with the content, which is left to the runtime that
-pulls; :data:`Signed` says what a policy that wants them means here.
+A policy rejects an image, accepts it, or requires signatures. The first two are decided before any request. Signatures
+would have to be fetched and verified with the content, which is the pulling runtime's job; :data:`Signed` says how an
+image that requires signatures is treated.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -23,7 +23,7 @@ SIGNATURES = frozenset({"signedBy", "signedBaseLayer", "sigstoreSigned"})
 
 
 class InvalidPolicy(ValueError):  # noqa: N818 - the name says what is the matter
-    """A policy file that cannot be used: a usage error with file and place."""
+    """An unusable policy file: a usage error with file and position."""
 
     def __init__(self, origin: str, problem: str) -> None:
         super().__init__(f"{origin}: {problem}")
@@ -42,7 +42,7 @@ class _Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignaturePolicy:
-    """One policy file. ``signed`` is what happens to an image of which signatures are required."""
+    """One policy file. ``signed`` says how images that require signatures are treated."""
 
     def __init__(self, policy: _Policy, *, origin: str, signed: Signed) -> None:
         self._policy = policy
@@ -51,7 +51,7 @@ class SignaturePolicy:
 
     @classmethod
     def from_json(cls, body: bytes, *, origin: str, signed: Signed = "warn") -> "SignaturePolicy":
-        """The policy in a file's content; :class:`InvalidPolicy` for whatever would be a guess."""
+        """Parse the policy; :class:`InvalidPolicy` for anything unknown."""
         try:
             policy = msgspec.json.decode(body, type=_Policy)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -64,8 +64,9 @@ class SignaturePolicy:
         return cls(policy, origin=origin, signed=signed)
 
     def judge(self, reference: Reference) -> InspectionError | InspectionWarning | None:
-        """None if the image may be used; the error ``policy-rejected`` if not, and nothing is to be sent then; a
-        warning if it may be used although its signatures were not looked at."""
+        """None if the image may be used; the error ``policy-rejected`` if not, and then nothing may be sent; a warning
+        if it may be used but its signatures were not checked.
+        """
         scope, requirements = self._find(reference)
         types = {each.type for each in requirements}
         where = f"{self._origin}, {scope}"
@@ -95,7 +96,7 @@ class SignaturePolicy:
 
 
 def _scopes(reference: Reference) -> Iterator[str]:
-    """From the most specific to the widest. With a digest the tag is for show, so it opens nothing (RG-013)."""
+    """Scopes from the most specific to the widest. With a digest the tag is ignored (RG-013)."""
     if reference.transport == "oci":
         path = os.path.realpath(reference.repository)
         yield f"{path}:{reference.tag or ''}"

@@ -1,1 +1,1 @@
-"""Who asks: challenges, tokens, and the credentials of files, helpers, plugins and pull secrets."""
+"""Authentication: challenges, tokens, and credentials from files, helpers, plugins and pull secrets."""

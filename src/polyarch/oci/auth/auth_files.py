@@ -1,7 +1,7 @@
-"""The credential files of container tools, as a user of the command line has them (RG-080 to RG-083).
+"""Credential files of container tools, for the command line (RG-080 to RG-083).
 
-Docker, Podman, Skopeo and CI systems each left a file somewhere, and agree on most of its format. The places are tried
-in a fixed order and the first with an entry for the image wins; within one file the most specific entry does.
+Docker, Podman, Skopeo and CI systems keep credentials in different files of nearly the same format. The files are tried
+in a fixed order and the first with an entry for the image wins; within a file, the most specific entry wins.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ AUTHFILE = "REGISTRY_AUTH_FILE"
 
 
 class InvalidCredentialFile(ValueError):  # noqa: N818 - it says what the file is
-    """A credential file that was named is missing, or one that exists cannot be read: a usage error (RG-080)."""
+    """A named credential file is missing, or an existing one is unreadable: a usage error (RG-080)."""
 
     def __init__(self, origin: str, problem: str, hint: str) -> None:
         super().__init__(f"{origin}: {problem}; {hint}")
@@ -43,14 +43,14 @@ class InvalidCredentialFile(ValueError):  # noqa: N818 - it says what the file i
 
 
 class _Ask(NamedTuple):
-    """A step of a look-up: run this helper."""
+    """A step of a look-up: run this credential helper."""
 
     helper: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Take:
-    """A step of a look-up: read this entry. What is in the entry stays out of ``repr`` (RG-087)."""
+    """A step of a look-up: read this entry. The entry's content stays out of ``repr`` (RG-087)."""
 
     origin: str
     key: str
@@ -58,7 +58,7 @@ class _Take:
 
 
 class _File:
-    """One place with its entries, indexed as RG-081 looks them up."""
+    """One file with its entries, indexed for the look-up of RG-081."""
 
     def __init__(self, origin: str, content: Mapping[str, Any], *, legacy: bool) -> None:
         self.origin = origin
@@ -78,7 +78,7 @@ class _File:
                 self._hosts[host].append(take)
 
     def steps(self, host: str, repository: str) -> Iterator[_Ask | _Take]:
-        """What to try for a repository, in order. ``host`` is ``docker.io`` for every name of Docker Hub."""
+        """The steps of a look-up, in order. ``host`` is ``docker.io`` for every name of Docker Hub."""
         if name := self._helpers.get(host):
             yield _Ask(name)
         seen: list[_Take] = []
@@ -92,9 +92,9 @@ class _File:
 
 
 class FileCredentials:
-    """The credentials that container tools left on this machine: a :class:`CredentialStore`.
+    """Credentials of container tools on this machine: a :class:`CredentialStore`.
 
-    Files are read once, by :meth:`load`; a helper is asked once per host.
+    :meth:`load` reads the files once; each helper runs once per host.
     """
 
     def __init__(self, files: Sequence[_File], *, environ: Mapping[str, str], helper: Helper) -> None:
@@ -112,9 +112,9 @@ class FileCredentials:
         environ: Mapping[str, str] | None = None,
         helper: Helper | None = None,
     ) -> "FileCredentials":
-        """Read the files of RG-080. ``authfile`` (or ``REGISTRY_AUTH_FILE``) names the only one.
+        """Read the files of RG-080. ``authfile`` (or ``REGISTRY_AUTH_FILE``) replaces all others.
 
-        :class:`InvalidCredentialFile` if a named file is missing, or any file is not what it should be.
+        Raises :class:`InvalidCredentialFile` if a named file is missing, or any file is malformed.
         """
         environ = os.environ if environ is None else environ
         named = os.fspath(authfile) if authfile is not None else environ.get(AUTHFILE, "")
@@ -128,7 +128,7 @@ class FileCredentials:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The files that were found, in the order they are tried."""
+        """The files that exist, in the order they are tried."""
         return tuple(file.origin for file in self._files)
 
     async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
@@ -229,7 +229,7 @@ def _helper_names(helpers: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _path_key(key: str) -> str:
-    """``host/path`` as it stands in the key, ``""`` if the key has a scheme, a tag or a digest."""
+    """``host/path`` of the key; ``""`` if it has a scheme."""
     if "://" in key:
         return ""
     host, slash, path = key.strip().partition("/")
@@ -237,9 +237,9 @@ def _path_key(key: str) -> str:
 
 
 def _host_key(key: str, *, legacy: bool) -> str:
-    """The host that the key stands for as a whole, ``""`` if it stands for a path on it, has a tag or a digest.
+    """The host, if the key stands for the whole host; ``""`` if it stands for a path, or has a tag or digest.
 
-    Keys with a scheme come from tools that knew hosts only; what is behind the host in them means nothing.
+    Keys with a scheme come from tools that knew hosts only; the path in them is ignored.
     """
     host, path = split_key(key)
     if "@" in path or ":" in path.rpartition("/")[2]:

@@ -1,10 +1,10 @@
-"""Showing a registry who asks: without credentials first, then each credential in turn (RG-071 to RG-075, RG-084).
+"""Authenticates requests: anonymously first, then with each credential in turn (RG-071 to RG-075, RG-084).
 
-What a host wants is learned from its first 401 and remembered, so that a known host is shown a token or a password at
-once. Only the source's own origin is learned from: whoever answers where a redirect leads would name a realm of his own
-to be sent the credentials. A credential counts as refused when the registry or its token endpoint says 401 or 403 to
-it; then the next one has its turn, anonymous access last. Which credential opened a repository stays with the
-``Access``: the configuration blob of an image is asked for as its manifest was.
+A host's first 401 says which scheme it wants; that is cached, so later requests send a token or password at once. Only
+challenges from the source's own origin count: the target of a redirect could otherwise name a realm of its own and
+collect the credentials. A credential is refused if the registry or its token endpoint answers 401 or 403 to it; then
+the next one is tried, anonymous access last. The ``Access`` remembers which credential worked, so that an image's
+config is fetched with the credential of its manifest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,19 +41,19 @@ from polyarch.oci.transport.tls import channels
 CREDENTIALS_REJECTED = "credentials-rejected"
 """The warning that credentials were refused where anonymous access works (RG-074)."""
 MAX_NAMED = 3
-"""Credentials that one message names."""
+"""Maximum of credentials named in one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How a host wants to be asked, as its last challenge said. ``reach``: who named the realm (RG-103)."""
+    """A host's authentication scheme, from its last challenge. ``reach``: who named the realm (RG-103)."""
 
     realm: str = ""
     service: str = ""
     basic: bool = False
     reach: Reach = NAMED
     unusable: str = ""
-    """Why the realm of the challenge may not be asked, if it may not (RG-104)."""
+    """Why the realm may not be used, if it may not (RG-104)."""
 
     @property
     def bearer(self) -> bool:
@@ -64,7 +64,9 @@ class Door:
 
 
 class Turn(NamedTuple):
-    """How one credential fared: refused by the source, or by the token endpoint; neither if it could not be shown."""
+    """The result of one credential: refused by the source (``reply``) or by the token endpoint (``failure``); neither
+    if the source has no scheme for it.
+    """
 
     credential: Credential
     reply: Reply | None = None
@@ -72,7 +74,9 @@ class Turn(NamedTuple):
 
     @property
     def telling(self) -> tuple[bool, int]:
-        """What is told is the most telling refusal of a real credential: 403, 401, a refused token (RG-074)."""
+        """Sort key for the refusal to report: real credentials before anonymous, then 403, 401, a refused token
+        (RG-074).
+        """
         if self.reply is not None:
             weight = 3 if self.reply.status == 403 else 2
         else:
@@ -81,7 +85,7 @@ class Turn(NamedTuple):
 
 
 class Access:
-    """One source, as those may use it who hold these credentials; ``scopes`` is pull unless stated (RG-075)."""
+    """A source with the credentials to try for it; ``scopes`` is pull unless given (RG-075)."""
 
     __slots__ = ("_pull_only", "_tokens", "accepted", "channels", "credentials", "refused", "scopes", "source")
 
@@ -101,19 +105,19 @@ class Access:
 
     @property
     def candidates(self) -> list[Credential]:
-        """Who to try: what was accepted before, then the others in order."""
+        """The credentials to try: the one accepted last, then the others in order."""
         if self.accepted is None:
             return self.credentials
         return [self.accepted, *(each for each in self.credentials if each != self.accepted)]
 
     @property
     def name(self) -> str:
-        """What doors and tokens are kept by: registries below different paths of a host may want different things."""
+        """Cache key for schemes and tokens: registries below different paths of one host may differ."""
         return f"{self.source.base_url}{self.source.path_prefix}"
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that must not be repeated by a message (RG-087)."""
+        """Texts that must not appear in a message (RG-087)."""
         found = {value for _, value in self.source.headers} | self._tokens
         for credential in self.credentials:
             found.update(credential.secret)
@@ -122,12 +126,12 @@ class Access:
         return frozenset(text for text in found if len(text) > 3)
 
     def show(self, token: Token) -> str:
-        """The header for a token, which is a secret from now on."""
+        """The ``Authorization`` value for a token, which counts as a secret from now on."""
         self._tokens.add(token.value)
         return f"Bearer {token.value}"
 
     def adopt(self, scopes: tuple[str, ...] | None) -> None:
-        """The scope of a challenge is used if it names the same repository (RG-072); what was stated stays (RG-075)."""
+        """Use the scopes of a challenge, which name the same repository (RG-072), unless scopes were given (RG-075)."""
         if scopes and self._pull_only:
             self.scopes = scopes
 
@@ -137,7 +141,7 @@ class Access:
 
 
 class Authorization:
-    """Tokens and doors of all sources; ``key`` makes the fingerprints that tokens are kept by."""
+    """Tokens and authentication schemes of all sources; ``key`` makes the fingerprints in token keys."""
 
     def __init__(self, exchange: Exchange, *, clock: Clock, key: bytes) -> None:
         self._exchange = exchange
@@ -151,9 +155,10 @@ class Authorization:
         await self._flights.close()
 
     async def fetch(self, request: Request, access: Access, visit: Visit) -> Reply:
-        """The answer to the first credential that is not refused, ``access.accepted``; else a failure of class auth.
+        """The answer to the first credential that is not refused, then in ``access.accepted``; else a failure of class
+        auth.
 
-        A HEAD refused with 403 by all is answered as it is: some registries forbid the method (RG-032).
+        If all get 403 on a HEAD, that reply is returned: some registries forbid the method (RG-032).
         """
         request = replace(request, secrets=access.secrets)
         door = self._doors.get(access.name)
@@ -186,7 +191,9 @@ class Authorization:
     async def _take_turn(
         self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
     ) -> tuple[Turn, Door]:
-        """How the credential fares, and what the source wants by then. Raises ``Failure`` that is no refusal."""
+        """Try one credential; returns its result and the source's current scheme. Raises ``Failure`` other than
+        refusals.
+        """
         try:
             reply, door = await self._show(credential, door, request, access, visit)
         except Failure as refusal:
@@ -198,9 +205,9 @@ class Authorization:
     async def _show(
         self, credential: Credential, door: Door, request: Request, access: Access, visit: Visit
     ) -> tuple[Reply | None, Door]:
-        """The answer to one credential, with one new token or one changed challenge taken into account (RG-074).
+        """The answer to one credential, retried with one new token and after one changed challenge (RG-074).
 
-        None if the credential cannot be shown to this door at all.
+        None if this scheme cannot use the credential.
         """
         renewals = {"token", "scope", "door"}
         while True:
@@ -237,7 +244,7 @@ class Authorization:
     async def _token(
         self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit
     ) -> tuple[Token, bool]:
-        """A token and whether it was used before."""
+        """A token, and whether it came from the cache."""
         token = self._tokens.get(key)
         if token is not None:
             return token, True
@@ -246,7 +253,7 @@ class Authorization:
         except Failure as failure:
             refused = failure.error.error_class == "auth" and failure.error.status in (401, 403)
             if not refused and failure.error.error_class != "limit" and self._doors.get(access.name) == door:
-                self._doors.pop(access.name)  # it may have moved: the next request begins with what the source says
+                self._doors.pop(access.name)  # the endpoint may have moved: start again from the source's challenge
             raise
 
     async def _fetch_token(
@@ -276,7 +283,7 @@ class Authorization:
         raise AssertionError("there is at least one token request")
 
     def _learn(self, access: Access, reply: Reply) -> Door:
-        """The door that the challenges of a 401 describe; remembered if it can be used (RG-071)."""
+        """The scheme in the challenges of a 401; cached if it is usable (RG-071)."""
         challenges = parse_challenges(reply.headers.get_all("www-authenticate"))
         bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
         parameters: Mapping[str, str] = {}
@@ -305,9 +312,9 @@ class Authorization:
         return door
 
     def _accept(self, request: Request, access: Access, credential: Credential, reply: Reply, visit: Visit) -> Reply:
-        """The source took the credential; ``Failure`` if a place that it redirects to refuses, where none is shown."""
+        """Record the accepted credential; ``Failure`` if a redirect target refuses, which is sent no credential."""
         access.accepted = credential
-        # A URL may be signed for GET alone: a HEAD that is refused where it leads to is answered as it is (RG-032).
+        # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is (RG-032).
         if reply.elsewhere and reply.status in (401, 403) and (request.method, reply.status) != ("HEAD", 403):
             raise _refused_elsewhere(request, access, reply)
         if credential.is_anonymous and 200 <= reply.status < 300:
@@ -326,7 +333,9 @@ def _authorized(request: Request, shown: str | None, access: Access, account: st
 
 
 def _token_request(token_request: TokenRequest, door: Door, access: Access, account: str) -> Request:
-    """The realm as a request; only on the source's own host and port is it trusted like the source (RG-101, RG-103)."""
+    """The token request; the realm gets the source's TLS settings only on the source's own host and port (RG-101,
+    RG-103).
+    """
     source = access.source
     at_home = door.reach.named
     return Request(
@@ -347,7 +356,7 @@ def _token_request(token_request: TokenRequest, door: Door, access: Access, acco
 
 
 def _refuses(reply: Reply) -> bool:
-    """Whether the source itself refuses what it was shown."""
+    """Whether the source itself refused the credential."""
     return reply.status in (401, 403) and not reply.elsewhere
 
 

@@ -1,7 +1,7 @@
-"""The challenges of a registry, ``WWW-Authenticate`` (RG-070).
+"""Parser for ``WWW-Authenticate`` challenges (RG-070).
 
-The header is written by whoever runs the registry, so the parser accepts any text, never raises, and takes linear
-time. It keeps what was complete when the text broke off.
+The header comes from an untrusted server, so the parser accepts any text, never raises, and takes linear time. It keeps
+the challenges that were complete before an error.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -22,17 +22,17 @@ _SEPARATORS = re.compile(r"[ \t,]*")
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """One way to authenticate that a server offers. Scheme and parameter names are lower case."""
+    """One authentication scheme that a server offers. Scheme and parameter names are lower case."""
 
     scheme: str
     parameters: dict[str, str] = {}
 
 
 def parse_challenges(values: Sequence[str]) -> list[Challenge]:
-    """The challenges of all values of the header, in order; never raises (RG-070).
+    """The challenges of all header values, in order; never raises (RG-070).
 
-    A value that is broken somewhere gives the challenges that were complete before, not the broken one; the other
-    values are read on their own. A parameter that is repeated keeps its first value.
+    A broken value yields the challenges before the error; other values are parsed separately. Of a repeated parameter
+    the first value counts.
     """
     found: list[Challenge] = []
     for value in values:

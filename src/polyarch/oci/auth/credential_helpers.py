@@ -1,8 +1,8 @@
-"""Programs that hold credentials: running them, and ``docker-credential-*`` helpers (RG-083).
+"""Runs programs that hold credentials, and queries ``docker-credential-*`` helpers (RG-083).
 
-Such a program prints secrets, so its output is never part of an error or a warning: only its name, how it ended and
-what was expected are. It runs without a shell, in a process group of its own, for a limited time and with limited
-output, and it has ended when the call returns.
+Such programs print secrets, so errors and warnings never contain their output: only the name, the exit status and what
+was expected. A program runs without a shell, in its own process group, with limits on time and output, and has ended
+when the call returns.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _KILL_WAIT = 5.0
 
 
 class HelperFailure(Exception):  # noqa: N818 - the word of RG-083
-    """A program gave no usable answer. The message names it and the cause and holds nothing that it printed."""
+    """A program gave no usable answer. The message has its name and the cause, and none of its output."""
 
 
 class HelperOutput(msgspec.Struct, frozen=True):
-    """How a program ended, and what it printed to standard output."""
+    """Exit status and standard output of a program."""
 
     status: int
     output: bytes
@@ -45,18 +45,19 @@ class HelperOutput(msgspec.Struct, frozen=True):
 
 
 class Helper(Protocol):
-    """The seam of RG-003: runs one program to its end."""
+    """Interface that runs one program to its end (RG-003)."""
 
     async def run(
         self, program: str, arguments: Sequence[str], *, stdin: bytes, environ: Mapping[str, str], timeout: float
     ) -> HelperOutput:
-        """``program`` is looked up in ``environ``'s PATH unless it has a slash. :class:`HelperFailure` if it is
-        missing, cannot be started, takes longer than ``timeout`` seconds or prints more than 1 MiB."""
+        """Run ``program``, found on ``environ``'s PATH unless it has a slash. :class:`HelperFailure` if it is missing,
+        cannot be started, exceeds ``timeout`` seconds or prints more than 1 MiB.
+        """
         ...
 
 
 class ProgramHelper:
-    """Runs programs of this machine."""
+    """Runs programs on this machine."""
 
     __slots__ = ()
 
@@ -91,9 +92,9 @@ class ProgramHelper:
 async def ask_helper(
     helper: Helper, name: str, registry: str, *, environ: Mapping[str, str], timeout: float = HELPER_TIMEOUT
 ) -> Credential | None:
-    """What ``docker-credential-NAME get`` holds for a registry host; ``None`` if it says that it has nothing.
+    """The answer of ``docker-credential-NAME get`` for a registry host; ``None`` if it reports no credentials.
 
-    :class:`HelperFailure` for anything else than an answer (RG-083).
+    :class:`HelperFailure` for anything but an answer (RG-083).
     """
     if not _NAME.fullmatch(name):
         raise HelperFailure(
@@ -141,10 +142,10 @@ async def _converse(process: asyncio.subprocess.Process, program: str, stdin: by
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Nothing of it goes on: neither the program nor a child that it left behind with its output still open.
+    """Kill what is left: the program, or a child that still holds its output open.
 
-    The group is signalled only while a member is known to exist (the program is not reaped, or somebody still holds
-    its output), so the number cannot have passed to a stranger.
+    The group is signalled only while a member is known to exist (the program is not reaped, or its output is still
+    open), so the id cannot belong to another process yet.
     """
     reader = process.stdout
     if process.returncode is not None and (reader is None or reader.at_eof()):

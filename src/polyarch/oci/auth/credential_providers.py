@@ -1,10 +1,10 @@
-"""Kubelet credential-provider plugins, for clouds whose registries want short-lived credentials (RG-086).
+"""Kubelet credential-provider plugins, for cloud registries with short-lived credentials (RG-086).
 
-A node gets such credentials from a program of the cloud, configured by a ``CredentialProviderConfig``. Given the same
-configuration and programs, polyarch gets what the node gets: the same images match, the same requests are made and the
-answers are kept for as long as the plugin says.
+A kubelet gets such credentials from a program of the cloud provider, set up by a ``CredentialProviderConfig``. With the
+same configuration and programs, polyarch gets the credentials that the node gets: the same image patterns, the same
+requests, and the same cache times.
 
-The configuration is usually YAML; this package reads no YAML, so it is given as data.
+The configuration is usually YAML; this package reads no YAML, so the caller passes parsed data.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ CacheKeyType = Literal["Image", "Registry", "Global"]
 
 
 class InvalidProviderConfiguration(ValueError):  # noqa: N818 - it says what the configuration is
-    """The plugins' configuration cannot be used: file, member and reason."""
+    """An unusable plugin configuration: file, member and reason."""
 
     def __init__(self, origin: str, member: str, problem: str) -> None:
         super().__init__(f"{origin}: {member}: {problem}" if member else f"{origin}: {problem}")
@@ -50,7 +50,7 @@ class InvalidProviderConfiguration(ValueError):  # noqa: N818 - it says what the
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """One plugin of the configuration. ``environment`` may hold secrets and is not shown."""
+    """One plugin of the configuration. ``environment`` may hold secrets and is not in ``repr``."""
 
     name: str
     match_images: tuple[str, ...]
@@ -66,7 +66,7 @@ class Provider(msgspec.Struct, frozen=True):
 
 
 class ProviderConfiguration(msgspec.Struct, frozen=True):
-    """What a ``CredentialProviderConfig`` says, and the directory that the plugins are in."""
+    """A ``CredentialProviderConfig`` and the directory of the plugins."""
 
     providers: tuple[Provider, ...]
     directory: str
@@ -76,7 +76,7 @@ class ProviderConfiguration(msgspec.Struct, frozen=True):
     def from_mapping(
         cls, data: object, *, directory: str, origin: str = "credential provider configuration"
     ) -> "ProviderConfiguration":
-        """Read the decoded file. :class:`InvalidProviderConfiguration` names the member that is not as expected."""
+        """Read the parsed file. :class:`InvalidProviderConfiguration` names the invalid member."""
         try:
             file = msgspec.convert(data, type=_ConfigurationFile)
         except msgspec.ValidationError as error:
@@ -93,11 +93,11 @@ class ProviderConfiguration(msgspec.Struct, frozen=True):
 
 
 class ProviderCredentials:
-    """Asks the plugins. A :class:`~polyarch.oci.auth.credentials.CredentialStore`.
+    """Credentials of plugins. A :class:`~polyarch.oci.auth.credentials.CredentialStore`.
 
-    All plugins that match an image are asked, in the order of the configuration. One that fails is a
-    ``credential-helper`` warning and gives nothing; it is left alone for :data:`FAILURE_REST` seconds, so that a plugin
-    that hangs holds up the images of a run once and not each of them.
+    All plugins that match an image run, in the order of the configuration. One that fails yields a
+    ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds, so that a hanging
+    plugin delays a run once and not for each image.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ProviderCredentials:
 
 
 class _Plugin:
-    """One plugin with what it answered so far."""
+    """One plugin and its cached answers."""
 
     def __init__(
         self, provider: Provider, *, program: str, helper: Helper, environ: Mapping[str, str], clock: Clock
@@ -171,7 +171,7 @@ class _Plugin:
         return _any_match(self._patterns, host, repository)
 
     async def credentials(self, host: str, repository: str) -> list[Credential]:
-        async with self._asking:  # one run at a time: what it answers may be kept for many images
+        async with self._asking:  # one run at a time: its answer may serve many images
             found = self.cached(host, repository)
             if found is not None:
                 return found
@@ -276,7 +276,7 @@ def _provider(item: _ProviderEntry, origin: str, member: str) -> Provider:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of a duration as Go writes it (``1h30m``, ``0``, ``10.5s``); ``None`` if it is none or negative."""
+    """Seconds of a Go duration (``1h30m``, ``0``, ``10.5s``); ``None`` if it is invalid or negative."""
     text = text.strip().removeprefix("+")
     if text == "0":
         return 0.0

@@ -1,7 +1,7 @@
-"""Where credentials come from, as one question: what may be shown to this source for this image (RG-002, RG-084)?
+"""Credential stores: which credentials may be sent to this source for this image (RG-002, RG-084)?
 
-A store answers for the *source* that is going to be asked, not for the registry that the reference names: a mirror's
-credential is looked up for the mirror, so nothing is ever forwarded from one host to another. Anonymous is always last.
+A store answers for the *source* of the request, not for the registry of the reference: a mirror's credential is looked
+up for the mirror, so none is ever forwarded from one host to another. Anonymous is always last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,26 +32,26 @@ MAX_REMEMBERED = 4096
 
 
 class CredentialStore(Protocol):
-    """What is asked for credentials. Never raises for a credential that cannot be had: it warns and goes on."""
+    """Interface of all stores. Never raises for an unavailable credential; it warns and continues."""
 
     async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
         """The credentials to try for this source, in order; the last is :data:`ANONYMOUS`.
 
-        Asynchronous because a store may run programs; they have ended, or were stopped, when it returns.
+        Asynchronous because a store may run programs, which have ended when it returns.
         """
         ...
 
     def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
-        """The same list without any I/O, or ``None`` if it takes some (RG-115)."""
+        """The same list without I/O, or ``None`` if I/O is needed (RG-115)."""
         ...
 
     def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
-        """What went wrong while looking for credentials for this source so far; names places, never secrets."""
+        """Problems so far with credentials for this source; they name places, never secrets."""
         ...
 
 
 class NoCredentials:
-    """Everything is asked anonymously."""
+    """Anonymous access only."""
 
     __slots__ = ()
 
@@ -66,10 +66,10 @@ class NoCredentials:
 
 
 class KeyringCredentials:
-    """The pull secrets of a pod or a cluster, as a kubelet would use them (RG-085).
+    """Pull secrets of a pod or a cluster, used like a kubelet uses them (RG-085).
 
-    Frozen: a changed secret makes a new store. ``problems`` name documents and entries that could not be used; they are
-    sentences without any content of those (PL-422).
+    Immutable: a changed secret needs a new store. ``problems`` name unusable documents and entries without quoting them
+    (PL-422).
     """
 
     __slots__ = ("_keyring", "_remembered")
@@ -99,7 +99,7 @@ class KeyringCredentials:
 
 
 class ChainedCredentials:
-    """The credentials of several stores, in their order, each secret once and anonymous last (PL-420)."""
+    """The credentials of several stores, in order, each secret once and anonymous last (PL-420)."""
 
     __slots__ = ("_stores",)
 

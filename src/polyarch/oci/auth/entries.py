@@ -1,8 +1,7 @@
-"""Credentials, and the entries of credential files that they are read from (RG-082, RG-087).
+"""Credentials, and how they are read from entries of credential files (RG-082, RG-087).
 
-One reading serves every place that has entries: files of container tools, pull secrets of a cluster, answers of the
-kubelet's plugins. A secret leaves this module in a :class:`Credential` only, and a credential shows where it comes
-from, never what it is.
+The same reader serves files of container tools, pull secrets and answers of kubelet plugins. Secrets leave this module
+only inside a :class:`Credential`, which shows its origin, never its content.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -22,12 +21,12 @@ from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a registry is shown, and where it was found.
+    """A credential and where it was found.
 
-    ``registry_token`` is a bearer token as it is; ``identity_token`` is exchanged for one at the token endpoint, with
-    user and password as the other way if both are there (RG-072). ``source`` names the file, helper or secret and
-    ``key`` the entry in it; they are all that ``repr`` shows (RG-087). A dataclass, because the ``repr`` of a msgspec
-    Struct, and what ``rich`` makes of one, cannot leave members out.
+    ``registry_token`` is a bearer token, used as it is; ``identity_token`` is exchanged for one at the token endpoint,
+    with user and password as a fallback if present (RG-072). ``source`` names the file, helper or secret and ``key``
+    the entry; ``repr`` shows only these two (RG-087). A dataclass, because the ``repr`` of a msgspec Struct, and
+    ``rich``'s view of one, cannot leave fields out.
     """
 
     username: str = field(default="", repr=False)
@@ -37,16 +36,16 @@ class Credential:
     source: str = ""
     key: str = ""
     _fingerprints: dict[bytes, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """By key: each look-up asks for it."""
+    """Cache by key: every look-up needs the fingerprint."""
 
     @property
     def is_anonymous(self) -> bool:
-        """Nothing to show."""
+        """Whether there is no secret at all."""
         return not (self.username or self.password or self.identity_token or self.registry_token)
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for people: ``FILE (key)``, or ``anonymous``."""
+        """The origin for messages: ``FILE (key)``, or ``anonymous``."""
         if self.is_anonymous:
             return "anonymous"
         return f"{self.source} ({self.key})" if self.key else self.source
@@ -62,7 +61,7 @@ class Credential:
     def fingerprint(self, key: bytes) -> str:
         """A keyed hash of the secret parts, equal for equal secrets wherever they were found; ``""`` for anonymous.
 
-        ``key`` has 1 to 64 bytes and is random per cache (RG-110), so that a fingerprint tells nothing by itself.
+        ``key`` has 1 to 64 bytes and is random per cache (RG-110), so a fingerprint reveals nothing by itself.
         """
         found = self._fingerprints.get(key)
         if found is None:
@@ -80,7 +79,7 @@ class Credential:
 
     @property
     def secret(self) -> tuple[str, str, str, str]:
-        """The secret parts, to compare credentials by; never to be shown."""
+        """The secret parts, for comparison only; never to be shown."""
         return (self.username, self.password, self.identity_token, self.registry_token)
 
 
@@ -88,14 +87,14 @@ ANONYMOUS = Credential()
 
 
 class CredentialWarning(msgspec.Struct, frozen=True):
-    """Something about credentials that a user should know: a code of RG-060 or RG-074's kind, and a sentence."""
+    """A problem with credentials to report to the user: a code, and a sentence."""
 
     code: str
     message: str
 
 
 def in_turn(credentials: Iterable[Credential]) -> list[Credential]:
-    """Each secret once, at its first place, and anonymous last: a refusal would be the same the second time."""
+    """Each secret once, at its first position, and anonymous last: a second try would get the same refusal."""
     unique: dict[tuple[str, str, str, str], Credential] = {}
     for credential in credentials:
         if not credential.is_anonymous:
@@ -104,7 +103,7 @@ def in_turn(credentials: Iterable[Credential]) -> list[Credential]:
 
 
 class MalformedDocument(ValueError):  # noqa: N818 - it says what the document is
-    """A credential document that cannot be read. The message says where and what, never any content."""
+    """An unreadable credential document. The message has position and problem, never content."""
 
     def __init__(self, problem: str, *, line: int | None = None, column: int | None = None) -> None:
         where = f" at line {line}, column {column}" if line is not None else ""
@@ -115,7 +114,7 @@ class MalformedDocument(ValueError):  # noqa: N818 - it says what the document i
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in ``body``; :class:`MalformedDocument` with line and column if it is none."""
+    """The JSON object in ``body``; :class:`MalformedDocument` with line and column if it is not one."""
     body = body.removeprefix(b"\xef\xbb\xbf")
     try:
         return _as_object(msgspec.json.decode(body))
@@ -130,7 +129,7 @@ def read_object(body: bytes) -> dict[str, Any]:
             raise _malformed("it is not UTF-8", body, error.start) from None
         raise
     except msgspec.DecodeError as error:
-        # Only the position is taken over from the error's text, so that no content can be in ours.
+        # Take only the position from the error's text, so that ours contains no content.
         found = re.search(r"\(byte (\d+)\)", str(error))
         raise _malformed("it is not JSON", body, int(found[1]) if found else len(body)) from None
 
@@ -157,10 +156,10 @@ def member(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def read_entry(entry: object, *, source: str, key: str) -> Credential | CredentialWarning | None:
-    """What one entry holds (RG-082): a credential, a warning why it is ignored, or ``None`` for no entry.
+    """The credential in one entry (RG-082), a warning why it is ignored, or ``None`` if it is empty.
 
-    ``registrytoken``, else ``identitytoken``, else ``auth``, else ``username`` with ``password``. User and password
-    are kept beside an identity token, for token endpoints that do not exchange those (RG-072).
+    ``registrytoken``, else ``identitytoken``, else ``auth``, else ``username`` with ``password``. User and password are
+    kept beside an identity token, for token endpoints that cannot exchange one (RG-072).
     """
     where = printable_key(key)
     if not isinstance(entry, Mapping):
@@ -190,8 +189,9 @@ def read_entry(entry: object, *, source: str, key: str) -> Credential | Credenti
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Host and path of an entry's key: scheme, user info and a leading ``/v1/`` or ``/v2/`` dropped, the host in lower
-    case, Docker Hub's names as one. The path is ``""`` or begins with ``/`` (RG-081, RG-085)."""
+    """Host and path of an entry's key: without scheme, user info and a leading ``/v1/`` or ``/v2/``; the host in lower
+    case, Docker Hub's names as one. The path is ``""`` or begins with ``/`` (RG-081, RG-085).
+    """
     rest = key.strip()
     for scheme in ("https://", "http://"):
         if rest[: len(scheme)].lower() == scheme:
@@ -206,12 +206,12 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def hub(host: str) -> str:
-    """``docker.io`` for every name of Docker Hub, other hosts as they are."""
+    """``docker.io`` for every name of Docker Hub, other hosts unchanged."""
     return DOCKER_HUB if host in DOCKER_HUB_NAMES else host
 
 
 def printable_key(key: str) -> str:
-    """A key fit for messages: without user info, control characters, and at most 200 characters long."""
+    """A key for messages: without user info and control characters, at most 200 characters."""
     scheme, separator, rest = key.rpartition("://")
     host, slash, path = rest.partition("/")
     text = f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"

@@ -1,11 +1,11 @@
-"""What a kubelet would try for an image, from the pull secrets of a pod (RG-085).
+"""The credentials a kubelet would try for an image, from pull secrets (RG-085).
 
-A kubelet reads all secrets into one keyring and tries every credential whose key matches, the more specific keys
-first. Doing the same here, and no more, is what makes "polyarch could inspect it" mean "the node can pull it".
+A kubelet reads all secrets into one keyring and tries every credential whose key matches, more specific keys first.
+Doing exactly the same ensures that an image polyarch can inspect is one the node can pull.
 
-Secrets are written by anybody who may create one, and read where everybody waits for it. So what counts of them is
-bounded, all documents of a keyring together: bytes, entries, globs, and the problems that are told. A match takes time
-linear in a key's length: a label's glob is translated by ``fnmatch``, whose patterns do not backtrack.
+Any user may create secrets, and the reader's work delays other pods. So all documents of a keyring together are
+limited: bytes, entries, globs, and reported problems. A match takes time linear in the key's length: ``fnmatch``
+translates a label's glob into a pattern that does not backtrack.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -33,18 +33,19 @@ from polyarch.oci.reference import Reference, parse
 
 MAX_KEY = 2048
 MAX_BYTES = 1024 * 1024
-"""As much as one secret of the API server can hold."""
+"""The API server's limit for one secret."""
 MAX_ENTRIES = 2000
 MAX_GLOBS = 200
-"""Labels with a glob. Each is compiled, which takes ten times as long as all else about a key."""
+"""Labels with a glob. Compiling one takes ten times as long as the rest of the work for a key."""
 MAX_PROBLEMS = 20
 MAX_CANDIDATES = 50
-"""Credentials for one image. Each of them is a turn at the registry."""
+"""Credentials for one image. Each costs a request to the registry."""
 
 
 class Document(msgspec.Struct, frozen=True):
     """One secret. ``origin`` names it (``secret team/pull``); ``legacy`` is the type ``kubernetes.io/dockercfg``, whose
-    object has the entries themselves instead of ``auths``."""
+    object holds the entries directly instead of under ``auths``.
+    """
 
     origin: str
     body: bytes | Mapping[str, Any]
@@ -59,16 +60,16 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class TooManyGlobs(Exception):  # noqa: N818 - the name says what is the matter
-    """A key has more globs than are left to its keyring."""
+    """A key has more globs than its keyring may still compile."""
 
 
 class KeyPattern:
-    """The host and path of a key; each label of the host may be a glob, and the path is a prefix of text (RG-085)."""
+    """Host and path of a key; each label of the host may be a glob, and the path is a prefix (RG-085)."""
 
     __slots__ = ("_labels", "_path", "_port", "globs", "text")
 
     def __init__(self, key: str, *, globs: int | None = None) -> None:
-        """Raises ``TooManyGlobs`` rather than compile more than ``globs``."""
+        """Raises ``TooManyGlobs`` instead of compiling more than ``globs``."""
         host, path = split_key(key)
         self.text = host + path
         labels, self._port = split_host(host)
@@ -92,7 +93,7 @@ class KeyPattern:
 
 
 class Keyring:
-    """The keys of all documents, read once, up to the bounds of this module."""
+    """The keys of all documents, within the limits of this module."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._problems: list[str] = []
@@ -110,13 +111,14 @@ class Keyring:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The documents and entries that could not be read, by name; of very many the first ones."""
+        """The unreadable documents and entries, by name; at most the first twenty."""
         more = (f"{self._unlisted} more problems with pull secrets are not listed",) if self._unlisted else ()
         return (*self._problems, *more)
 
     def lookup(self, host: str, repository: str) -> list[Credential]:
-        """The credentials to try for ``host[:port]`` and a repository on it, anonymous not among them; of very many the
-        most specific ones."""
+        """The credentials to try for ``host[:port]`` and a repository, without anonymous; at most the fifty most
+        specific.
+        """
         labels, port = split_host(hub(host))
         path = f"/{repository}"
         found = (credential for pattern, credential in self._keys if pattern.matches(labels, port, path))
@@ -164,7 +166,7 @@ class Keyring:
 
 
 def keyring(documents: Iterable[Document], image: str | Reference) -> list[Credential]:
-    """What a kubelet would try for ``image``, in its order; anonymous is not in the list (RG-085)."""
+    """The credentials a kubelet would try for ``image``, in its order, without anonymous (RG-085)."""
     reference = parse(image) if isinstance(image, str) else image
     return Keyring(documents).lookup(reference.registry, reference.repository)
 

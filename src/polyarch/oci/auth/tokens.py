@@ -1,7 +1,7 @@
-"""Bearer tokens: how one is asked for, what counts as one, and how long it is used again (RG-072 to RG-075).
+"""Bearer tokens: token requests, their answers, and the token cache (RG-072 to RG-075).
 
-The requests are built and the answers read here, without sending anything; who sends is the authorization beside it.
-Tokens are kept in memory only, per source, realm, service, scope and credential, and never outlive the process.
+This module builds requests and reads answers; ``authorization`` sends them. Tokens are cached in memory only, per
+source, realm, service, scope and credential, and never outlive the process.
 """
 
 import json
@@ -22,12 +22,12 @@ RENEWED_BEFORE_END = 10.0
 TOKENS_KEPT = 10_000
 TOKENS_BYTES = 16 * 2**20
 LONGEST_TOKEN = 16 * 1024
-"""Servers take no longer headers."""
+"""Servers accept no longer headers."""
 _TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
 class TokenKey(NamedTuple):
-    """What a token is good for, and for whom; ``credential`` is a fingerprint, ``""`` for anonymous."""
+    """Cache key of a token; ``credential`` is a fingerprint, ``""`` for anonymous."""
 
     source: str
     realm: str
@@ -38,7 +38,7 @@ class TokenKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """A request to a token endpoint; its secret parts are not shown."""
+    """A request to a token endpoint; ``repr`` leaves out its secret parts."""
 
     method: str
     url: str
@@ -47,12 +47,12 @@ class TokenRequest:
 
 
 class NoToken(ValueError):  # noqa: N818 - the name says what is the matter
-    """An endpoint's answer has no usable token; the text says why and quotes nothing of it."""
+    """The endpoint's answer has no usable token; the text says why and quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token and the time of the monotonic clock after which it is not used again."""
+    """A token and the monotonic time at which its use ends."""
 
     value: str = field(repr=False)
     until: float
@@ -63,19 +63,19 @@ def pull_scope(repository: str) -> str:
 
 
 def push_scopes(repository: str, mounted_from: Sequence[str] = ()) -> tuple[str, ...]:
-    """``pull,push`` for the target, ``pull`` for the repositories that blobs are mounted from: one token (RG-075)."""
+    """``pull,push`` for the target and ``pull`` for the repositories blobs are mounted from, in one token (RG-075)."""
     return (f"repository:{repository}:pull,push", *(pull_scope(source) for source in mounted_from))
 
 
 def named_scopes(scope: str, repository: str) -> tuple[str, ...] | None:
-    """The scopes of a challenge if they all name this very repository, else None (RG-072)."""
+    """The scopes of a challenge if all of them name this repository, else None (RG-072)."""
     scopes = tuple(scope.split())
     ours = f"repository:{repository}:"
     return scopes if scopes and all(each.startswith(ours) and ":" not in each[len(ours) :] for each in scopes) else None
 
 
 def token_requests(key: TokenKey, credential: Credential) -> list[TokenRequest]:
-    """The requests to make, in order: the next one only if the endpoint knows no POST, 404 or 405 (RG-072)."""
+    """The requests to try in order; the next one only if the endpoint has no POST (404 or 405; RG-072)."""
     common = [("service", key.service)] if key.service else []
     requests: list[TokenRequest] = []
     if credential.identity_token:
@@ -99,7 +99,7 @@ def token_requests(key: TokenKey, credential: Credential) -> list[TokenRequest]:
 
 
 def read_token(body: bytes, received_at: float) -> Token:
-    """The token in an endpoint's answer and its life, counted from receipt (RG-073); ``NoToken`` if there is none."""
+    """The token and its lifetime, counted from receipt (RG-073); ``NoToken`` if there is none."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -117,7 +117,7 @@ def read_token(body: bytes, received_at: float) -> Token:
 
 
 class Tokens:
-    """Tokens to use again, the latest used ones."""
+    """Cache of the most recently used tokens."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -134,6 +134,6 @@ class Tokens:
         self._tokens.put(key, token, weight=500 + len(token.value) + len(key.realm))
 
     def drop(self, key: TokenKey, token: Token) -> None:
-        """Forgets a token that was refused, unless a newer one has taken its place."""
+        """Drop a refused token, unless a newer one has replaced it."""
         if self._tokens.get(key) is token:
             self._tokens.pop(key)

@@ -1,1 +1,1 @@
-"""What is known already, in memory and on disk, and whom it may be told (RG-110 to RG-115)."""
+"""Cache of image readings, in memory and on disk, with proof of who may use each one (RG-110 to RG-115)."""

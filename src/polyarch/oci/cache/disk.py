@@ -1,13 +1,12 @@
-"""The cache of the command line on disk: readings, tags and proofs that outlive a run (RG-114).
+"""The command line's cache on disk: readings, tags and proofs that outlive a run (RG-114).
 
-One SQLite file in WAL mode, because several runs use it at once: readers never wait, a writer waits for another at most
-a few seconds, and a process that is killed in mid-write leaves the last complete state. A JSON file under a lock would
-have to be read whole at each start and rewritten whole at each end. All that a run has learned is written in one
-transaction when it ends.
+One SQLite file in WAL mode, because several runs use it at once: readers never wait, a writer waits at most a few
+seconds for another, and a killed process leaves the last complete state. (A JSON file under a lock would be read whole
+at each start and rewritten whole at each end.) Everything a run learned is written in one transaction at its end.
 
-A cache is never worth failing for. A file that is damaged or has another version is set aside under another name, with
-one warning, and the run goes on with a new one; if even that is impossible, without any. Secrets are not in it: a
-credential is a keyed hash, and the key is as readable as the file, by its owner only (RG-087).
+Cache errors never fail a run. A damaged file, or one of another version, is renamed with one warning and replaced by a
+new one; if that fails, the run goes on without a cache. The file contains no secrets: a credential is stored as a keyed
+hash, and the key, like the file, is readable by its owner only (RG-087).
 """
 
 import fcntl
@@ -32,7 +31,7 @@ APPLICATION_ID = 0x706F6C79  # "poly"
 VERSION = 1
 BUSY_SECONDS = 5.0
 MAX_BYTES = 56 * 2**20
-"""With the write-ahead log, which is emptied at 4 MiB, the files stay below 64 MiB."""
+"""With the write-ahead log, which is truncated at 4 MiB, the files stay below 64 MiB."""
 PRUNE_ABOVE = 40 * 2**20
 PAGE = 4096
 KEPT_SECONDS = 30 * 24 * 3600.0
@@ -52,11 +51,11 @@ _DECODER = msgspec.json.Decoder(Reading)
 
 
 class Unusable(Exception):  # noqa: N818 - the name says what is the matter
-    """The file is not a cache of this version; the text says what it is instead."""
+    """The file is not a cache of this version; the text says what it is."""
 
 
 class _Batch(NamedTuple):
-    """Rows to write, but for the time of use."""
+    """Rows to write, without the time of use."""
 
     readings: list[tuple[str, bytes, bool]]
     places: list[tuple[str, str, str]]
@@ -65,7 +64,7 @@ class _Batch(NamedTuple):
 
 
 class DiskCache:
-    """A ``Backing`` for ``Cache``. ``warn`` is called at most once, whatever happens."""
+    """A ``Backing`` for ``Cache``. Calls ``warn`` at most once."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class DiskCache:
         try:
             reading = _DECODER.decode(rows[0][0])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return None  # written by a neighbour of another build: read again and overwritten
+            return None  # written by another build: a miss, and overwritten later
         places = self._query("SELECT host, repository FROM places WHERE digest = ?", digest)
         self._used.add(digest)
         return ReadingRecord(reading, tuple(Place(*row) for row in places), public=bool(rows[0][1]))
@@ -134,7 +133,7 @@ class DiskCache:
         tags: Iterable[tuple[Place, str, TagRecord]],
         proofs: Iterable[tuple[Place, str, float]],
     ) -> None:
-        """One transaction; what other runs wrote meanwhile stays, and of the same thing the newer one."""
+        """Write one transaction; rows of other runs stay, and the newer of two rows wins."""
         found = list(readings)
         batch = _Batch(
             [(each.reading.digest, msgspec.json.encode(each.reading), each.public) for each in found],
@@ -188,7 +187,7 @@ class DiskCache:
             )
 
     def forget(self, place: Place, fingerprint: str) -> None:
-        """A proof that no longer holds: the registry refused."""
+        """Delete a proof after the registry refused the credential."""
         connection = self._connection
         if connection is None:
             return
@@ -209,7 +208,7 @@ class DiskCache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One run at a time decides whether the file is good: a second would set the first one's new file aside."""
+        """One run at a time checks the file: a second one would rename the first one's new file."""
         with os.fdopen(os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -253,7 +252,7 @@ class DiskCache:
         self._say(f"the cache {self._path} is damaged or not ours ({problem}); it was set aside as {aside.name}")
 
     def _prune(self, connection: sqlite3.Connection, now: float, *, make_room: bool) -> None:
-        """Drops what is old, and to make room the half of the readings that was not used for longest."""
+        """Delete old rows; to make room, also the least recently used half of the readings."""
         connection.execute("DELETE FROM tags WHERE checked < ?", (now - KEPT_SECONDS,))
         connection.execute("DELETE FROM proofs WHERE proved < ?", (now - KEPT_SECONDS,))
         pages, free = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
@@ -275,11 +274,11 @@ class DiskCache:
             return []
 
     def _monotonic(self, wall: float) -> float:
-        """A stored time on this process's clock. One in the future was written by a clock that was wrong: long ago."""
+        """A stored time on this process's clock. A time in the future came from a wrong clock: long ago."""
         return wall - self._offset if wall <= self._clock.now().timestamp() + 1 else float("-inf")
 
     def _broken(self, error: sqlite3.Error) -> None:
-        """Damage that shows only in use. The file is set aside now if possible; this run goes on without a cache."""
+        """Handle an error during use: rename a damaged file if possible; this run goes on without a cache."""
         if not _is_damage(error):
             self._give_up(error)
             return
@@ -301,6 +300,8 @@ class DiskCache:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Not a database, a broken page, or tables that are not ours; a full disk or a lock held for long is none."""
+    """Whether the file itself is broken: no database, a bad page, foreign tables. A full disk or a long lock is not
+    damage.
+    """
     primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return primary in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_MISMATCH)

@@ -1,8 +1,8 @@
-"""What the content of a digest says about platforms: read once, true for ever (RG-110).
+"""Readings: the platforms of one digest, which never change (RG-110).
 
-A reading depends on the bytes below a digest and on nothing else: not on the tag, the source, the credential or the
-time of asking. That is what makes it worth keeping, exporting and sharing. An answer is a reading seen by one request:
-with its reference, its source, and the question whether operator bundles are told from images (RG-046).
+A reading depends on the bytes below a digest and on nothing else: not on tag, source, credential or time. That makes it
+safe to keep, export and share. An answer combines a reading with one request: its reference, its source, and whether
+operator bundles count as images (RG-046).
 
 Pure: no I/O, no clock.
 """
@@ -19,7 +19,7 @@ OPERATOR_BUNDLE = "operator-bundle"
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The platforms of one digest. ``bundle`` is None while nobody has looked at the labels of an index's image."""
+    """The platforms of one digest. ``bundle`` is None until the labels of an index's image were checked."""
 
     digest: str
     kind: Kind
@@ -32,14 +32,14 @@ class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     bundle: bool | None = None
 
     def settles(self, mode: BundleMode) -> bool:
-        """Whether the reading answers in this mode, or a bundle's labels have to be looked at first (RG-046)."""
+        """Whether the reading answers in this mode; False if the bundle labels have to be read first (RG-046)."""
         if self.bundle is not None or self.kind != "index" or not self.entries or mode == "never":
             return True
         return mode == "auto" and len(self.entries) != 1
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes in memory; digests are most of it."""
+        """Approximate size in memory, in bytes; digests are most of it."""
         texts = sum(len(warning.code) + len(warning.message) for warning in self.warnings)
         return 700 + 330 * len(self.entries) + 230 * len(self.skipped) + 200 * len(self.warnings) + texts
 
@@ -55,7 +55,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         checked_at: float | None = None,
         public: bool = False,
     ) -> Inspection:
-        """The answer for a reference; ``warnings`` are those of this request, after those of the content."""
+        """The answer for a reference; ``warnings`` of this request follow those of the content."""
         status, reason, found = self.status, self.neutral_reason, self.warnings
         if self.bundle and mode != "never":
             status, reason, found = Status.NEUTRAL, OPERATOR_BUNDLE, ()

@@ -1,13 +1,13 @@
-"""What is known already, and whom it may be told (RG-110 to RG-115).
+"""In-memory cache of image readings, with proof of who may use each one (RG-110 to RG-115).
 
-Three tables make a hit: a *tag* record says which digest a tag named when it was last checked, a *reading* what that
-digest says, and a *proof* that this credential, or nobody in particular, may read the repository. A reading that was
-made with one tenant's credential therefore never answers another's question, and one that was made anonymously answers
-everybody's (RG-111). Two more tables hold what went wrong: refusals and absences per reference and credential, unusable
-content per place and digest (RG-060).
+A hit takes three tables: a *tag* record says which digest a tag named at its last check, a *reading* what is known of
+that digest, and a *proof* that this credential, or anonymous access, may read the repository. A reading made with one
+tenant's credential therefore never answers another tenant, and an anonymous one answers everybody (RG-111). Two more
+tables cache failures: refusals and absences per reference and credential, unusable content per place and digest
+(RG-060).
 
-Times are the monotonic ones of the clock. The tables live in memory; a ``Backing`` such as the cache on disk is asked
-when memory does not know, and given what is new by ``flush``. ``peek`` paths never touch it.
+Times are monotonic. A ``Backing``, such as the cache on disk, is read on a miss and written by ``flush``. Methods with
+``memory_only`` never read it.
 """
 
 import secrets
@@ -24,7 +24,7 @@ MAX_READINGS = 10_000
 MAX_BYTES = 36 * 2**20
 MAX_OTHERS = 20_000
 MAX_FAILURE_BYTES = 4 * 2**20
-"""What went wrong, in each of two tables: registries and tenants choose how much there is to say of it (PL-810)."""
+"""Limit of each of the two tables of failures: registries and tenants choose the size of the entries (PL-810)."""
 PLACES_PER_READING = 32
 PROOFS_PER_PLACE = 256
 
@@ -32,23 +32,23 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class Place(NamedTuple):
-    """A repository of a source: what a credential is good for."""
+    """A repository at a source: the scope of a credential."""
 
     host: str
     repository: str
 
 
 class TagRecord(NamedTuple):
-    """What a tag named. ``advertised`` is the digest that its registry stated; if it differs, it is wrong (RG-033)."""
+    """The digest of a tag. ``advertised`` is the digest the registry stated; if it differs, it was wrong (RG-033)."""
 
     digest: str
     checked_at: float
     advertised: str = ""
     etag: str = ""
     failed_at: float | None = None
-    """When a later check failed for passing reasons; None since the last success (PL-407)."""
+    """When a later check failed for transient reasons; None after a success (PL-407)."""
     good: tuple[str, float] | None = None
-    """What it named when it was last *read*, and when that was checked, if it names something else by now (RG-116)."""
+    """The last digest that was *read*, and when it was checked, if the tag has moved since (RG-116)."""
 
 
 class ReadingRecord(NamedTuple):
@@ -61,12 +61,12 @@ class ReadingRecord(NamedTuple):
     """Monotonic time at which an incomplete reading expires (RG-043)."""
 
     def usable_in(self, place: Place) -> bool:
-        """Read in this repository, or anonymously anywhere: the first half of RG-111."""
+        """Whether it was read in this repository, or anonymously anywhere: the first half of RG-111."""
         return self.public or place in self.places
 
 
 class PlaceRecord:
-    """What is known of a repository: fingerprint → time of the last success; ``""`` is the anonymous one."""
+    """Proofs of a repository: fingerprint → time of the last success; ``""`` is anonymous access."""
 
     __slots__ = ("private_since", "proofs")
 
@@ -81,7 +81,7 @@ class Proof(NamedTuple):
 
 
 class Backing(Protocol):
-    """Where a cache outlives its process. Methods do not raise: a store that breaks knows nothing from then on."""
+    """Persistent storage of a cache. Methods do not raise: after an error the store is empty."""
 
     @property
     def key(self) -> bytes: ...
@@ -105,7 +105,7 @@ class Backing(Protocol):
 
 
 class Cache:
-    """The tables. ``key`` makes the fingerprints; it is random and, with a backing, the backing's."""
+    """The tables. ``key`` is the random key of the fingerprints; with a backing, the backing's."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Cache:
         self._new_proofs: dict[tuple[Place, str], float] = {}
         self.key = backing.key if backing is not None else secrets.token_bytes(32)
         self.changes = 0
-        """Grows with every reading, tag and proof that is new: whoever exports can tell whether there is news."""
+        """Incremented for every new reading, tag and proof, so that exporters can detect changes."""
 
     # -- readings ------------------------------------------------------------------------------------------------------
 
@@ -148,9 +148,8 @@ class Cache:
         return record
 
     def put_reading(self, reading: Reading, place: Place, *, public: bool, seconds: float | None = None) -> None:
-        """Keeps a reading; for ``seconds`` only if it is not complete, and not in place of a complete one (RG-043).
-
-        What was known of its places stays known.
+        """Keep a reading and its known places. ``seconds`` limits the life of an incomplete one, which never replaces a
+        complete one (RG-043).
         """
         known = self._readings.get(reading.digest)
         places: tuple[Place, ...] = (place,)
@@ -168,7 +167,7 @@ class Cache:
             self._new_readings[reading.digest] = record
 
     def readings(self) -> Iterator[ReadingRecord]:
-        """Those in memory, the longest unused first."""
+        """The readings in memory, least recently used first."""
         return (record for _, record in self._readings)
 
     def _keep(self, record: ReadingRecord) -> None:
@@ -198,7 +197,7 @@ class Cache:
         return record
 
     def tag_failed(self, place: Place, tag: str) -> None:
-        """A check failed for passing reasons: the record may stand in for it (PL-407)."""
+        """A check failed for a transient reason: the record may be used in its place (PL-407)."""
         record = self._tags.get((place, tag))
         if record is not None:
             self._tags.put((place, tag), record._replace(failed_at=self._clock.monotonic()))
@@ -217,9 +216,9 @@ class Cache:
         public_seconds: float,
         memory_only: bool = False,
     ) -> Proof | None:
-        """The proof that one of these credentials, or nobody in particular, may read there: the second half of RG-111.
+        """Proof that one of these credentials, or anonymous access, may read there: the second half of RG-111.
 
-        ``seconds`` is how old it may be, ``public_seconds`` how old an anonymous one may be.
+        ``seconds`` is the maximum age, ``public_seconds`` that of an anonymous proof.
         """
         record = self._place(place, memory_only=memory_only)
         found: Proof | None = None
@@ -238,7 +237,7 @@ class Cache:
         return found
 
     def put_proof(self, place: Place, fingerprint: str, *, at: float | None = None) -> None:
-        """A request with this credential succeeded now, or ``at`` that time."""
+        """A request with this credential succeeded, now or at the time ``at``."""
         record = self._place(place) or PlaceRecord()
         at = self._clock.monotonic() if at is None else at
         if fingerprint not in record.proofs:
@@ -257,12 +256,12 @@ class Cache:
             self.put_proof(place, fingerprint, at=at)
 
     def proofs_of(self, place: Place) -> Mapping[str, float]:
-        """Fingerprint → time, of what memory knows."""
+        """Fingerprint → time, from memory."""
         record = self._places.get(place)
         return record.proofs if record is not None else {}
 
     def drop_proof(self, place: Place, fingerprint: str) -> None:
-        """The registry refused what this credential, or anonymous for ``""``, could do before."""
+        """The registry refused this credential (``""``: anonymous access), which it had accepted before."""
         record = self._places.get(place)
         if record is not None and record.proofs.pop(fingerprint, None) is not None:
             self._new_proofs.pop((place, fingerprint), None)
@@ -271,7 +270,7 @@ class Cache:
                 self._backing.forget(place, fingerprint)
 
     def drop_proofs(self, fingerprints: Iterable[str]) -> None:
-        """Forgets what these credentials proved; readings stay (PL-423)."""
+        """Drop all proofs of these credentials; readings stay (PL-423)."""
         gone = {fingerprint for fingerprint in fingerprints if fingerprint}
         for _, record in self._places:
             for fingerprint in gone & record.proofs.keys():
@@ -294,7 +293,7 @@ class Cache:
         return since is not None and self._clock.monotonic() - since < seconds
 
     def knows(self, place: Place) -> bool:
-        """Whether anything of the repository was read before (RG-031)."""
+        """Whether anything in the repository was read before (RG-031)."""
         record = self._place(place)
         return record is not None and bool(record.proofs)
 
@@ -306,23 +305,23 @@ class Cache:
             self._places.put(place, record)
         return record
 
-    # -- what went wrong -----------------------------------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------------------------------
 
     def negative(self, key: Hashable) -> InspectionError | None:
-        """The refusal or absence that this question was answered with a short time ago."""
+        """The cached refusal or absence for this question."""
         found = self._unexpired(self._negatives, key)
         self._metrics.cache("negatives", "miss" if found is None else "hit")
         return found
 
     def put_negative(self, key: Hashable, error: InspectionError, seconds: float, *, weight: int = 0) -> None:
-        """``weight``: about how many bytes the key takes."""
+        """``weight``: approximate size of the key in bytes."""
         self._negatives.put(key, (error, self._clock.monotonic() + seconds), weight=weight + _weight(error))
 
     def drop_negative(self, key: Hashable) -> None:
         self._negatives.pop(key)
 
     def fault(self, place: Place, digest: str) -> InspectionError | None:
-        """Why the content that this place has for a digest is of no use."""
+        """The cached error of unusable content at this place."""
         return self._unexpired(self._faults, (place, digest))
 
     def put_fault(self, place: Place, digest: str, error: InspectionError, seconds: float) -> None:
@@ -341,7 +340,7 @@ class Cache:
     # -- the backing ---------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Hands what is new to the backing."""
+        """Write new entries to the backing."""
         if self._backing is not None and (self._new_readings or self._new_tags or self._new_proofs):
             self._backing.save(
                 self._new_readings.values(),

@@ -1,1 +1,1 @@
-"""From a reference to its platforms: manifests, configurations, indexes, layouts."""
+"""From a reference to its platforms: manifests, configs, indexes, OCI layouts."""

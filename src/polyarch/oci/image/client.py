@@ -1,8 +1,8 @@
-"""A registry's manifests and blobs, as bytes that are what they claim to be (RG-030 to RG-033, RG-050).
+"""Client for manifests and blobs, with verified digests (RG-030 to RG-033, RG-050).
 
-Every manifest request accepts all six types at once: some registries turn an index into one of its children for a
-client that does not name indexes, silently, and others answer 404. ``/v2/`` is never pinged. A digest in a header is
-compared and reported, never believed for content.
+Every manifest request accepts all six types: for a client that does not accept indexes, some registries silently return
+one of the children and others 404. ``/v2/`` is never pinged. A digest in a header is compared and reported, never
+trusted for content.
 """
 
 import hashlib
@@ -35,8 +35,9 @@ _NO_HEAD_STATUSES = frozenset({400, 403, 405, 406, 501})
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A manifest. ``digest`` is computed over the bytes, of signed schema 1 over what is signed, which alone is
-    ``body``; ``advertised`` is what the header said, ``""`` if nothing."""
+    """A manifest. ``digest`` is computed over the bytes; for signed schema 1 over the payload, which then is ``body``.
+    ``advertised`` is the digest in the header, ``""`` if none.
+    """
 
     body: bytes = field(repr=False)
     digest: str
@@ -47,14 +48,14 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What a HEAD said: the digest that the registry states for a tag or confirms for a digest."""
+    """The result of a HEAD: the digest that the registry states for a tag or confirms for a digest."""
 
     digest: str
     etag: str = ""
 
 
 class Holder(Protocol):
-    """Who has manifests and blobs: a registry, or a layout directory."""
+    """Interface for a place with manifests and blobs: a registry, or a layout directory."""
 
     async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None: ...
 
@@ -66,7 +67,7 @@ class Holder(Protocol):
 
 
 class RegistryClient:
-    """The three requests that reading images takes, each with all its authorization, pauses and retries."""
+    """The requests for reading images, with authorization, pauses and retries."""
 
     def __init__(self, exchange: Exchange, authorization: Authorization, pacing: Pacing) -> None:
         self._exchange = exchange
@@ -77,7 +78,7 @@ class RegistryClient:
         await self._authorization.close()
 
     async def head_manifest(self, access: Access, selector: str, visit: Visit) -> Stated | None:
-        """What a HEAD says; None if this host has no useful HEAD and a GET has to answer (RG-032).
+        """The result of a HEAD; None if this host has no usable HEAD and a GET is needed (RG-032).
 
         Raises ``Failure``: a 404 is final on HEAD as on GET.
         """
@@ -101,7 +102,7 @@ class RegistryClient:
         raise _failure(access, request, reply)
 
     def has_no_head(self, access: Access) -> None:
-        """A GET succeeded where a HEAD had not: the host is not asked by HEAD for an hour (RG-032)."""
+        """A GET succeeded where a HEAD had failed: send this host no HEAD for an hour (RG-032)."""
         self._pacing.has_no_head(self._pacing.host(access.source.host))
 
     async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched | None:
@@ -137,16 +138,16 @@ class RegistryClient:
     async def get_blob(
         self, access: Access, digest: str, visit: Visit, *, what: str = "the config", limit: int = CONFIG_LIMIT
     ) -> bytes:
-        """A small blob, verified; after all manifests that wait for the same host (RG-052)."""
+        """A small blob, verified; queued behind all manifests of the same host (RG-052)."""
         body = await self._fetch_blob(_blob_request(access, digest, what=what, limit=limit), access, visit)
         _check(access, body, digest)
         return body
 
     async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
-        """A blob of any size, given to ``receive`` while it arrives (RG-049, RG-155).
+        """Stream a blob of any size to ``receive`` (RG-049, RG-155).
 
-        The pieces end with ``Failure`` ``digest-mismatch`` if together they are not the blob; who stops before the end
-        has no such proof.
+        After the last piece the stream raises ``Failure`` ``digest-mismatch`` if the digest is wrong; a caller that
+        stops early has no verified content.
         """
 
         async def verified(chunks: AsyncIterator[bytes]) -> None:

@@ -1,8 +1,8 @@
-"""What is below a reference, as bytes, wherever that is: at one of its sources, or in a layout directory.
+"""Access to manifests and blobs below a reference, at a source or in a layout directory.
 
-Who only wants platforms asks an ``Inspector``. Who looks into images, or copies them, needs the place that has the
-image and the credential that opens it, for as long as it works with it; that is a :class:`Contents`, and a
-:class:`Connection` opens it. Mirrors come first, as for every reader (RG-064).
+An ``Inspector`` is enough for platforms. Code that looks into images or copies them needs the place that has the image
+and the credential that opens it; that is a :class:`Contents`, opened by a :class:`Connection`. Mirrors come first, as
+for all reads (RG-064).
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ TRANSFER_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The manifests and blobs of one repository or directory. Methods raise ``Failure``."""
+    """Manifests and blobs of one repository or directory. Methods raise ``Failure``."""
 
     holder: Holder
     access: Access
@@ -44,7 +44,7 @@ class Contents:
         return self.access.source
 
     async def manifest(self, selector: str, visit: Visit | None = None) -> Fetched:
-        """The manifest of a digest, verified, or of a tag. Without ``visit`` each step has a time of its own."""
+        """The manifest of a tag, or of a digest, verified. Without ``visit`` each call has its own time limit."""
         fetched = await self.holder.get_manifest(self.access, selector, visit or self.visit())
         if fetched is None:
             raise AssertionError("304 without If-None-Match")
@@ -57,13 +57,14 @@ class Contents:
         return await self.holder.get_blob(self.access, digest, visit or self.visit(), what=what, limit=limit)
 
     async def stream(self, digest: str, receive: Receive, visit: Visit) -> None:
-        """A blob of any size; see ``RegistryClient.stream_blob``. ``receive`` must not raise ``Failure``: it would be
-        taken for this place's."""
+        """A blob of any size; see ``RegistryClient.stream_blob``. ``receive`` must not raise ``Failure``, which would
+        be taken for an error of this place.
+        """
         await self.holder.stream_blob(self.access, digest, visit, receive)
 
 
 class Opened(NamedTuple):
-    """A reference found: its manifest, and where everything below it is."""
+    """An opened reference: its manifest, and access to everything below it."""
 
     contents: Contents
     manifest: Fetched
@@ -71,7 +72,7 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What an inspector asks with, for those who ask for more than platforms."""
+    """The parts of an inspector, for code that needs more than platforms."""
 
     exchange: Exchange
     authorization: Authorization
@@ -83,22 +84,22 @@ class Connection:
     settings: InspectorSettings
 
     def visit(self, *, seconds: float | None = None) -> Visit:
-        """Time for one step, ``--timeout`` unless stated."""
+        """A time limit for one step, ``--timeout`` by default."""
         seconds = self.settings.timeout if seconds is None else seconds
         budget = Budget(self.clock, seconds=seconds, max_wait=self.settings.max_wait)
         return Visit(budget, wait=self.settings.wait)
 
     def transfer(self) -> Visit:
-        """Time for a transfer: as long as something moves."""
+        """A time limit for a transfer: only the idle time counts."""
         return self.visit(seconds=max(self.settings.timeout, TRANSFER_SECONDS))
 
     async def access(self, reference: Reference, source: Source) -> Access:
-        """Who may ask this source, anonymous last."""
+        """The source with the credentials to try, anonymous last."""
         credentials = await self.credentials.candidates(reference, source)
         return Access(source, credentials, loopback=self.settings.insecure_loopback)
 
     async def open(self, reference: Reference) -> Opened:
-        """The first source that has the image. Raises ``Failure`` of the last one, which then names the image."""
+        """The first source that has the image. Raises the last source's ``Failure``, with the image's name."""
         if reference.transport == "oci":
             return await self._open_layout(reference)
         attempts: list[str] = []
@@ -123,7 +124,7 @@ class Connection:
         return Contents(layout, layout.access, layout.name, self.visit)
 
     def sources(self, reference: Reference) -> list[Source]:
-        """Where to ask, in order; ``Failure`` ``blocked`` if the configuration leaves nothing."""
+        """The sources in order; ``Failure`` ``blocked`` if the configuration leaves none."""
         try:
             return mirrors.sources(reference, self.configuration)
         except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:

@@ -1,8 +1,8 @@
-"""From a manifest's bytes to a reading, by as few requests as that takes (RG-040 to RG-047).
+"""Reads an image from its manifest down, with as few requests as possible (RG-040 to RG-047).
 
-An index mostly answers by itself. Its inner indexes, the children that state no platform, and the one image of an index
-that could be an operator bundle are asked for, at the same time where nothing depends on their order. What the
-documents mean is decided in ``documents``, ``reading`` and ``tree``; this module only fetches.
+An index is usually enough by itself. Fetched in addition, concurrently where possible: inner indexes, children without
+a platform, and the single image of an index that may be an operator bundle. ``documents``, ``parsing`` and
+``flattening`` interpret the documents; this module only fetches them.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ PASSING = frozenset({"transient", "limit"})
 
 
 class Read(NamedTuple):
-    """A reading; not ``complete`` if a child did not answer, so that it must not be kept for ever."""
+    """A reading; not ``complete`` if a child could not be read, so that it is cached only for a while."""
 
     reading: Reading
     complete: bool = True
 
 
 class ImageReader:
-    """Reads what is below one manifest with the access that the manifest was read with."""
+    """Reads everything below one manifest, with the manifest's access."""
 
     def __init__(self, client: Holder) -> None:
         self._client = client
@@ -70,7 +70,7 @@ class ImageReader:
     async def read_tree(
         self, document: Document, digest: str, access: Access, visit: Visit
     ) -> tuple[IndexReading, dict[str, Finding]]:
-        """What an index says, and everything below it that has to be read to know its platforms, by digest."""
+        """The index, and everything below it that is needed for its platforms, by digest."""
         top = read_index(document)
         found: dict[str, Finding] = {digest: top}
         while missing := wanted(top, found):
@@ -78,7 +78,7 @@ class ImageReader:
         return top, found
 
     async def look_for_bundle(self, reading: Reading, access: Access, visit: Visit) -> Reading:
-        """The reading of an index with its first image's labels looked at (RG-046); unchanged if that has no answer."""
+        """The reading with the bundle labels of its first image (RG-046); unchanged if these cannot be read."""
         entry = reading.entries[0]
         unread = IndexEntry("runnable", entry.digest, size=entry.size, platform=entry.platform)
         return _with_bundle(reading, await self._read_child(unread, access, visit))
@@ -115,7 +115,7 @@ class ImageReader:
         return {digest: task.result() for digest, task in tasks.items()}
 
     async def _read_child(self, entry: IndexEntry, access: Access, visit: Visit) -> Finding:
-        """What a child says; an error is a finding like any other: one bad entry never fails an image (RG-043)."""
+        """The content of a child; an error is returned, not raised: one bad entry never fails an image (RG-043)."""
         try:
             body, content_type = entry.data, entry.media_type
             if body is None:
@@ -147,7 +147,7 @@ class ImageReader:
 
 
 def _of_config(config: ConfigReading, digest: str, document: Document, size: int) -> Reading:
-    """An image by itself: its one platform, or that it does not say (RG-045, RG-047)."""
+    """The reading of a single image: one platform, or unknown (RG-045, RG-047)."""
     entries = (Entry(config.platform, digest, size, config.stated),) if config.platform is not None else ()
     return Reading(
         digest=digest,
@@ -169,6 +169,6 @@ def _with_bundle(reading: Reading, child: Finding) -> Reading:
 
 
 def _entry_of(digest: str, top: IndexReading, found: dict[str, Finding]) -> IndexEntry:
-    """The descriptor of a child, which may carry the child itself (RG-041)."""
+    """The descriptor of a child, which may carry the child's content (RG-041)."""
     indexes = [top, *(each for each in found.values() if isinstance(each, IndexReading))]
     return next(entry for index in indexes for entry in index.entries if entry.digest == digest)

@@ -1,8 +1,8 @@
-"""From the documents of an index to the entries of its answer (RG-042 to RG-044).
+"""Combines the documents of an index into the entries of its answer (RG-042 to RG-044).
 
-An index can name further indexes and children that state no platform; those have to be read before the answer is
-known. :func:`wanted` says what is still missing and :func:`flatten` puts together what was found, both from the same
-mapping of digest to finding. Whoever has a registry reads in turns until nothing is wanted; nothing here does I/O.
+An index can name further indexes, and children without a platform, which have to be read first. :func:`wanted` lists
+what is still missing and :func:`flatten` builds the answer, both from a mapping of digest to finding. The caller
+fetches in rounds until nothing is wanted.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -19,7 +19,7 @@ from polyarch.platforms import Platform
 
 
 class Artifact(msgspec.Struct, frozen=True, gc=False):
-    """The finding of a child that is no image (RG-043)."""
+    """A child that is an artifact, not an image (RG-043)."""
 
     artifact_type: str = ""
 
@@ -29,7 +29,7 @@ Finding = IndexReading | ConfigReading | Artifact | InspectionError
 
 
 class Flattened(msgspec.Struct, frozen=True, gc=False):
-    """The entries of an answer, or with ``error`` the reason why there is none: every candidate failed (RG-043)."""
+    """The entries of an answer; or ``error``, if every candidate failed (RG-043)."""
 
     entries: tuple[Entry, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -38,9 +38,9 @@ class Flattened(msgspec.Struct, frozen=True, gc=False):
 
 
 def wanted(top: IndexReading, found: Mapping[str, Finding]) -> tuple[IndexEntry, ...]:
-    """The entries whose documents are still to be read, each digest once and in order.
+    """The entries whose documents still have to be read, each digest once and in order.
 
-    Raises :class:`ContentError` ``too-complex`` as soon as reading them would go beyond a limit (RG-042, RG-050).
+    Raises :class:`ContentError` ``too-complex`` as soon as they would exceed a limit (RG-042, RG-050).
     """
     missing: dict[str, IndexEntry] = {}
     indexes, lookups = 1, 0
@@ -69,7 +69,7 @@ def wanted(top: IndexReading, found: Mapping[str, Finding]) -> tuple[IndexEntry,
 def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = False) -> Flattened:
     """The runnable entries in order, unique by platform (RG-042 to RG-044). Call it when nothing is wanted any more.
 
-    With ``every`` a platform that is stated twice has two entries: whoever copies an index must not choose silently.
+    With ``every`` a platform that is stated twice keeps both entries: a copy of an index must not drop one silently.
     """
     runnable: list[Entry] = []
     skipped: list[Skipped] = []

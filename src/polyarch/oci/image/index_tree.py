@@ -1,7 +1,7 @@
-"""An index with everything below it, each descriptor as it stands and what became of it (RG-150, RG-151).
+"""An index with everything below it: each raw descriptor and how it was classified (RG-150, RG-151).
 
-Readers of platforms keep what matters of an entry. Whoever copies an index, or shows it, needs the descriptors
-themselves: annotations, attestations, what was skipped and why.
+Inspection keeps only the platforms of an entry. Copying or printing an index needs the descriptors themselves:
+annotations, attestations, skipped entries and the reasons.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from polyarch.platforms import Platform
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One descriptor of an index. ``raw`` is as it stands; ``inner`` are the nodes of an index behind it."""
+    """One descriptor of an index. ``raw`` is the JSON; ``inner`` are the nodes of an index behind it."""
 
     raw: Mapping[str, Any]
     entry: IndexEntry
@@ -44,7 +44,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """A manifest and what is below it; ``platform`` of a single image, where it says one."""
+    """A manifest and what is below it; ``platform`` is that of a single image, if stated."""
 
     digest: str
     kind: Kind
@@ -56,7 +56,7 @@ class Tree(msgspec.Struct, frozen=True):
     platform: Platform | None = None
 
     def walk(self) -> Iterator[Node]:
-        """Every node, those of an inner index in place of the one that names it, and once."""
+        """Every node once; the nodes of an inner index replace the node that names it."""
         seen: set[str] = set()
         pending = [iter(self.nodes)]
         while pending:
@@ -71,7 +71,10 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 async def read_tree(contents: Contents, manifest: Fetched) -> Tree:
-    """The tree of a manifest. Raises ``ContentError`` and ``Failure``; a child that cannot be read is a reason."""
+    """The tree of a manifest; an unreadable child becomes a node's ``reason``.
+
+    Raises ``ContentError`` and ``Failure``.
+    """
     document = classify(manifest.body, manifest.content_type)
     annotations = annotations_of(decode(document.body, dict[str, Any], "the manifest"))
     if document.type != "index":
@@ -91,13 +94,13 @@ async def read_tree(contents: Contents, manifest: Fetched) -> Tree:
 
 
 async def read_platform(contents: Contents, document: Document) -> ConfigReading | None:
-    """What a single image says of its platform; None for an artifact. Raises ``ContentError`` and ``Failure``."""
+    """The platform of a single image; None for an artifact. Raises ``ContentError`` and ``Failure``."""
     found = await ImageReader(contents.holder).read_image(document, contents.access, contents.visit())
     return found if isinstance(found, ConfigReading) else None
 
 
 def annotations_of(raw: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations of a descriptor or document, as far as they are texts."""
+    """The string annotations of a descriptor or document."""
     found = raw.get("annotations")
     if not isinstance(found, Mapping):
         return {}
@@ -109,7 +112,7 @@ class _Index(msgspec.Struct):
 
 
 class _Nodes:
-    """Makes the nodes, those of an index once however often it is named."""
+    """Builds the nodes; an index named several times is built once."""
 
     def __init__(self, documents: Mapping[str, bytes], found: Mapping[str, Finding]) -> None:
         self._documents = documents

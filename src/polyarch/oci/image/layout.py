@@ -1,8 +1,8 @@
-"""OCI layout directories: images in a folder, read like those of a registry (RG-120).
+"""OCI layout directories, read like a registry (RG-120).
 
-What builders write without a registry, ``oci-layout``, ``index.json`` and ``blobs/``, is as foreign as what a registry
-sends: every blob is verified against its digest, everything has a limit, and nothing outside of the folder is read,
-wherever its links lead.
+Builders write ``oci-layout``, ``index.json`` and ``blobs/`` without a registry. The content is as untrusted as a
+registry's: every blob is verified against its digest, every read has a limit, and links that leave the directory are
+refused.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ _SHOWN_TAGS = 20
 
 
 class Layout:
-    """One folder, in the place of a registry's client: what reads images cannot tell them apart.
+    """One directory, with the interface of a registry client, so that readers need not distinguish them.
 
-    Raises ``Failure``: ``layout`` for a folder that is none, ``not-found`` for a blob that is not there, and those of
-    class content.
+    Raises ``Failure``: ``layout`` for an invalid directory, ``not-found`` for a missing blob, and codes of class
+    content.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,12 +46,12 @@ class Layout:
 
     @property
     def access(self) -> Access:
-        """For interfaces that want one; nobody is asked."""
+        """An ``Access`` for the interface; it is not used."""
         source = Source(base_url="", host="", repository=str(self._root), origin=self.name)
         return Access(source, [ANONYMOUS])
 
     async def inspect(self, reference: Reference, visit: Visit, *, mode: BundleMode) -> Inspection:
-        """The answer for an image in it. Never raises for an image's fault."""
+        """The answer for an image in the directory. Never raises for a faulty image."""
         try:
             digest = await self.resolve(reference)
             manifest = await self.get_manifest(self.access, digest, visit)
@@ -65,11 +65,11 @@ class Layout:
         return Inspection(reference, Status.ERROR, error=found)
 
     async def resolve(self, reference: Reference) -> str:
-        """The digest that the reference selects: by digest, by tag, or the only entry (RG-120)."""
+        """The digest of the reference: given, by tag, or of the only entry (RG-120)."""
         return await asyncio.to_thread(self._resolve, reference)
 
     async def get_manifest(self, access: Access, selector: str, visit: Visit, *, etag: str = "") -> Fetched:
-        """The manifest of this digest."""
+        """The manifest with this digest."""
         body = await asyncio.to_thread(self._read_blob, selector, "the manifest", MANIFEST_LIMIT)
         return Fetched(body=body, digest=selector, content_type="")
 
@@ -80,7 +80,7 @@ class Layout:
         return await asyncio.to_thread(self._read_blob, digest, what, limit)
 
     async def stream_blob(self, access: Access, digest: str, visit: Visit, receive: Receive) -> None:
-        """A blob of any size, piece by piece; an error at its end if the bytes do not have the digest."""
+        """Stream a blob of any size; raises at the end if the digest is wrong."""
         with await asyncio.to_thread(self._open, self._blob_path(digest), f"the blob {digest}") as file:
             await receive(self._chunks(file, digest))
 
@@ -150,7 +150,7 @@ class Layout:
         return body
 
     def _open(self, path: Path, what: str, *, code: str = "not-found") -> BinaryIO:
-        """The file, if it is one and within the folder; a link may lead to another place in the folder only."""
+        """Open a regular file inside the directory; links may lead only to other places in the directory."""
         try:
             root, real = self._root.resolve(strict=True), path.resolve(strict=True)
         except (FileNotFoundError, NotADirectoryError):

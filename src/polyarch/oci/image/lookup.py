@@ -1,8 +1,8 @@
-"""One image at one source: what is known, what has to be asked, and in which order (RG-031, RG-032, RG-111, RG-112).
+"""Looks up one image at one source: cache, HEAD or GET, and with which credentials (RG-031, RG-032, RG-111, RG-112).
 
-The aim is the fewest requests that still prove two things: that the tag names this digest now, and that those who ask
-may read the repository. A HEAD proves both and is often not charged; a GET brings the content as well. What is learned
-goes to the cache at once, so that whoever waits for the same thing finds it there.
+The aim is the fewest requests that still prove two things: that the tag names this digest now, and that the caller may
+read the repository. A HEAD proves both and is often free of charge; a GET returns the content as well. Results go into
+the cache at once, so that callers waiting for the same thing find them there.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ MOVED = frozenset({"digest-mismatch", "not-found"})
 
 
 class Lookup:
-    """Asks sources. Knows nothing of several sources, waiting callers or errors of old: that is the inspector's."""
+    """Looks up images at single sources. Several sources and stale answers are handled in ``tour`` and ``inspect``."""
 
     def __init__(
         self, client: RegistryClient, cache: Cache, recall: Recall, *, clock: Clock, settings: InspectorSettings
@@ -53,7 +53,7 @@ class Lookup:
     async def ask(
         self, question: Question, source: Source, credentials: Sequence[Credential], visit: Visit
     ) -> Inspection:
-        """The answer of this source; ``Failure`` or ``ContentError`` made one if there is none."""
+        """The answer of this source. Raises ``Failure``."""
         if self._settings.public_probe:
             answer = await self._ask_publicly(question, source, credentials, visit)
             if answer is not None:
@@ -63,7 +63,9 @@ class Lookup:
     async def _ask_publicly(
         self, question: Question, source: Source, credentials: Sequence[Credential], visit: Visit
     ) -> Inspection | None:
-        """The answer for everybody, found once for all who ask; None if the repository is not public (RG-112)."""
+        """The shared answer of anonymous access, one look-up for all callers; None if the repository is not public
+        (RG-112).
+        """
         place = place_of(source)
         selector = source.digest or source.tag or ""
         charged = _is_among(source, self._settings.head_first_hosts)
@@ -106,7 +108,7 @@ class Lookup:
                 return _as_if_asked(answer, question, visit)
 
     async def _probe(self, place: Place, source: Source, selector: str, visit: Visit) -> None:
-        """Asks anonymously with a HEAD, which costs nothing; what it says of the tag is kept."""
+        """Anonymous HEAD, which is free of charge; its digest for the tag is cached."""
         access = self._access(source, [ANONYMOUS])
         asked_at = self._clock.monotonic()
         try:
@@ -179,7 +181,7 @@ class Lookup:
     async def _at_digest(
         self, question: Question, access: Access, place: Place, tag: TagRecord, visit: Visit
     ) -> Inspection:
-        """The reading of the digest that a tag names now; where a registry lied about it, the tag itself is asked."""
+        """The reading of a tag's digest; if the registry's digest leads nowhere, GET by the tag itself."""
         record = self._cache.reading(tag.digest)
         if record is not None and record.usable_in(place):
             return await self._from_record(question, access, place, record, visit, checked_at=tag.checked_at)
@@ -203,7 +205,7 @@ class Lookup:
         known: TagRecord | None = None,
         after_head: bool = False,
     ) -> Inspection:
-        """GETs the manifest and reads it. ``known``: what the tag named before, so that 304 can say it still does."""
+        """GET and read the manifest. ``known`` is the tag's cached record, used for If-None-Match."""
         asked_at = self._clock.monotonic()
         by_tag = ":" not in selector
         unchanged = None
@@ -317,14 +319,14 @@ class Lookup:
 
 
 def _named(record: TagRecord | None, stated: Stated) -> str:
-    """The digest that a tag names after a HEAD: the one known, where the registry repeats what it stated for it."""
+    """The digest of a tag after a HEAD: the known one if the registry repeats what it stated for it."""
     if record is not None and stated.digest in (record.digest, record.advertised):
         return record.digest
     return stated.digest
 
 
 def _as_if_asked(answer: Inspection, question: Question, visit: Visit) -> Inspection:
-    """The answer to somebody else's question as that to this one: nothing in it is theirs (PL-852)."""
+    """Adapt an answer shared with another caller: nothing in it is specific to that caller (PL-852)."""
     warnings = tuple(each for each in answer.warnings if each.code != CREDENTIALS_REJECTED)
     return msgspec.structs.replace(
         answer, reference=question.reference, warnings=warnings, requests=visit.requests, cached=True

@@ -1,8 +1,7 @@
-"""What the documents of an image say about platforms (RG-020, RG-040, RG-041, RG-045 to RG-047).
+"""Parses the documents of an image for platforms (RG-020, RG-040, RG-041, RG-045 to RG-047).
 
-An index states a platform for most of its entries, an image has it in its config, a schema 1 manifest in itself. Each
-reader here takes one document and says what *that* document says; nothing is ever assumed to be linux/amd64. What
-several documents say together is ``polyarch.oci.image.flattening``.
+An index states a platform for most entries, an image has it in its config, a schema 1 manifest in itself. Each function
+reads one document; nothing is assumed to be linux/amd64. ``polyarch.oci.image.flattening`` combines several documents.
 
 Pure: imports neither asyncio nor aiohttp.
 """
@@ -49,8 +48,8 @@ Outcome = Literal["runnable", "skipped", "index", "unstated"]
 class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """One descriptor of an index, classified by RG-040.
 
-    ``runnable`` has a platform, ``skipped`` a reason; ``index`` is to be descended into, ``unstated`` to be asked for
-    its own platform. ``data`` is the child itself, where the descriptor carries it.
+    ``runnable`` has a platform, ``skipped`` a reason; an ``index`` has to be read, and for ``unstated`` the child's own
+    platform. ``data`` is the child's content, if the descriptor carries it.
     """
 
     outcome: Outcome
@@ -64,7 +63,7 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class IndexReading(msgspec.Struct, frozen=True, gc=False):
-    """What one index document says; entries in its order."""
+    """The entries of one index document, in its order."""
 
     media_type: str
     entries: tuple[IndexEntry, ...]
@@ -74,7 +73,7 @@ class IndexReading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Descriptor(msgspec.Struct, frozen=True, gc=False):
-    """Where a manifest's config is; ``data`` as for :class:`IndexEntry`."""
+    """A manifest's descriptor of its config; ``data`` as for :class:`IndexEntry`."""
 
     media_type: str
     digest: str
@@ -83,7 +82,7 @@ class Descriptor(msgspec.Struct, frozen=True, gc=False):
 
 
 class ManifestReading(msgspec.Struct, frozen=True, gc=False):
-    """What an image manifest says: where its config is, or, with ``config`` None, that it is an artifact (RG-045)."""
+    """An image manifest: its config, or with ``config`` None, an artifact (RG-045)."""
 
     media_type: str
     config: Descriptor | None
@@ -91,7 +90,7 @@ class ManifestReading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
-    """One blob of an image. ``urls``: it may be had elsewhere only, and is not pushed (RG-155)."""
+    """One blob of an image. ``urls``: it is hosted elsewhere, and is not pushed (RG-155)."""
 
     digest: str
     size: int
@@ -99,7 +98,7 @@ class Blob(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConfigReading(msgspec.Struct, frozen=True, gc=False):
-    """What an image says of its platform; None if it does not say the architecture. ``stated`` as in an entry."""
+    """The platform in a config; None without an architecture. ``stated`` as in an entry."""
 
     platform: Platform | None
     stated: str = ""
@@ -121,7 +120,7 @@ def read_index(document: "Document | bytes | Mapping[str, Any]") -> IndexReading
 
 
 def read_manifest(document: "Document | bytes | Mapping[str, Any]") -> ManifestReading:
-    """Where the config of an image manifest is (RG-045). Raises :class:`ContentError`."""
+    """The config descriptor of an image manifest (RG-045). Raises :class:`ContentError`."""
     document = _document(document)
     if document.type != "image":
         raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an image manifest")
@@ -138,7 +137,7 @@ def read_manifest(document: "Document | bytes | Mapping[str, Any]") -> ManifestR
 
 
 def read_blobs(document: "Document | bytes | Mapping[str, Any]") -> tuple[Blob, ...]:
-    """What an image or an artifact consists of besides its manifest: the config, then the layers from the bottom up.
+    """The blobs of an image or artifact: the config, then the layers from bottom to top.
 
     Raises :class:`ContentError`.
     """
@@ -188,7 +187,7 @@ def read_schema1(document: "Document | bytes | Mapping[str, Any]") -> ConfigRead
 
 
 def platform_warnings(platforms: Iterable[Platform]) -> list[InspectionWarning]:
-    """``unknown-os`` and ``unknown-architecture``, once for each value (RG-020)."""
+    """``unknown-os`` and ``unknown-architecture``, once per value (RG-020)."""
     messages: dict[str, InspectionWarning] = {}
     for platform in platforms:
         if not platform.known_system:

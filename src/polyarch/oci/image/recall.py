@@ -33,7 +33,7 @@ class Question(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A reading that may be told to those who ask, and when its tag was checked (0.0 for a digest)."""
+    """A reading the caller may use, and when its tag was checked (0.0 for a digest)."""
 
     record: ReadingRecord
     checked_at: float
@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What makes two questions the same: one flight per reference and credentials (RG-113)."""
+    """Identity of a question: look-ups with equal keys are shared (RG-113)."""
 
     reference: Reference
     fingerprints: tuple[tuple[str, ...], ...]
@@ -61,10 +61,10 @@ def fingerprints_of(credentials: Iterable[Credential], key: bytes) -> tuple[str,
 
 
 def place_of(source: Source) -> Place:
-    """What tags and proofs are kept by. The path and ``ns=`` of a mirror tell the registries behind it apart.
+    """The cache place of a source. The path and ``ns=`` of a mirror distinguish the registries behind it.
 
-    What was told by somebody who need not have been the registry stays apart from what a verified one says: else a tag
-    that was read with ``--insecure`` would be believed for minutes by whoever did not allow that (RG-101).
+    Unverified sources have places of their own: otherwise a tag read with ``--insecure`` would be used for minutes by
+    callers that require verification (RG-101).
     """
     prefix = "" if source.path_prefix == "/v2" else source.path_prefix
     query = f"?{source.query}" if source.query else ""
@@ -77,7 +77,7 @@ def source_used(source: Source) -> SourceUsed:
 
 
 class Recall:
-    """Looks in the tables."""
+    """Reads the cache."""
 
     def __init__(self, cache: Cache, pacing: Pacing, *, clock: Clock, settings: InspectorSettings) -> None:
         self._cache = cache
@@ -95,9 +95,9 @@ class Recall:
         proof_seconds: float | None = None,
         last_good: bool = False,
     ) -> Known | None:
-        """A reading whose tag was checked recently enough, in this place and with a proof (RG-111).
+        """A reading of a recently checked tag, readable in this place, with a proof (RG-111).
 
-        ``last_good``: what the tag named before will do where nothing is known of what it names now (RG-116).
+        ``last_good`` accepts the tag's previous digest if the current one was not read (RG-116).
         """
         place, cache = place_of(source), self._cache
         named: tuple[tuple[str, float], ...] = ((source.digest or "", 0.0),)
@@ -118,7 +118,7 @@ class Recall:
         return None
 
     def answer(self, question: Question, source: Source, known: Known) -> Inspection:
-        """A known reading as an answer, without any request."""
+        """A known reading as an answer."""
         return known.record.reading.answer(
             question.reference,
             mode=question.mode,
@@ -131,7 +131,9 @@ class Recall:
     def proof(
         self, place: Place, fingerprints: Sequence[str], *, memory_only: bool = False, seconds: float | None = None
     ) -> Proof | None:
-        """That one of these may read there, or anybody; ``seconds`` stands in for the ages of the settings."""
+        """Proof that one of these credentials, or anonymous access, may read there; ``seconds`` overrides the settings'
+        ages.
+        """
         settings = self._settings
         public_seconds = settings.public_ttl if settings.public_probe else settings.proof_ttl
         return self._cache.proof(

@@ -1,8 +1,8 @@
-"""One image at all of its sources in turn, and what to say when none of them answers (RG-064, RG-116).
+"""Looks up one image at all its sources in turn, and builds the error if none answers (RG-064, RG-116).
 
-Mirrors come before the primary; any failure moves on to the next, and a mirror that limits its rate is passed by, not
-waited for. None but the last gets more than half of the time that is left, so that one which hangs leaves some for
-the others. The error of an image is that of the last source, with a line for each that was tried.
+Mirrors come before the primary. Any failure moves on to the next source; a rate-limited mirror is skipped, not waited
+for. Each source but the last gets at most half of the time left, so that one that hangs leaves time for the others. The
+error is that of the last source, with one line per source tried.
 """
 
 import re
@@ -30,7 +30,7 @@ LAST_GOOD_PROOF = 24 * 3600.0
 
 
 class Errand(NamedTuple):
-    """A question, the sources to ask, and for each the credentials that the store has for it."""
+    """A question, its sources, and the credentials for each source."""
 
     question: Question
     key: Key
@@ -44,14 +44,15 @@ class Errand(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a tour brought, and the names that credentials have in it: those of whoever began it."""
+    """The result of a look-up, with the names of the credentials of the caller that started it."""
 
     answer: Inspection
     names: Names
 
     def told(self, errand: Errand) -> Inspection:
-        """The answer to those who ask: with their names for the credentials that all of them have (PL-852), and with
-        what went wrong while looking for theirs (RG-083)."""
+        """The answer for one caller: with its own names for the shared credentials (PL-852), and with the warnings of
+        its own credential store (RG-083).
+        """
         answer = self.answer
         pairs = zip(
             (name for each in self.names for name in each), (n for each in errand.names for n in each), strict=True
@@ -66,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 class Tour:
-    """Goes to the sources of an errand."""
+    """Runs look-ups over all sources."""
 
     def __init__(
         self, lookup: Lookup, cache: Cache, recall: Recall, *, clock: Clock, settings: InspectorSettings

@@ -1,1 +1,1 @@
-"""Where to ask: mirrors and rewritten names as the container tools are configured."""
+"""Mirrors and rewritten names, as configured for container tools."""

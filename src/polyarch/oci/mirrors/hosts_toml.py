@@ -1,8 +1,8 @@
-"""containerd's ``hosts.toml`` directories: the hosts to ask in place of a registry (RG-094).
+"""containerd's ``hosts.toml`` directories: mirrors and settings per registry (RG-094).
 
-``DIR/<host[:port]>/hosts.toml``, else ``DIR/_default/hosts.toml``; the hosts are asked in the order of the file, then
-the server itself. See https://github.com/containerd/containerd/blob/main/docs/hosts.md. Loading reads files; the rest
-is pure. Imports neither asyncio nor aiohttp.
+``DIR/<host[:port]>/hosts.toml``, else ``DIR/_default/hosts.toml``; the hosts are tried in the order of the file, then
+the server. See https://github.com/containerd/containerd/blob/main/docs/hosts.md. Loading reads files; the rest is pure.
+Imports neither asyncio nor aiohttp.
 """
 
 import re
@@ -21,14 +21,14 @@ CAPABILITIES = frozenset({"pull", "resolve", "push", "referrers"})
 
 
 class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
-    """Files of a client certificate; an empty ``key`` means that the certificate's file has it too."""
+    """Files of a client certificate; with an empty ``key`` the certificate's file has the key too."""
 
     certificate: str
     key: str = ""
 
 
 class Header(NamedTuple):
-    """A request header; shown without its value, which may be a secret (RG-087)."""
+    """A request header; ``repr`` leaves out the value, which may be a secret (RG-087)."""
 
     name: str
     value: str
@@ -38,7 +38,7 @@ class Header(NamedTuple):
 
 
 class Tls(msgspec.Struct, frozen=True, gc=False):
-    """What a file says of TLS for one host; paths are absolute or relative to the working directory."""
+    """TLS settings of one host; paths are absolute or relative to the working directory."""
 
     ca: tuple[str, ...] = ()
     clients: tuple[ClientCertificate, ...] = ()
@@ -46,7 +46,7 @@ class Tls(msgspec.Struct, frozen=True, gc=False):
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """One ``[host."URL"]``, or the server; with an empty ``host`` it is the registry itself."""
+    """One ``[host."URL"]``, or the server; an empty ``host`` is the registry itself."""
 
     scheme: str
     host: str
@@ -56,7 +56,7 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[Header, ...] = ()
 
     def serves(self, reference: Reference) -> bool:
-        """A digest is pulled, a tag has to be resolved."""
+        """A digest needs the capability ``pull``, a tag ``resolve``."""
         return ("pull" if reference.digest is not None else "resolve") in self.capabilities
 
 
@@ -68,14 +68,14 @@ class HostsFile(msgspec.Struct, frozen=True, gc=False):
     server: Endpoint = Endpoint("https", "")
 
     def endpoints(self, reference: Reference) -> list[tuple[Endpoint, bool]]:
-        """The places to ask for the reference in order, each with whether it is a mirror."""
+        """The endpoints for the reference in order, each with whether it is a mirror."""
         own = reference.host_for_requests
         server = self.server if self.server.host else msgspec.structs.replace(self.server, host=own)
         return [(place, place.host != own) for place in (*self.hosts, server) if place.serves(reference)]
 
 
 def load(directory: Path) -> dict[str, HostsFile]:
-    """Every ``hosts.toml`` of the directory by the host it is for; ``_default`` for all others."""
+    """Every ``hosts.toml`` of the directory by host; ``_default`` for all others."""
     if not directory.is_dir():
         problem = "is not a directory; name the one that has <host>/hosts.toml files"
         raise InvalidConfiguration(str(directory), "", problem)

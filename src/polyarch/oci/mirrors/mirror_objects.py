@@ -1,8 +1,8 @@
 """OpenShift's mirror objects as registry rules (RG-095).
 
 ``ImageDigestMirrorSet`` and ``ImageTagMirrorSet`` (config.openshift.io/v1) and the older ``ImageContentSourcePolicy``
-(operator.openshift.io/v1alpha1) come as data: whoever has a cluster reads them, nobody here does. Pure: imports neither
-asyncio nor aiohttp.
+(operator.openshift.io/v1alpha1) are passed as data; this module reads no cluster. Pure: imports neither asyncio nor
+aiohttp.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +24,8 @@ _POLICIES = ("", "AllowContactingSource", "NeverContactSource")
 def registries(objects: Iterable[Mapping[str, Any]]) -> tuple[Registry, ...]:
     """One rule per source, in the order of the objects.
 
-    Several objects for one source merge their mirrors in order without repetition; one ``NeverContactSource`` among
-    them is enough to block the source.
+    The mirrors of several objects for one source are joined in order without duplicates; a single
+    ``NeverContactSource`` blocks the source.
     """
     rules: dict[str, Registry] = {}
     for item in _flattened(objects):

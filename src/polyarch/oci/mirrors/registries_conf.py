@@ -1,8 +1,7 @@
-"""``registries.conf`` version 2: which prefixes of names are found where (RG-090 to RG-093).
+"""``registries.conf`` version 2: mirrors and locations by prefix (RG-090 to RG-093).
 
-The format is that of containers-registries.conf(5). The same table describes what OpenShift's mirror objects say, so
-:class:`Registry` is the common form of both. Loading reads files; matching and rewriting are pure. Imports neither
-asyncio nor aiohttp.
+The format is that of containers-registries.conf(5). OpenShift's mirror objects become :class:`Registry` values too.
+Loading reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp.
 """
 
 import re
@@ -23,7 +22,7 @@ Pull = Literal["all", "digest-only", "tag-only"]
 
 
 class Mirror(msgspec.Struct, frozen=True, gc=False):
-    """A place asked before the primary, for the references that ``pull`` lets through."""
+    """A location tried before the primary, for the references that ``pull`` admits."""
 
     location: str
     pull: Pull = "all"
@@ -31,14 +30,14 @@ class Mirror(msgspec.Struct, frozen=True, gc=False):
     origin: str = ""
 
     def serves(self, reference: Reference) -> bool:
-        """Whether this mirror is asked; tag and digest together count as digest (RG-092)."""
+        """Whether this mirror serves the reference; tag and digest together count as digest (RG-092)."""
         if self.pull == "all":
             return True
         return (self.pull == "digest-only") == (reference.digest is not None)
 
 
 class Registry(msgspec.Struct, frozen=True, gc=False):
-    """One ``[[registry]]``. An empty ``location`` leaves the reference as it is (wildcard prefixes only)."""
+    """One ``[[registry]]``. An empty ``location`` keeps the reference unchanged (wildcard prefixes only)."""
 
     prefix: str
     location: str
@@ -73,7 +72,7 @@ class Registry(msgspec.Struct, frozen=True, gc=False):
 
 
 class RegistriesConf(msgspec.Struct, frozen=True, gc=False):
-    """What the file and its drop-ins say together."""
+    """The file and its drop-ins, merged."""
 
     registries: tuple[Registry, ...] = ()
     search: tuple[str, ...] | None = None
@@ -82,7 +81,7 @@ class RegistriesConf(msgspec.Struct, frozen=True, gc=False):
 
 
 def find(registries: Iterable[Registry], reference: Reference) -> tuple[Registry, int] | None:
-    """The registry with the longest matching prefix, of equal ones the last, and how much it covers (RG-091)."""
+    """The registry with the longest matching prefix, the last of equal ones, and the length it covers (RG-091)."""
     best: tuple[Registry, int] | None = None
     for registry in registries:
         if best is not None and len(registry.prefix) < len(best[0].prefix):
@@ -94,7 +93,9 @@ def find(registries: Iterable[Registry], reference: Reference) -> tuple[Registry
 
 
 def rewrite(reference: Reference, location: str, covered: int, *, origin: str, entry: str) -> Reference:
-    """``location`` in place of the covered characters (RG-092); the file is to blame if that names no image."""
+    """The reference with ``location`` in place of the covered characters (RG-092). An invalid result is an error of the
+    file.
+    """
     if not location:
         return reference
     try:
@@ -107,7 +108,7 @@ def rewrite(reference: Reference, location: str, covered: int, *, origin: str, e
 def load(path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE) -> RegistriesConf:
     """The named file, else the user's, else the system's, then ``registries.conf.d/*.conf`` beside it (RG-090).
 
-    A named file must exist; of the others a missing one is as good as an empty one.
+    A named file must exist; the others may be missing.
     """
     if path is not None:
         files = [path, *_drop_ins(path)]
@@ -127,7 +128,7 @@ def load(path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM
 
 
 def parse_file(table: Table) -> RegistriesConf:
-    """One file's content. Version 1 (``[registries.search]`` and its like) is refused."""
+    """Parse one file. Version 1 (``[registries.search]`` and similar) is refused."""
     if "registries" in table.members:
         raise table.invalid("has the tables of version 1; version 2 needed: write [[registry]] entries")
     registries = tuple(_registry(each) for each in table.tables("registry"))
@@ -141,7 +142,7 @@ def parse_file(table: Table) -> RegistriesConf:
 
 
 def check_conflicts(registries: Sequence[Registry]) -> None:
-    """One location cannot be both secure and insecure, nor both blocked and not (RG-093)."""
+    """Refuse a location that is both secure and insecure, or both blocked and not (RG-093)."""
     first: dict[str, Registry] = {}
     for registry in registries:
         location = registry.location or registry.prefix
@@ -162,7 +163,7 @@ def without_port(host: str) -> str:
 
 
 def check_location(text: str) -> str:
-    """A prefix or location: ``HOST[:PORT][/PATH…]`` without scheme; raises ValueError with what is wrong."""
+    """Normalise a prefix or location: ``HOST[:PORT][/PATH…]`` without scheme; ValueError with the problem."""
     if "://" in text:
         raise ValueError(f"{text!r} has a scheme; write HOST[:PORT]/PATH without it")
     text = text.rstrip("/")

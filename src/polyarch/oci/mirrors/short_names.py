@@ -1,11 +1,11 @@
-"""Short names: ``nginx`` is Docker Hub's, unless one asks for it to be searched (RG-096).
+"""Short names: ``nginx`` means Docker Hub, unless short-name search is enabled (RG-096).
 
-Searching is what container tools of the Red Hat family do: an alias decides, else the registries of
-``unqualified-search-registries`` are asked in turn. It is off by default, because a name that is looked for in several
-places can be answered by whoever takes it first. A registry that fails, rather than saying that it has no such image,
-ends the search for the same reason.
+The search follows the container tools of the Red Hat family: an alias decides, else the registries of
+``unqualified-search-registries`` are tried in turn. It is off by default, because a name searched in several places can
+be claimed by another owner in the first of them. For the same reason a registry that fails, instead of reporting that
+the image is absent, ends the search.
 
-Pure but for :func:`search`, which asks through the function it is given. Imports neither asyncio nor aiohttp.
+Pure but for :func:`search`, which calls the function it is given. Imports neither asyncio nor aiohttp.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,9 +21,9 @@ PASSED_OVER = frozenset({"not-found", "unauthorized", "denied"})
 
 
 def candidates(text: str, configuration: Configuration) -> tuple[Reference, ...]:
-    """The images that a text can mean, in the order of asking: one unless it is a short name without an alias.
+    """The images a text can mean, in search order: one unless it is a short name without an alias.
 
-    Raises ``InvalidReference`` if it is none, or if it is short and the configuration says nothing of such names.
+    Raises ``InvalidReference`` for an invalid text, and for a short name if no search is configured.
     """
     reference = parse(text)
     if not is_short(text, reference):
@@ -44,18 +44,19 @@ def candidates(text: str, configuration: Configuration) -> tuple[Reference, ...]
 
 
 def places(reference: Reference, configuration: Configuration) -> tuple[Reference, ...]:
-    """Where to look for an :func:`unqualified` name, in order; ``InvalidReference`` as of :func:`candidates`."""
+    """The places of an :func:`unqualified` name in order; raises ``InvalidReference`` like :func:`candidates`."""
     return candidates(reference.canonical.removeprefix(f"{ANYWHERE}/"), configuration)
 
 
 def passes_over(answer: Inspection) -> bool:
-    """Whether the next place is to be asked."""
+    """Whether the search continues with the next place."""
     return answer.error is not None and answer.error.code in PASSED_OVER
 
 
 async def search(places: Sequence[Reference], inspect: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
-    """The answer of the first place that does not say it has no such image; else the last one's error, which then
-    names all places."""
+    """The answer of the first place that does not report the image as absent; else the last one's error, naming all
+    places.
+    """
     said = []
     for place in places:
         answer = await inspect(place)

@@ -1,8 +1,8 @@
-"""Where to ask for an image: mirrors and rewritten names, in order (RG-090 to RG-095).
+"""The sources of an image: mirrors and rewritten names, in order (RG-090 to RG-095).
 
-Three formats configure the same thing: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's
-mirror objects. :class:`Configuration` holds what they say, and :func:`sources` turns a reference into the list of
-places to ask. Pure after loading: what a plan prints is exactly what would be asked. Imports neither asyncio nor
+Three formats configure them: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's mirror
+objects. :class:`Configuration` holds their content, and :func:`sources` turns a reference into the ordered list of
+sources. Pure after loading, so ``--plan`` prints exactly the sources that would be asked. Imports neither asyncio nor
 aiohttp.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Blocked(Exception):  # noqa: N818 - the name says what is the matter
-    """The configuration leaves no place to ask (error code ``blocked``); names file and prefix."""
+    """The configuration leaves no source (error code ``blocked``); names file and prefix."""
 
     def __init__(self, reference: Reference, origin: str, problem: str) -> None:
         super().__init__(f"{reference.canonical} is blocked: {problem} in {origin}; change it there to allow it")
@@ -42,10 +42,10 @@ class Blocked(Exception):  # noqa: N818 - the name says what is the matter
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
-    """One place to ask: ``{base_url}{path_prefix}/{repository}/manifests/{digest or tag}?{query}``.
+    """A source: ``{base_url}{path_prefix}/{repository}/manifests/{digest or tag}?{query}``.
 
-    ``insecure`` allows less than verified TLS (RG-101); a ``base_url`` of ``http://``, which only a containerd file can
-    ask for, is plain HTTP from the start. ``tls.skip_verify`` is TLS without verification, never plain HTTP.
+    ``insecure`` permits unverified TLS and plain HTTP (RG-101); a ``base_url`` of ``http://``, which only a containerd
+    file can contain, is plain HTTP from the start. ``tls.skip_verify`` is unverified TLS, never plain HTTP.
     """
 
     base_url: str
@@ -65,18 +65,18 @@ class Source(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reference(self) -> Reference:
-        """The image as this place knows it: what credentials are looked up for (RG-084)."""
+        """The reference at this source, used to look up credentials (RG-084)."""
         registry = "docker.io" if self.host == "registry-1.docker.io" else self.host
         return Reference("docker", registry, self.repository, self.tag, self.digest)
 
     @property
     def verified(self) -> bool:
-        """Whether whoever answers has to show that he is this host."""
+        """Whether the server has to prove its identity."""
         return not (self.insecure or self.tls.skip_verify or self.base_url.startswith("http:"))
 
     @property
     def fields(self) -> dict[str, str]:
-        """``headers`` as a request has them: the values of one name in one line, in order (RFC 9110, 5.3)."""
+        """``headers`` as request fields: values of one name joined, in order (RFC 9110, 5.3)."""
         fields: dict[str, str] = {}
         for name, value in self.headers:
             name = name.lower()
@@ -86,7 +86,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
 
 
 class Configuration(msgspec.Struct, frozen=True, gc=False):
-    """What the files say. Without arguments: every registry is asked directly."""
+    """Mirrors and registry settings. The default asks every registry directly."""
 
     registries: tuple[Registry, ...] = ()
     hosts: dict[str, HostsFile] = {}
@@ -106,7 +106,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
         environ: Mapping[str, str] = os.environ,
         system_file: Path = conf_files.SYSTEM_FILE,
     ) -> "Configuration":
-        """Reads the files (RG-090, RG-094); :class:`InvalidConfiguration` names the file and entry that is wrong."""
+        """Read the files (RG-090, RG-094); :class:`InvalidConfiguration` names the invalid file and entry."""
         named = Path(registries_conf) if registries_conf is not None else None
         conf = conf_files.load(named, environ, system=system_file)
         return cls(
@@ -119,15 +119,15 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_objects(cls, objects: Iterable[Mapping[str, Any]]) -> "Configuration":
-        """The same from OpenShift's mirror objects, given as data (RG-095)."""
+        """The configuration in OpenShift's mirror objects, passed as data (RG-095)."""
         return cls(registries=mirror_objects.registries(objects))
 
 
 def sources(reference: Reference, configuration: Configuration) -> list[Source]:
-    """The places to ask in order: mirrors, then the primary. Empty for a layout directory, which nobody is asked for.
+    """The sources in order: mirrors, then the primary. Empty for a layout directory.
 
-    Raises :class:`Blocked` if the configuration leaves none, :class:`InvalidConfiguration` if a rule makes an
-    impossible name of this reference.
+    Raises :class:`Blocked` if the configuration leaves none, :class:`InvalidConfiguration` if a rule rewrites this
+    reference to an invalid name.
     """
     if reference.transport != "docker":
         return []
@@ -146,8 +146,9 @@ def sources(reference: Reference, configuration: Configuration) -> list[Source]:
 
 
 def destination(reference: Reference, configuration: Configuration) -> Source:
-    """Where an image is written to: where its name says. Mirrors are for reading, and a name that is read from another
-    place is still written under its own. Raises :class:`Blocked`."""
+    """The source to write to: the registry in the reference. Mirrors and rewritten locations apply to reads only.
+    Raises :class:`Blocked`.
+    """
     found = conf_files.find(configuration.registries, reference)
     if found is not None and found[0].blocked:
         raise Blocked(reference, found[0].origin, f"prefix {found[0].prefix} has blocked = true")

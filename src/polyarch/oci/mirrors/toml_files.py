@@ -1,7 +1,7 @@
-"""Reading the TOML files that other tools configure registries with, and refusing what they would misread.
+"""Typed reading of TOML configuration files of other tools.
 
-A mirror that is silently ignored sends a request to the wrong place, so every member we know is checked for its type
-and every complaint names the file, the entry and what to write. Members we do not know are left to other tools.
+A mirror that is silently ignored sends requests to the wrong place, so the type of every known member is checked, and
+errors name the file, the entry and what to write. Unknown members are left to other tools.
 
 Pure after the file is read: imports neither asyncio nor aiohttp.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
-    """A file or object that configures registries and cannot be used: a usage error."""
+    """An unusable file or object with registry configuration: a usage error."""
 
     def __init__(self, origin: str, entry: str, problem: str) -> None:
         super().__init__(f"{origin}: {entry}: {problem}" if entry else f"{origin}: {problem}")
@@ -23,7 +23,7 @@ class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is th
 
 
 class Table:
-    """One table of a file, with members read by type; ``entry`` names it in complaints."""
+    """One table of a file, with typed access to members; ``entry`` names it in errors."""
 
     def __init__(self, origin: str, entry: str, members: Mapping[str, Any]) -> None:
         self.origin = origin
@@ -34,14 +34,14 @@ class Table:
         return InvalidConfiguration(self.origin, self.entry, problem)
 
     def text(self, name: str) -> str:
-        """The text, or "" if there is none."""
+        """The string, or "" if absent."""
         return self._typed(name, str, "a text") or ""
 
     def boolean(self, name: str) -> bool:
         return bool(self._typed(name, bool, "true or false"))
 
     def texts(self, name: str) -> tuple[str, ...] | None:
-        """The list of texts; None if there is none, which may differ from an empty one."""
+        """The list of strings; None if absent, which may differ from an empty list."""
         value = self.members.get(name)
         if value is None:
             return None
@@ -50,14 +50,14 @@ class Table:
         return tuple(value)
 
     def table(self, name: str) -> "Table":
-        """The table within; an empty one if there is none."""
+        """The nested table; empty if absent."""
         value = self.members.get(name, {})
         if not isinstance(value, dict):
             raise self.invalid(f"{name} must be a table")
         return Table(self.origin, f"{self.entry}.{name}" if self.entry else name, value)
 
     def tables(self, name: str) -> "list[Table]":
-        """The array of tables ``[[name]]``; counted from 1 in complaints."""
+        """The array of tables ``[[name]]``; errors count them from 1."""
         value = self.members.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
             raise self.invalid(f"{name} must be an array of tables, written [[{name}]]")
@@ -72,7 +72,7 @@ class Table:
 
 
 def read_table(path: Path, origin: str) -> Table:
-    """The file's top table; :class:`InvalidConfiguration` with the position if it is not TOML."""
+    """The file's top-level table; :class:`InvalidConfiguration` with the position if it is not TOML."""
     try:
         return Table(origin, "", tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Names that leave their registry open (RG-096, PL-424). Pure: a text in, a reference out; nobody is asked."""
+"""Names without a registry (RG-096, PL-424). Pure: text to reference, no requests."""
 
 from polyarch.oci.reference import Reference, parse
 
@@ -7,7 +7,7 @@ ANYWHERE = "*"
 
 
 def is_short(text: str, reference: Reference) -> bool:
-    """Whether the text leaves the registry open: ``docker://`` and a written host do not."""
+    """Whether the text names no registry; ``docker://`` and a host do name one."""
     if reference.transport != "docker" or text.startswith("docker://"):
         return False
     first, slash, _ = text.partition("/")
@@ -15,8 +15,9 @@ def is_short(text: str, reference: Reference) -> bool:
 
 
 def unqualified(text: str) -> Reference | None:
-    """The image that a short name means wherever it is found: of the registry :data:`ANYWHERE`, so that it is one and
-    the same question until somebody knows where to look. None for a name that says where it is."""
+    """A short name as a reference with registry :data:`ANYWHERE`, one key until its registry is known; None for a name
+    with a registry.
+    """
     reference = parse(text)
     if not is_short(text, reference):
         return None
@@ -24,6 +25,6 @@ def unqualified(text: str) -> Reference | None:
 
 
 def name_end(text: str) -> int:
-    """Where the name ends and its tag or digest begins."""
+    """Index of the end of the name, where its tag or digest begins."""
     tag_at = text.find(":", text.rfind("/") + 1)
     return min(at for at in (tag_at, text.find("@"), len(text)) if at >= 0)

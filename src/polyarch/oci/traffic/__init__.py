@@ -1,1 +1,1 @@
-"""One request through everything that can happen to it: pauses, rate limits, redirects, deadlines."""
+"""Sends requests: queues, rate limits, retries, redirects, deadlines."""

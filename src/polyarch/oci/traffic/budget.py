@@ -1,8 +1,8 @@
-"""The time that the requests for one image may take (RG-051).
+"""Time budget of the requests for one image (RG-051).
 
-The budget runs while a request is on its way or a retry is being waited for. It stands still while a request waits in
-line for its host or for the end of a rate limit's pause: a thousand images of one registry would otherwise time out in
-the queue, and a pause has its own limit (RG-062). Requests of one image may run together; that time counts once.
+The budget runs while a request is in progress or a retry delay passes. It stops while a request waits in line or for a
+rate limit's pause: otherwise a thousand images of one registry would time out in the queue, and pauses have their own
+limit (RG-062). Concurrent requests of one image use the same time once.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from polyarch.clock import Clock
 
 
 class Budget:
-    """``seconds`` of work and ``max_wait`` seconds of pauses; ``purpose`` says in messages what for."""
+    """``seconds`` of work and ``max_wait`` seconds of pauses; ``purpose`` appears in messages."""
 
     __slots__ = ("_clock", "_pauses", "_running", "_since", "_used", "_whole", "max_wait", "purpose", "seconds")
 
@@ -25,7 +25,7 @@ class Budget:
         purpose: str = "one image",
         whole: "Budget | None" = None,
     ) -> None:
-        """``whole``: what this is a part of, so that all that is used of it is used of the whole as well."""
+        """``whole``: the parent budget; what is used here is also used there."""
         self.seconds = seconds
         self.max_wait = max_wait
         self.purpose = purpose
@@ -37,7 +37,7 @@ class Budget:
         self._pauses = 0.0
 
     def half(self) -> "Budget":
-        """Half of the work that is left, for one source of several (RG-064)."""
+        """Half of the remaining work, for one source of several (RG-064)."""
         purpose = "one source of the image"
         return Budget(self._clock, seconds=self.remaining / 2, max_wait=self.max_wait, purpose=purpose, whole=self)
 
@@ -51,7 +51,7 @@ class Budget:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The time within counts, once for all who are within at the same time."""
+        """Count the time inside the block, once for concurrent users."""
         if not self._running:
             self._since = self._clock.monotonic()
         self._running += 1
@@ -64,10 +64,10 @@ class Budget:
                 self._used += self._clock.monotonic() - self._since
 
     def may_wait(self, seconds: float) -> bool:
-        """Whether a pause of that length still fits; a longer one is not begun (RG-062)."""
+        """Whether a pause of this length still fits; a longer one is not started (RG-062)."""
         return self._pauses + seconds <= self.max_wait and (self._whole is None or self._whole.may_wait(seconds))
 
     async def wait(self, seconds: float) -> None:
-        """Waits out a pause. Requests of one image that wait together are charged each: a pause is never too long."""
+        """Wait for a pause. Concurrent requests of one image are charged each, so a pause is never too long."""
         self._pauses += seconds
         await (self._whole.wait(seconds) if self._whole is not None else self._clock.sleep(seconds))

@@ -1,9 +1,9 @@
-"""Which of its channels an insecure host is spoken to over: found by one request, not by all at once (RG-101).
+"""Caches which channel works for an insecure host, found by one request at a time (RG-101).
 
-A host that may be spoken to in several ways is tried from the safest one on. Of a hundred images at one plain registry
-each would begin with two handshakes that cannot succeed; so the first request searches, and those that come while it
-does wait for what it finds, for a short while. What was found is used again only where the same search would have come
-to the same end: for the same certificates, and by a source to which every safer channel of its own was tried then.
+A host with several permitted channels is tried from the safest on. With a hundred images at one plain registry, each
+would start with two failing handshakes; so the first request searches, and concurrent ones wait briefly for its result.
+A result is reused only where the same search would have ended the same: for the same certificates, and if every safer
+channel of the new request was tried then.
 """
 
 import asyncio
@@ -21,15 +21,14 @@ LONGEST_WAIT = 2.0
 
 
 class _Found(NamedTuple):
-    """The channel that works, and those that were tried before it and do not."""
+    """The channel that works, and the failed ones tried before it."""
 
     channel: Channel
     failed: tuple[Channel, ...]
 
 
 class Search:
-    """One request's way through the channels that are left to it, in order. ``found`` is said of the one that works,
-    ``lost`` if none does."""
+    """One request's search, in ``order``. Call ``found`` with the working channel, or ``lost`` if there is none."""
 
     __slots__ = ("_channels", "_key", "order")
 
@@ -47,7 +46,7 @@ class Search:
 
 
 class Channels:
-    """What was found of each host, and who is searching now."""
+    """The known channels per host, and the searches in progress."""
 
     def __init__(self) -> None:
         self._found: Recent[tuple[str, Tls], _Found] = Recent(HOSTS_KEPT)
@@ -55,9 +54,9 @@ class Channels:
 
     @asynccontextmanager
     async def search(self, host: str, tls: Tls, allowed: Sequence[Channel]) -> AsyncIterator[Search]:
-        """The channels that a request to ``host`` has to try: the one that is known to work, else all ``allowed``.
+        """The channels a request to ``host`` has to try: the known one, else all ``allowed``.
 
-        Waits for the search of another request if there is one. However the block ends, nobody waits for it longer.
+        Waits for another request's search, if any. At the end of the block, waiting requests continue.
         """
         key = (host, tls)
         if len(allowed) > 1 and self._known(key, allowed) is None and (other := self._searches.get(key)) is not None:

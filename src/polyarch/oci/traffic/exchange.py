@@ -1,8 +1,8 @@
-"""One request and its answer, through everything that can happen on the way (RG-050 to RG-052, RG-061, RG-062, RG-105).
+"""Sends one request and returns its answer (RG-050 to RG-052, RG-061, RG-062, RG-105).
 
-A request waits for its host's turn, is cut off at the image's time, is repeated where the fault may pass, waits out a
-pause or gives up at once, falls back from verified TLS only where that was configured, and follows redirects without
-taking credentials along. What it means to be answered 401 or 404 is for the layers above.
+A request waits for a slot of its host, ends with the image's time, is retried after transient errors, waits for a pause
+or fails at once, falls back from verified TLS only where configured, and follows redirects without credentials. The
+layers above interpret statuses such as 401 and 404.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ Receive = Callable[[AsyncIterator[bytes]], Awaitable[None]]
 
 
 class Stream:
-    """A body of ``size`` bytes that is sent while it arrives from elsewhere, and so once only.
+    """A request body of ``size`` bytes that is read from elsewhere while it is sent, so it can be sent only once.
 
-    ``error`` is what broke off the source: the request then fails too, for no reason of its own.
+    ``error`` is an error of the source, which makes the request fail too.
     """
 
     __slots__ = ("_chunks", "_started", "error", "size")
@@ -48,7 +48,7 @@ class Stream:
         self.error: Exception | None = None
 
     def begin(self, host: str) -> AsyncIterator[bytes]:
-        """The pieces; ``Failure`` of a passing kind the second time, so that the whole transfer begins anew."""
+        """The pieces; the second time a transient ``Failure``, so that the whole transfer is restarted."""
         if self._started:
             raise Failure.of("network", host, "the upload was not accepted at once and has to begin anew")
         self._started = True
@@ -65,7 +65,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask. ``what`` names it in messages; ``secrets`` are blotted out of what the server writes."""
+    """A request. ``what`` names it in messages; ``secrets`` are removed from the server's texts."""
 
     method: str
     url: str
@@ -102,7 +102,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A complete answer. ``url`` is where it came from; ``peer`` the class of the registry's own address."""
+    """A complete answer. ``url`` is that of the last hop; ``peer`` the class of the registry's own address."""
 
     status: int
     headers: Headers
@@ -114,7 +114,7 @@ class Reply:
 
 
 class Visit:
-    """One image's dealings with registries: the time it has left, and what it has used and noticed so far."""
+    """Time, request count and warnings of one image's requests."""
 
     __slots__ = ("budget", "requests", "tenant", "wait", "warnings")
 
@@ -132,11 +132,11 @@ class Visit:
 
 
 class _Overtaken(Exception):  # noqa: N818 - never leaves this module
-    """A pause began, or a circuit was opened, while the request waited in line."""
+    """A pause or an open circuit began while the request waited in line."""
 
 
 class Exchange:
-    """Sends requests through a transport; ``notice`` is told what a user should know while it happens (RG-064)."""
+    """Sends requests through a transport; ``notice`` receives messages for the user as they occur (RG-064)."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Exchange:
         self._channels = Channels()
 
     async def fetch(self, request: Request, visit: Visit) -> Reply:
-        """The answer at the end of at most five redirects; ``Failure`` if there is none."""
+        """The answer after at most five redirects. Raises ``Failure``."""
         first = reply = await self._send(request, visit)
         registry = RegistryServer(first.url, first.peer)
         followed = 0
@@ -215,7 +215,7 @@ class Exchange:
                 await self._clock.sleep(delay)
 
     async def _clear(self, host: Host, request: Request, visit: Visit) -> None:
-        """Returns when the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
+        """Wait until the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
         while (obstacle := self._obstacle(host, request)) is not None:
             waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
             if not waits:
@@ -226,7 +226,7 @@ class Exchange:
         return self._pacing.obstacle(host, charged=request.charged, account=request.account)
 
     async def _pause(self, host: Host, request: Request, reply: Reply, retry_after: float | None, visit: Visit) -> None:
-        """A 429 that says that nothing is left to the account is about the account, any other about the host."""
+        """Pause after a 429: only the account if it reports no requests left, else the whole host."""
         paused_before = self._pacing.obstacle(host, account=request.account) is not None
         rate = parse_rate_limit(reply.headers, 0.0)
         used_up = rate is not None and rate.remaining == 0
@@ -241,7 +241,7 @@ class Exchange:
         raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
 
     async def _attempt(self, host: Host, request: Request, visit: Visit) -> Reply:
-        """One answer, over the first channel of RG-101 that works; it is remembered for the host."""
+        """One answer, over the first channel that works (RG-101), which is cached for the host."""
         async with self._channels.search(host.name, request.tls, request.channels) as search:
             for channel in search.order:
                 try:
@@ -261,7 +261,7 @@ class Exchange:
         raise AssertionError("a request has at least one channel")
 
     async def _timed(self, host: Host, request: Request, channel: Channel, visit: Visit) -> Reply:
-        """One exchange in its slot, within the image's time, counted."""
+        """One exchange in a slot, within the image's time, with metrics."""
         try:
             async with self._pacing.slot(host, request.urgency, visit.tenant):
                 if self._obstacle(host, request) is not None:
@@ -357,14 +357,14 @@ async def _read(request: Request, response: Response) -> bytes:
 
 
 def channels_of(url: str, allowed: tuple[Channel, ...] = (Channel.VERIFIED,)) -> tuple[Channel, ...]:
-    """The channels for a URL that a server named: its scheme is fixed, and TLS is as the host may be spoken to."""
+    """The channels for a URL named by a server: its scheme is fixed, TLS as permitted for the host."""
     if url.startswith("http:"):
         return (Channel.PLAIN,)
     return tuple(channel for channel in allowed if channel is not Channel.PLAIN) or (Channel.VERIFIED,)
 
 
 def _redirected(request: Request, target: Redirect) -> Request:
-    """The request for the next hop. What was configured for the source ends with its origin (RG-101, RG-105)."""
+    """The request for the next hop. Another origin gets none of the source's settings (RG-101, RG-105)."""
     if target.keep_authorization:
         channels = channels_of(target.url, request.channels)
         return replace(request, url=target.url, reach=target.reach, channels=channels)

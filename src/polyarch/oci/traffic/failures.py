@@ -1,8 +1,8 @@
-"""Why a request gave no answer, in words that name the host, what it said, and what to do (RG-060).
+"""Failures of requests: messages that name the host, its own words, and the next action (RG-060).
 
-A ``Failure`` is raised inside the client and ends as the ``InspectionError`` of an answer. What a registry writes is
-foreign text: it is cut to 200 characters, control characters are removed, and the secrets that were sent with the
-request are blotted out, should the registry repeat them (RG-087).
+A ``Failure`` is raised inside the client and becomes the ``InspectionError`` of an answer. Text from a registry is
+untrusted: it is cut to 200 characters, control characters are removed, and so are the secrets sent with the request, in
+case the registry repeats them (RG-087).
 """
 
 import json
@@ -44,7 +44,7 @@ NO_CREDENTIALS = "there are no credentials for this host: the repository may be 
 
 
 class Failure(Exception):  # noqa: N818 - the name says what it is
-    """A request, or all attempts at it, failed. ``error.message`` does not yet name the image."""
+    """A request and all its retries failed. ``error.message`` does not name the image yet."""
 
     def __init__(self, error: InspectionError) -> None:
         super().__init__(error.message)
@@ -75,7 +75,7 @@ class Failure(Exception):  # noqa: N818 - the name says what it is
 
 
 class Said(NamedTuple):
-    """The first error in a registry's answer; both parts may be empty."""
+    """The first error in a registry's answer; both fields may be empty."""
 
     code: str
     message: str
@@ -86,7 +86,7 @@ class Said(NamedTuple):
 
 
 def read_errors(body: bytes, secrets: Iterable[str] = ()) -> Said:
-    """What a registry says went wrong (distribution specification, error codes); nothing if it says nothing of use."""
+    """The error in a registry's answer (distribution specification, error codes); empty if there is none."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -103,7 +103,7 @@ def read_errors(body: bytes, secrets: Iterable[str] = ()) -> Said:
 
 
 def clean(text: str, secrets: Iterable[str] = (), *, limit: int = LONGEST_TEXT) -> str:
-    """Foreign text made fit for a message: no secrets, no control or formatting characters, cut at the limit."""
+    """Untrusted text for a message: without secrets, control and formatting characters, cut at the limit."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "…")
     shown = "".join(" " if unicodedata.category(character).startswith(("C", "Z")) else character for character in text)
@@ -112,7 +112,7 @@ def clean(text: str, secrets: Iterable[str] = (), *, limit: int = LONGEST_TEXT) 
 
 
 def of_status(host: str, what: str, status: int, said: Said, *, attempts: int = 1) -> Failure:
-    """The failure that an HTTP status means for ``what`` was asked; 401, 403 and 429 have their own places."""
+    """The failure for an HTTP status; 401, 403 and 429 are mostly handled elsewhere."""
     if status in (404, 410) or (status == 400 and said.code in _ABSENT_CODES):
         code = "not-found"
     elif status == 401:

@@ -1,8 +1,8 @@
-"""One flight for all who ask the same (RG-113): the first starts it, the others wait for the same result.
+"""Shares concurrent work with equal keys (RG-113), like Go's singleflight.
 
-A flight is a task of its own, so a caller that is cancelled takes nothing from the others (RG-052). It lasts as long as
-somebody waits for it: there are never more flights than callers, so whoever bounds those has bounded what goes on here
-(PL-810). Flights belong to the ``Flights``: ``close`` ends them all.
+Each flight is a task of its own, so a cancelled caller does not affect the others (RG-052). It is cancelled when nobody
+waits for it any more: there are never more flights than callers, so a limit on callers limits flights (PL-810).
+``close`` cancels all.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class _Flight(Generic[V]):
 
 
 class Flights(Generic[K, V]):
-    """Work under way, by key."""
+    """Work in progress, by key."""
 
     __slots__ = ("_flights", "_tasks")
 
@@ -38,7 +38,7 @@ class Flights(Generic[K, V]):
         return self._under_way(key) is not None
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of the flight under way for the key, or of a new one; its error is raised to all who wait."""
+        """The result of the flight for the key, started if needed; its error is raised to all callers."""
         flight = self._under_way(key)
         if flight is None:
             task = asyncio.create_task(start(), name="flight")
@@ -55,7 +55,7 @@ class Flights(Generic[K, V]):
                 flight.task.cancel()
 
     async def close(self) -> None:
-        """Cancels what is under way and waits until it has ended."""
+        """Cancel all flights and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -63,8 +63,9 @@ class Flights(Generic[K, V]):
             await asyncio.wait(tasks)
 
     def _under_way(self, key: K) -> _Flight[V] | None:
-        """Not one that has landed in this turn of the loop: who wants a later result than its would be given it over
-        and over, and the loop would never come to take it away."""
+        """The flight in progress. One that is done but not yet removed does not count: a caller that needs a later
+        result would join it over and over, and the event loop would never run its callback.
+        """
         flight = self._flights.get(key)
         return None if flight is None or flight.task.done() else flight
 

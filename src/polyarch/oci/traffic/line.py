@@ -1,8 +1,8 @@
-"""Waiting for one of a fixed number of slots: the more urgent first, tenants in turn, nobody lost (RG-052, PL-851).
+"""Queue for a fixed number of slots: urgent requests first, tenants in turn (RG-052, PL-851).
 
-A plain semaphore serves in order of arrival: a tenant that asks for five hundred images would put everybody else behind
-them, and the configurations of the first images would wait behind the manifests of all others. Within an urgency the
-tenants take turns here, so a tenant waits for at most one request of each other tenant per request of its own.
+A plain semaphore serves in order of arrival: a tenant with five hundred images would delay everybody else, and the
+configs of the first images would wait behind all other manifests. Here tenants take turns within each urgency, so a
+tenant waits for at most one request of each other tenant per request of its own.
 """
 
 import asyncio
@@ -11,19 +11,21 @@ from enum import IntEnum
 
 
 class Urgency(IntEnum):
-    """Manifests go before blobs: they answer most images alone."""
+    """Manifests before blobs: most images need only manifests."""
 
     MANIFEST = 0
     BLOB = 1
 
 
 class LineFull(Exception):  # noqa: N818 - the name says what is the matter
-    """There is no room for one more of this tenant's requests; the text says how many of it wait."""
+    """The queue is full for this tenant; the text says how many requests wait."""
 
 
 class Line:
-    """``slots`` at a time; a tenant may have ``per_tenant`` requests in line, all together ``waiting`` (``None``: any
-    number). A tenant also leaves as much room as it takes, so a few of them cannot fill the line (PL-851, PL-854)."""
+    """``slots`` concurrent requests; ``per_tenant`` limits a tenant's waiting requests, ``waiting`` all of them
+    (``None``: unlimited). A tenant must also leave as much room as it takes, so that a few tenants cannot fill the
+    queue (PL-851, PL-854).
+    """
 
     __slots__ = ("_free", "_per_tenant", "_queues", "_waiting", "length", "slots")
 
@@ -43,7 +45,7 @@ class Line:
         return self._free == self.slots
 
     async def enter(self, urgency: Urgency, tenant: str = "") -> None:
-        """Returns with a slot that ``leave`` gives back; raises ``LineFull`` instead of waiting beyond the limit."""
+        """Wait for a slot, to be returned with ``leave``; ``LineFull`` if the queue is full."""
         if self._free:
             self._free -= 1
             return
@@ -61,7 +63,7 @@ class Line:
             raise
 
     def leave(self) -> None:
-        """Hands the slot to whoever is next; it is free if nobody is."""
+        """Pass the slot to the next request, or free it."""
         for tenants in self._queues.values():
             while tenants:
                 tenant, waiting = tenants.popitem(last=False)

@@ -1,13 +1,12 @@
-"""Being a guest at a registry: its pauses, its rate limits, its bad days, and who may ask next.
+"""Pauses, circuit breakers, rate limits and request slots per registry host.
 
-Pauses and failures are kept per *host*: a 429 for one image silences the requests for all others there (RG-062), and
-five failed connections in a row leave the host alone for a while (RG-061). What is left of a rate limit is counted per
-*account* of a host, a credential or nobody in particular: one that runs low keeps a reserve for the nodes, which have
-to pull, and is no reason to hold back another (RG-063).
+Pauses and failures are kept per *host*: a 429 for one image pauses all requests to its host (RG-062), and five failed
+connections in a row open its circuit (RG-061). Rate limits are kept per *account* of a host, a credential or anonymous:
+a low one keeps a reserve for the nodes, which have to pull, and does not affect the others (RG-063).
 
-Rates of Docker Hub and others are sliding windows (``100;w=21600``: 100 requests in any six hours), of which a client
-sees the sum only. "Until the window could refill" is therefore computed as if the requests in it were spread evenly;
-the next answer tells the truth.
+The limits of Docker Hub and others are sliding windows (``100;w=21600``: 100 requests in any six hours), of which a
+client sees only the total. The time until a refill is therefore computed as if requests were spread evenly over the
+window; the next answer corrects it.
 """
 
 import email.utils
@@ -37,7 +36,7 @@ _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 
 
 class RateLimit(NamedTuple):
-    """What a registry said about its limit; ``window`` in seconds, 0 if it did not say."""
+    """A registry's rate limit; ``window`` in seconds, 0 if not stated."""
 
     limit: int
     remaining: int
@@ -47,7 +46,7 @@ class RateLimit(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """Why a host is not to be asked now, and for how many seconds."""
+    """Why a host may not be asked now, and for how many seconds."""
 
     code: str
     seconds: float
@@ -55,9 +54,9 @@ class Obstacle(NamedTuple):
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds from a ``Retry-After`` header, in seconds or as an HTTP date (RFC 9110 §10.2.3); None if it has neither.
+    """Seconds from ``Retry-After``, as a number or an HTTP date (RFC 9110 §10.2.3); None if it has neither.
 
-    At least one second: "0" from many replicas at once would be a storm. At most a day.
+    At least one second: "0" sent to many replicas at once would cause a storm. At most a day.
     """
     if value is None:
         return None
@@ -74,7 +73,7 @@ def parse_retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def parse_rate_limit(headers: Headers, read_at: float) -> RateLimit | None:
-    """``ratelimit-limit`` and ``ratelimit-remaining`` (``100;w=21600``); None unless both are there and numbers."""
+    """``ratelimit-limit`` and ``ratelimit-remaining`` (``100;w=21600``); None unless both are present and valid."""
     limit, remaining = (_RATE.match(headers.get(name)) for name in ("ratelimit-limit", "ratelimit-remaining"))
     if limit is None or remaining is None:
         return None
@@ -82,7 +81,7 @@ def parse_rate_limit(headers: Headers, read_at: float) -> RateLimit | None:
 
 
 class Pause:
-    """Until when somebody asked to be left alone."""
+    """End of a requested pause, and the steps of the backoff."""
 
     __slots__ = ("steps", "until")
 
@@ -91,9 +90,9 @@ class Pause:
         self.steps = 0
 
     def extend(self, retry_after: float | None, now: float) -> float:
-        """Seconds from now on; without a header 2, 4, 8 … 60 s (RG-062).
+        """Extend the pause and return its seconds from now; without a header 2, 4, 8 … 60 s (RG-062).
 
-        Answers to requests that were on their way when the pause began do not make it longer than they ask for.
+        Replies to requests sent before the pause began do not advance the backoff.
         """
         if retry_after is None:
             if self.until > now:
@@ -105,7 +104,7 @@ class Pause:
 
 
 class Account:
-    """What a host said of the requests of one credential, or of anonymous ones."""
+    """Rate limit and pause of one credential, or of anonymous access."""
 
     __slots__ = ("pause", "rate")
 
@@ -115,7 +114,7 @@ class Account:
 
 
 class Host:
-    """What is remembered of one host (``host[:port]``)."""
+    """State of one host (``host[:port]``)."""
 
     __slots__ = ("accounts", "answers", "failures", "line", "name", "no_head_until", "open_until", "pause", "told")
 
@@ -134,7 +133,7 @@ class Host:
 
     @property
     def rate(self) -> RateLimit | None:
-        """What it said last of its limit, of whichever account."""
+        """The most recent rate limit of any account."""
         return max((each.rate for _, each in self.accounts if each.rate), key=lambda rate: rate.read_at, default=None)
 
     def account(self, name: str) -> Account:
@@ -146,7 +145,7 @@ class Host:
 
 
 class Pacing:
-    """The hosts and the line of all requests together."""
+    """The state of all hosts, and the queue of all requests."""
 
     def __init__(self, clock: Clock, settings: InspectorSettings, metrics: Metrics | None = None) -> None:
         self._clock = clock
@@ -160,10 +159,10 @@ class Pacing:
         return iter(list(self._hosts.values()))
 
     def host(self, name: str) -> Host:
-        """The state of a host, new ones included.
+        """The state of a host, created if needed.
 
-        Of more than a thousand one is forgotten that nobody asks now: that answered least, is not paused, was idle
-        longest, in this order. Whoever makes up hosts makes up many that answer little (PL-851).
+        Beyond a thousand hosts, one that is idle is dropped: the one with the fewest answers, not paused, idle longest,
+        in this order. An attacker's invented hosts answer little (PL-851).
         """
         host = self._hosts.get(name)
         if host is not None:
@@ -178,12 +177,12 @@ class Pacing:
         return host
 
     def busy(self, name: str) -> bool:
-        """Whether the host is paused or its circuit open (PL-113); does not remember a host that was never asked."""
+        """Whether the host is paused or its circuit open (PL-113); does not create state for unknown hosts."""
         host = self._hosts.get(name)
         return host is not None and self.obstacle(host) is not None
 
     def obstacle(self, host: Host, *, charged: bool = False, account: str = "") -> Obstacle | None:
-        """What stands in the way of a request now; ``charged``: one that counts against the rate limit, a GET."""
+        """What prevents a request now; ``charged``: it counts against the rate limit, like a GET."""
         now = self._clock.monotonic()
         known = host.accounts.get(account)
         until = max(host.pause.until, known.pause.until if known is not None else 0.0)
@@ -204,7 +203,7 @@ class Pacing:
 
     @asynccontextmanager
     async def slot(self, host: Host, urgency: Urgency, tenant: str) -> AsyncIterator[None]:
-        """One of the host's eight and of all sixty-four slots; ``LineFull`` if too many wait (PL-851, PL-854)."""
+        """A slot of the host and one of all slots; ``LineFull`` if too many wait (PL-851, PL-854)."""
         await host.line.enter(urgency, tenant)
         try:
             await self._all.enter(urgency, tenant)
@@ -219,10 +218,10 @@ class Pacing:
 
     @asynccontextmanager
     async def copying(self) -> AsyncIterator[None]:
-        """The right to read with one request and write with another that waits for it.
+        """The right to copy a blob: to read with one request while another one writes.
 
-        Half as many as a host has slots, over all hosts: a slot to write is always left, or comes free, so that copies
-        never wait for each other in a circle.
+        Half as many as a host has slots, over all hosts: a slot for writing is always free or becomes free, so that
+        copies cannot deadlock.
         """
         await self._copies.enter(Urgency.BLOB)
         try:
@@ -231,9 +230,9 @@ class Pacing:
             self._copies.leave()
 
     def answered(self, host: Host, headers: Headers, *, account: str = "", metered: bool = False) -> None:
-        """A complete answer came: the host can be reached, and may have told what is left of the account's limit.
+        """Record a complete answer: the host is reachable, and its rate limit headers, if any.
 
-        ``metered``: an answer that tells it if there is a limit, so that one without figures clears them (RG-063).
+        ``metered``: such answers always have the headers if there is a limit, so missing headers clear it (RG-063).
         """
         host.answers += 1
         host.failures = 0
@@ -246,18 +245,18 @@ class Pacing:
             self._metrics.rate_limit(host.name, math.nan)
 
     def served(self, host: Host, *, account: str = "") -> None:
-        """An answer that was not a rate limit's: the next pause without ``Retry-After`` begins at 2 s again."""
+        """Record an answer without rate limiting: the next backoff starts at 2 s again."""
         host.pause.steps = 0
         if (known := host.accounts.get(account)) is not None:
             known.pause.steps = 0
 
     def limited(self, host: Host, retry_after: float | None, *, account: str | None = None) -> float:
-        """A 429 came: pauses the host, or this ``account`` of it alone, and returns for how long (RG-062)."""
+        """Record a 429: pause the host, or only this ``account``, and return the seconds (RG-062)."""
         pause = host.pause if account is None else host.account(account).pause
         return pause.extend(retry_after, self._clock.monotonic())
 
     def unreachable(self, host: Host) -> None:
-        """A connection failed; the fifth in a row opens the circuit, and after the rest any further one does."""
+        """Record a failed connection; the fifth in a row opens the circuit, and each further one opens it again."""
         host.failures += 1
         if host.failures >= FAILURES_TO_OPEN:
             host.open_until = self._clock.monotonic() + self._settings.circuit_rest
@@ -266,7 +265,7 @@ class Pacing:
         return host.no_head_until > self._clock.monotonic()
 
     def has_no_head(self, host: Host) -> None:
-        """The host does not answer HEAD usefully: not tried again for an hour (RG-032)."""
+        """Send this host no HEAD for an hour: it does not answer it usefully (RG-032)."""
         if not self.knows_no_head(host):
             host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
 

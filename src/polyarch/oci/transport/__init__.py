@@ -1,1 +1,1 @@
-"""How bytes get there: the seam to the network, its TLS, and the addresses that may be reached."""
+"""The network: the transport interface, its aiohttp implementation, TLS, and permitted addresses."""

@@ -1,10 +1,10 @@
-"""Which addresses may be reached, and by whose word (RG-102, RG-103).
+"""Which addresses may be reached, depending on who named the host (RG-102, RG-103).
 
-A registry's answers name other places: a token endpoint, a redirect, an upload location. In a cluster even the images'
-hosts are chosen by pod authors. Without limits each of them could make polyarch talk to a metadata service, to the
-node itself or to an internal API. So every address falls in one of four classes, and :class:`AddressPolicy` says which
-classes may be reached, depending on who named the host (:class:`Reach`). Names are checked where they are connected to
-(``connector``), so an answer of the DNS that changes between two look-ups gains nothing.
+A registry's answers name other hosts: token endpoints, redirects, upload locations. In a cluster even the hosts of the
+images are chosen by pod authors. Without limits, either could make polyarch connect to a metadata service, to the node
+or to an internal API. So every address has one of four classes, and :class:`AddressPolicy` says which classes may be
+reached for whom (:class:`Reach`). ``connector`` checks the address at connection time, so a DNS answer that changes
+between two look-ups is checked too.
 
 Pure: no I/O, no network stack.
 """
@@ -24,11 +24,11 @@ Mode = Literal["cli", "cluster"]
 
 
 class InvalidSetting(ValueError):  # noqa: N818 - it says what the setting is
-    """A setting of the transport cannot be used: an address range, a certificate file, a proxy. A usage error."""
+    """An unusable setting of the transport (an address range, a certificate file, a proxy): a usage error."""
 
 
 class AddressClass(enum.StrEnum):
-    """From what nobody should reach to what everybody may (RG-102)."""
+    """Classes of addresses, from forbidden to public (RG-102)."""
 
     NEVER = "never"
     LOOPBACK = "loopback"
@@ -37,10 +37,10 @@ class AddressClass(enum.StrEnum):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Who named the host that a request goes to (RG-103).
+    """Who named the host of a request (RG-103).
 
-    ``named``: the user's reference or configuration did. Otherwise a server did, and ``registry`` is the class of the
-    registry's own address, ``None`` if it is not known (a name behind a proxy).
+    ``named``: the user's reference or configuration. Otherwise a server did, and ``registry`` is the class of the
+    registry's own address, ``None`` if unknown (a name behind a proxy).
     """
 
     named: bool = True
@@ -60,7 +60,7 @@ class RefusedAddress(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Names host, class and the setting (RG-103); the host is not repeated where it is the address."""
+        """Names host, class and the setting (RG-103); a host that is the address is not repeated."""
         shown = "is" if self.host == self.address else f"has the address {self.address}, which is"
         return f"{shown} {_CLASS_WORDS[self.address_class]}: {self.reason}"
 
@@ -121,7 +121,7 @@ _NAT64_LAYOUTS = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 1
 
 
 class AddressPolicy(msgspec.Struct, frozen=True):
-    """The table of RG-103. ``deny`` wins over ``allow``, and ``allow`` over the classes, *never* included."""
+    """The rules of RG-103. ``deny`` overrides ``allow``, and ``allow`` overrides the classes, including *never*."""
 
     mode: Mode = "cli"
     allow: tuple[IPNetwork, ...] = ()
@@ -129,11 +129,11 @@ class AddressPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, mode: Mode, *, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> "AddressPolicy":
-        """From CIDR texts; :class:`InvalidSetting` names the one that is none."""
+        """Parse CIDRs; :class:`InvalidSetting` names the invalid one."""
         return cls(mode, _networks("allow_addresses", allow), _networks("deny_addresses", deny))
 
     def check(self, address: str | IPAddress, *, host: str, reach: Reach = NAMED) -> RefusedAddress | None:
-        """``None`` if the address that ``host`` stands for may be connected to."""
+        """``None`` if ``host`` may be reached at this address."""
         given = _parse(address)
         inner = embedded(given)
         found = classify(given)
@@ -142,7 +142,7 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         return None
 
     def check_host(self, host: str, *, reach: Reach = NAMED) -> RefusedAddress | None:
-        """The same for a host as it stands in a URL; a name is not objected to, it is checked when it is resolved."""
+        """The same for the host of a URL; names are not refused here, they are checked when resolved."""
         address = literal(host)
         return None if address is None else self.check(address, host=host, reach=reach)
 
@@ -165,15 +165,16 @@ class AddressPolicy(msgspec.Struct, frozen=True):
 
 
 def classify(address: str | IPAddress) -> AddressClass:
-    """The class of an address; of one that carries an IPv4 address, the stricter of both. ValueError if it is none."""
+    """The class of an address; if it embeds an IPv4 address, the stricter of both. ValueError if it is invalid."""
     given = _parse(address)
     inner = embedded(given)
     return min((_classify_one(each) for each in inner or (given,)), key=_RANK.__getitem__)
 
 
 def literal(host: str) -> IPAddress | None:
-    """The address that a URL's host *is*, in any spelling that a resolver accepts without asking (``127.1``,
-    ``0x7f000001``, ``[::1]``); ``None`` for a name."""
+    """The address in a URL's host, in any spelling that a resolver accepts without a query (``127.1``, ``0x7f000001``,
+    ``[::1]``); ``None`` for a name.
+    """
     text = host.removeprefix("[").removesuffix("]").rstrip(".")
     try:
         return ipaddress.ip_address(text)
@@ -186,7 +187,7 @@ def literal(host: str) -> IPAddress | None:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether ``host[:port]`` says by itself that it is this machine: ``localhost`` or a loopback literal (RG-101)."""
+    """Whether ``host[:port]`` is by its name this machine: ``localhost`` or a loopback address (RG-101)."""
     name = host if host.count(":") > 1 and not host.startswith("[") else _without_port(host)
     address = literal(name)
     if address is not None:
@@ -196,10 +197,10 @@ def is_loopback_host(host: str) -> bool:
 
 
 def embedded(address: IPAddress) -> tuple[IPAddress, ...]:
-    """The IPv4 addresses that an IPv6 address stands for: mapped, translated (SIIT), NAT64, 6to4, Teredo, compatible.
+    """The IPv4 addresses in an IPv6 address: mapped, translated (SIIT), NAT64, 6to4, Teredo, compatible.
 
-    In the NAT64 prefix for local use (RFC 8215) the position depends on a configuration that is not known here, so
-    every layout that gives a possible address counts.
+    In the NAT64 prefix for local use (RFC 8215) the position depends on unknown configuration, so every layout that
+    gives a possible address counts.
     """
     if isinstance(address, ipaddress.IPv4Address):
         return ()

@@ -1,11 +1,11 @@
-"""The guard where connections are made: an address is judged when it is connected to, not when its name was looked up.
+"""Address checks at connection time, in aiohttp's connector (RG-102, RG-103).
 
-A check of names, or of an answer of the DNS, can be undone by the next answer. Here the check is made with the very
-address that the socket is about to connect to, before the first packet, and again on the peer of a connection from the
-pool, which may have been opened for a request with a wider reach (RG-102, RG-103).
+A check of a name, or of a DNS answer, can be undone by the next DNS answer. So the check uses the very address the
+socket is about to connect to, before the first packet, and again the peer of a pooled connection, which may have been
+opened for a request with a wider reach.
 
-This is the only module that knows aiohttp's connector. :class:`Attempt` carries what one request may do into it, by a
-context variable: aiohttp opens sockets in tasks of its own, which copy the context of the request they work for.
+Only this module knows aiohttp's connector. A context variable carries the :class:`Attempt` of one request into it:
+aiohttp opens sockets in its own tasks, which copy the context of the request.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ DNS_SECONDS = 10
 
 
 class Resolver(Protocol):
-    """The seam of RG-003: a host's addresses. ``OSError`` if it has none."""
+    """Interface for name resolution (RG-003). ``OSError`` if a host has no address."""
 
     async def resolve(self, host: str) -> Sequence[str]: ...
 
 
 class SystemResolver:
-    """What the machine's resolver says."""
+    """The machine's resolver."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class SystemResolver:
 
 
 class AddressRefused(OSError):  # noqa: N818 - what happened, not a fault
-    """Raised in place of a connection. An ``OSError``, so that the other addresses of the host are still tried."""
+    """Raised instead of connecting. An ``OSError``, so that aiohttp still tries the host's other addresses."""
 
     def __init__(self, refusal: RefusedAddress) -> None:
         super().__init__(refusal.message)
@@ -52,10 +52,10 @@ class AddressRefused(OSError):  # noqa: N818 - what happened, not a fault
 
 
 class Attempt:
-    """What one request may reach, and how far it has come.
+    """The permitted addresses and the progress of one request.
 
-    ``deadline`` ends the current phase; it is set anew when a connection stands. With a ``proxied`` request the peer is
-    the proxy, which the environment names and nobody judges.
+    ``deadline`` ends the current phase and is reset when a connection is established. For a ``proxied`` request the
+    peer is the proxy, which is configured by the environment and not checked.
     """
 
     __slots__ = (
@@ -96,13 +96,13 @@ class Attempt:
         self._proxied = proxied
 
     def connecting(self) -> None:
-        """A connection is wanted; also when aiohttp repeats a request whose pooled connection had gone stale."""
+        """A connection is needed; also when aiohttp repeats a request after a stale pooled connection."""
         self.phase = "connect"
         self.opened = False
         self._extend(self._timeouts.connect)
 
     def permit(self, address: str) -> None:
-        """``AddressRefused`` unless this address may be connected to."""
+        """``AddressRefused`` unless this address may be reached."""
         if not self._proxied:
             refusal = self._policy.check(address, host=self.host, reach=self._reach)
             if refusal is not None:
@@ -112,7 +112,7 @@ class Attempt:
         self.opened = True
 
     def connected(self, peer: str) -> None:
-        """A connection stands, new or from the pool; ``AddressRefused`` if it leads where this request may not go."""
+        """A new or pooled connection is ready; ``AddressRefused`` if this request may not use its peer."""
         if not self._proxied:
             refusal = self._policy.check(peer, host=self.host, reach=self._reach)
             if refusal is not None:
@@ -123,7 +123,7 @@ class Attempt:
         self._extend(self._timeouts.first_byte)
 
     def sending(self, *, seconds: float | None = None) -> None:
-        """A piece of the body is on its way, or with ``seconds`` the last one: the wait for the answer begins anew."""
+        """Restart the wait for the answer: after a piece of the body, or with ``seconds`` after the last one."""
         self._extend(self._timeouts.first_byte if seconds is None else seconds)
 
     def _extend(self, seconds: float) -> None:
@@ -136,10 +136,10 @@ current: ContextVar[Attempt] = ContextVar("polyarch_oci_attempt")
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """aiohttp's connector with the guard. Every request through it needs a current :class:`Attempt`.
+    """aiohttp's connector with address checks. Every request through it needs a current :class:`Attempt`.
 
-    It has no limits of its own: the client decides how many requests are on their way (RG-052), and time spent waiting
-    for a slot here would be taken for a slow host.
+    It has no connection limits: the client limits concurrent requests (RG-052), and waiting for a slot here would look
+    like a slow host.
     """
 
     def __init__(self, resolver: Resolver) -> None:
@@ -166,7 +166,7 @@ class GuardedConnector(aiohttp.TCPConnector):
 
 
 class _Adapter(AbstractResolver):
-    """Our seam in aiohttp's shape."""
+    """A :class:`Resolver` with aiohttp's interface."""
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver

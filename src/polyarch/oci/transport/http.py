@@ -1,10 +1,10 @@
-"""The transport over aiohttp: the only place where this package's bytes meet a network (RG-003).
+"""The aiohttp transport: the only module of this package that sends requests to a network (RG-003).
 
-aiohttp's conveniences are turned off, because each of them decides something that is decided elsewhere: redirects,
-decompression, cookies, ``.netrc``, environment proxies, its own time-outs, and repeating a request whose connection
-broke off (RG-061 counts attempts). What is left is HTTP, TLS and a pool of connections.
+Features of aiohttp that are implemented elsewhere are turned off: redirects, decompression, cookies, ``.netrc``,
+environment proxies, time-outs, and repeating a request after a broken connection (RG-061 counts attempts). HTTP, TLS
+and connection pooling remain.
 
-Errors are taken apart, not passed on: an exception of aiohttp has the request's headers in it (RG-087).
+Errors are translated, not passed on: aiohttp's exceptions contain the request's headers (RG-087).
 """
 
 import asyncio
@@ -45,10 +45,10 @@ _CUT_OFF = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
 
 
 class AiohttpTransport:
-    """A :class:`~polyarch.oci.transport.seam.Transport`. Connections are kept and shared; ``close`` when done.
+    """A :class:`~polyarch.oci.transport.seam.Transport` with a connection pool; ``close`` it when done.
 
-    ``policy`` guards addresses (default: the command line's), ``trust`` gives certificates, ``proxies`` default to the
-    environment's, ``resolver`` to the system's. ``InvalidSetting`` if the environment's proxies are no URLs.
+    ``policy`` checks addresses (default: the command line's), ``trust`` provides certificates, ``proxies`` default to
+    the environment's, ``resolver`` to the system's. ``InvalidSetting`` if a proxy of the environment is not a URL.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class AiohttpTransport:
                 answer.close()
 
     async def close(self) -> None:
-        """Close all connections; the transport can be used again."""
+        """Close all connections; the transport can be used again afterwards."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -233,7 +233,7 @@ class HttpResponse:
 
 
 class _Broken(Exception):  # noqa: N818 - never leaves this module
-    """Around an error after which aiohttp would send the request a second time by itself."""
+    """Wraps an error after which aiohttp would repeat the request."""
 
     def __init__(self, error: aiohttp.ClientError) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ class _Broken(Exception):  # noqa: N818 - never leaves this module
 
 
 async def _sent(body: AsyncIterable[bytes], attempt: Attempt) -> AsyncIterator[bytes]:
-    """The pieces, each with the time to the next one: a slow upload is no slow answer."""
+    """The pieces of the body; each restarts the time-out, because a slow upload is not a slow answer."""
     async for piece in body:
         attempt.sending()
         yield piece
@@ -249,8 +249,9 @@ async def _sent(body: AsyncIterable[bytes], attempt: Attempt) -> AsyncIterator[b
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Repeating is allowed for a pooled connection only, which the server may have closed before it read anything, and
-    not with a body that is gone once it was sent."""
+    """Allow aiohttp's repetition only for a pooled connection, which the server may have closed before reading
+    anything, and not for a streamed body.
+    """
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -262,7 +263,7 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
 
 
 def _explain(error: Exception, attempt: Attempt, proxy: Proxy | None, *, secure: bool) -> TransportError:
-    """What happened, in words that name no header and no secret."""
+    """The error in words that contain no header and no secret."""
     error = error.error if isinstance(error, _Broken) else error
     refusal, phase, host = attempt.refusal, attempt.phase, attempt.host
     if refusal is not None and attempt.tried == 0:

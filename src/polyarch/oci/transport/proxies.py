@@ -1,6 +1,6 @@
-"""The proxies of the environment for registries (RG-100): the rules are ``polyarch.proxies``, as for an API server.
+"""Proxies of the environment for registries (RG-100), by the rules of ``polyarch.proxies``.
 
-Registries are many, so a proxy that cannot be used is a usage error at the start, not one of some images.
+An unusable proxy is a usage error at the start, because it would affect many registries.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ __all__ = ["Proxies", "Proxy", "of_environment"]
 
 
 def of_environment(environ: Mapping[str, str]) -> Proxies:
-    """Raises InvalidSetting, which names the variable that is no URL of a proxy and never its value."""
+    """The proxies; InvalidSetting names the variable that is not a proxy URL and never its value."""
     proxies = Proxies(environ)
     for problem in proxies.problems:
         raise InvalidSetting(str(problem))

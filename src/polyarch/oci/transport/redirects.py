@@ -1,12 +1,12 @@
-"""Places that a server names: token endpoints, redirects and upload locations, judged before anything is sent there
-(RG-104 to RG-106).
+"""Checks URLs that a server names, before anything is sent there: token endpoints, redirects, uploads (RG-104 to
+RG-106).
 
-The functions answer with a value: where to go and on whose word, or a :class:`Refusal` with the error code to report.
-They judge what a URL says; whether the address behind a name may be reached is judged when it is connected to, with
-the :class:`~polyarch.oci.transport.addresses.Reach` that is part of the answer.
+The functions return the target with its reach, or a :class:`Refusal` with the error code to report. They check the URL
+only; the address behind a name is checked at connection time, with the returned
+:class:`~polyarch.oci.transport.addresses.Reach`.
 
-Pure. A URL that is accepted here has one reading only: a host of letters, digits, ``.``, ``-``, ``_`` or an address in
-brackets, and a port, so that no parser further down can see another host in it.
+Pure. An accepted URL is unambiguous: a host of letters, digits, ``.``, ``-``, ``_`` or an address in brackets, and a
+port, so that no later parser can see another host in it.
 """
 
 import re
@@ -24,14 +24,16 @@ _KEPT = "!#$%&'()*+,/:;=?@[]~"
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Not there. ``unusable-realm`` makes a challenge count as if it were absent (RG-071); the others are errors."""
+    """The URL may not be used. ``unusable-realm`` makes a challenge count as absent (RG-071); the other codes are
+    errors.
+    """
 
     code: Literal["unusable-realm", "refused-address", "refused-redirect"]
     message: str
 
 
 class Origin(NamedTuple):
-    """Scheme, host and port: what may see a credential."""
+    """Scheme, host and port: the scope of a credential."""
 
     scheme: str
     host: str
@@ -43,16 +45,14 @@ class Origin(NamedTuple):
 
 
 class RegistryServer(msgspec.Struct, frozen=True):
-    """The server that names places: the URL that it was asked at, and the class of its own address
-    (``Response.peer_class``)."""
+    """The server that named the URL: its own URL, and the class of its address (``Response.peer_class``)."""
 
     url: str
     address_class: AddressClass | None = None
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The request that was answered with a redirect. ``redirects``: those already followed; ``token``: it went to a
-    token endpoint."""
+    """The redirected request. ``redirects``: those already followed; ``token``: it was sent to a token endpoint."""
 
     url: str
     method: str = "GET"
@@ -61,7 +61,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """Follow to ``url`` with ``reach``. Without ``keep_authorization`` drop the header, for all hops from here on."""
+    """Follow to ``url`` with ``reach``. Without ``keep_authorization`` drop the header for this and all later hops."""
 
     url: str
     reach: Reach
@@ -69,13 +69,13 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 def origin_of(url: str) -> Origin | None:
-    """The origin of an absolute http or https URL; ``None`` if it is none, has user info, or has two readings."""
+    """The origin of an absolute http(s) URL; ``None`` if it is invalid, has user info, or is ambiguous."""
     parts = _split(url)
     return None if parts is None else _origin(parts)
 
 
 def reach_of(url: str, registry: RegistryServer) -> Reach:
-    """On whose word a URL that a server named is asked: the user's if it is the registry's own host and port."""
+    """The reach of a URL named by a server: the user's, if it is on the registry's own host and port."""
     target, own = origin_of(url), origin_of(registry.url)
     if target is not None and own is not None and target[1:] == own[1:]:
         return NAMED
@@ -83,9 +83,9 @@ def reach_of(url: str, registry: RegistryServer) -> Reach:
 
 
 def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> Reach | Refusal:
-    """Whether a challenge's realm may be asked for a token (RG-104); ``reach`` for the request if it may.
+    """Whether a token may be requested from a challenge's realm (RG-104): the reach for the request, or a refusal.
 
-    It must be https, or http if the registry itself is spoken to in plain HTTP, without user info and fragment.
+    It must be https, or http if the registry itself is reached by plain HTTP, without user info and fragment.
     """
     parts = _split(realm)
     if parts is None:
@@ -99,8 +99,9 @@ def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> 
 
 
 def check_redirect(location: str, asked: Asked, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
-    """Whether to follow a ``Location`` (RG-105): GET and HEAD only, at most five times, never from https to http, to
-    another origin without ``Authorization``, and for token requests not at all to another origin."""
+    """Whether to follow a ``Location`` (RG-105): GET and HEAD only, at most five hops, never from https to http,
+    without ``Authorization`` to another origin, and token requests only within their origin.
+    """
     here, parts = origin_of(asked.url), _target(location, asked.url)
     if here is None or parts is None:
         return Refusal("refused-redirect", f"redirect from {here} to something that is no http or https URL")
@@ -112,8 +113,9 @@ def check_redirect(location: str, asked: Asked, registry: RegistryServer, policy
 
 
 def check_upload(location: str, asked: str, registry: RegistryServer, policy: AddressPolicy) -> Redirect | Refusal:
-    """Whether to send a blob where a registry says (RG-106): to the origin that was asked with credentials, to another
-    https origin without, nowhere else."""
+    """Whether to upload a blob to a ``Location`` (RG-106): to the same origin with credentials, to another https origin
+    without, to nothing else.
+    """
     here, parts = origin_of(asked), _target(location, asked)
     if here is None or parts is None:
         return Refusal("refused-redirect", f"{here} wants the upload at something that is no http or https URL")

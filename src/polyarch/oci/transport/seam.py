@@ -1,9 +1,8 @@
-"""The seam to the network: one request, one answer with a streamed body, and the ways that can fail (RG-003).
+"""The transport interface: one request, one answer with a streamed body, one error type (RG-003).
 
-Every byte that this package exchanges with a network goes through a :class:`Transport`. It follows no redirects,
-decodes no content encoding, keeps no cookies and shows no credential that it was not given: those decisions belong to
-the client above. What it does decide is whether an address may be reached, how long each phase may take and whom to
-trust; it fails with one error type that says which of these it was.
+All network traffic of this package goes through a :class:`Transport`. It follows no redirects, decodes no content
+encoding, keeps no cookies and sends only the credentials it is given: that is decided by the client above. The
+transport decides whether an address may be reached, how long each phase may take, and which certificates to trust.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
@@ -23,8 +22,9 @@ NO_TLS = Tls()
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds for each phase of a request (RG-051): name look-up, connection and TLS handshake together; from there to
-    the status line and headers; between two pieces of the body."""
+    """Seconds per phase of a request (RG-051): DNS, connection and TLS handshake together; then until the response
+    headers; then between two pieces of the body.
+    """
 
     connect: float = 5.0
     first_byte: float = 15.0
@@ -32,12 +32,12 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class TransportError(Exception):
-    """There is no answer, or not all of it. ``detail`` is a clause for people and holds no secret.
+    """No answer, or an incomplete one. ``detail`` is a clause for messages and contains no secret.
 
-    ``connect``: the host cannot be reached; ``unknown-host``: the resolver says that there is none of that name;
-    ``tls``: the handshake failed or a certificate file is unusable; ``timeout``: ``phase`` took too long;
-    ``truncated``: the answer broke off or was no HTTP; ``refused-address``: nothing was sent, RG-103 forbids it.
-    ``cause`` singles out what an insecure source may answer to with its next channel (RG-101).
+    ``connect``: the host is unreachable; ``unknown-host``: the resolver reports that the name does not exist; ``tls``:
+    the handshake failed or a certificate file is unusable; ``timeout``: ``phase`` took too long; ``truncated``: the
+    answer ended early or was not HTTP; ``refused-address``: RG-103 forbids it and nothing was sent. ``cause`` says
+    whether an insecure source may be tried over its next channel (RG-101).
     """
 
     def __init__(self, kind: FailureKind, *, phase: Phase, host: str, detail: str, cause: Cause = "") -> None:
@@ -50,7 +50,7 @@ class TransportError(Exception):
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - the name says what is the matter
-    """A body exceeds the limit it was read with; ``size`` is what the server declared, if it did (RG-050)."""
+    """A body exceeds its limit; ``size`` is the declared length, if any (RG-050)."""
 
     def __init__(self, *, limit: int, size: int | None, host: str) -> None:
         declared = f"{size} bytes" if size is not None else f"more than {limit} bytes"
@@ -61,7 +61,7 @@ class BodyTooLarge(Exception):  # noqa: N818 - the name says what is the matter
 
 
 class Headers:
-    """Response headers: names in any case, several values for one name kept in order."""
+    """Response headers: case-insensitive names, repeated values in order."""
 
     __slots__ = ("_items",)
 
@@ -90,7 +90,7 @@ class Headers:
 
 
 class Response(Protocol):
-    """An answer whose body is still on the wire. Usable inside the ``async with`` of the request only."""
+    """An answer with an unread body. Valid only inside the request's ``async with``."""
 
     @property
     def status(self) -> int: ...
@@ -100,36 +100,38 @@ class Response(Protocol):
 
     @property
     def url(self) -> str:
-        """What was asked, as given."""
+        """The URL of the request."""
         ...
 
     @property
     def peer(self) -> str:
-        """The IP address that answered; ``""`` if it is a proxy's."""
+        """IP address of the server; ``""`` behind a proxy."""
         ...
 
     @property
     def peer_class(self) -> AddressClass | None:
-        """The class of the registry's own address, for :class:`~polyarch.oci.transport.addresses.Reach`; behind a
-        proxy that of a literal address in the URL, else ``None``."""
+        """Class of the registry's address, for :class:`~polyarch.oci.transport.addresses.Reach`; behind a proxy that of
+        a literal address in the URL, else ``None``.
+        """
         ...
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes, a declared
-        ``Content-Length`` counting before the first byte; :class:`TransportError` if it breaks off or stalls."""
+        """The whole body. :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes, by ``Content-Length``
+        before the first byte; :class:`TransportError` if it ends early or stalls.
+        """
         ...
 
     async def read_some(self, limit: int) -> bytes:
-        """The first ``limit`` bytes at most: for the bodies of errors, of which the rest does not matter."""
+        """At most the first ``limit`` bytes: for error bodies."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body piece by piece as it arrives; never an empty piece."""
+        """The body as it arrives; never an empty piece."""
         ...
 
 
 class Transport(Protocol):
-    """The seam of RG-003."""
+    """Interface to the network (RG-003)."""
 
     def request(
         self,
@@ -142,13 +144,13 @@ class Transport(Protocol):
         verified: bool = True,
         tls: Tls = NO_TLS,
     ) -> AbstractAsyncContextManager[Response]:
-        """Send one request. ``url`` is absolute, ``http`` or ``https``, and is sent exactly as it is given.
+        """Send one request. ``url`` is an absolute http(s) URL, sent unchanged.
 
-        A body that comes piece by piece is sent once, as it arrives, under the ``Content-Length`` of the headers.
+        A streamed body is sent once, as it arrives, with the ``Content-Length`` of the headers.
 
-        ``verified=False`` accepts any certificate: for a source configured insecure only (RG-101). ``tls`` is what the
-        source's file says of this host, and is given for requests to that host only. ``User-Agent`` and
-        ``Accept-Encoding: identity`` are added unless given. Raises :class:`TransportError`.
+        ``verified=False`` accepts any certificate, for sources configured as insecure only (RG-101). ``tls`` has the
+        source's own settings, for requests to its host only. ``User-Agent`` and ``Accept-Encoding: identity`` are added
+        unless given. Raises :class:`TransportError`.
         """
         ...
 

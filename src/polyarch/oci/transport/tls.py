@@ -1,10 +1,8 @@
-"""Whom to trust, and when to make do with less: certificates per host (RG-100), and the order in which an insecure
-source is tried (RG-101).
+"""TLS contexts per host (RG-100), and the channels to try for an insecure source (RG-101).
 
-The trust store is the system's, plus what the user adds for all hosts (``SSL_CERT_FILE``, ``--ca``, a ConfigMap), plus
-what the ``certs.d`` directories of container tools and containerd's ``hosts.toml`` hold for one host. Files are read in
-a thread, once per host; hosts without files of their own share one context, so that a thousand registries cost one
-store.
+The trust store is the system's, plus additions for all hosts (``SSL_CERT_FILE``, ``--ca``, a ConfigMap), plus files for
+one host from ``certs.d`` directories and containerd's ``hosts.toml``. Files are read in a thread, once per host; hosts
+without files of their own share one context, so that a thousand registries load the store once.
 """
 
 import asyncio
@@ -37,7 +35,7 @@ _HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 
 
 class Channel(enum.Enum):
-    """How a source is spoken to, from best to worst."""
+    """Protocol to a source, from best to worst."""
 
     VERIFIED = "https, verified"
     UNVERIFIED = "https, not verified"
@@ -54,10 +52,10 @@ class Channel(enum.Enum):
 
 
 def channels(source: Source, *, loopback: bool = False) -> tuple[Channel, ...]:
-    """The channels to try for a source, in order (RG-101); more than one only for a source configured insecure.
+    """The channels to try for a source, in order (RG-101); several only for a source configured as insecure.
 
-    ``loopback``: hosts that are this machine by name count as insecure (the command line). Go on to the next only if
-    :func:`try_next` says so, and never for another host than the source's.
+    With ``loopback``, hosts that name this machine count as insecure (the command line). Continue with the next channel
+    only if :func:`try_next` says so, and never for another host than the source's.
     """
     if source.base_url.startswith("http://"):
         return (Channel.PLAIN,)
@@ -68,17 +66,17 @@ def channels(source: Source, *, loopback: bool = False) -> tuple[Channel, ...]:
 
 
 def try_next(error: TransportError) -> bool:
-    """Whether the next of :func:`channels` is to be tried: the handshake failed, or the connection was refused."""
+    """Whether to try the next channel: the handshake failed, or the connection was refused."""
     return error.cause in ("handshake", "refused")
 
 
 def check_certificates(data: str) -> None:
-    """``InvalidSetting`` if these are no certificates in PEM."""
+    """``InvalidSetting`` unless the text contains PEM certificates."""
     _load_data(_empty_context(), data, "the CA bundle")
 
 
 class TrustSettings(msgspec.Struct, frozen=True):
-    """Where trust comes from. ``directories`` hold ``<host[:port]>/*.crt`` and ``X.cert`` with ``X.key``."""
+    """Sources of trust. ``directories`` contain ``<host[:port]>/*.crt`` and ``X.cert`` with ``X.key``."""
 
     ca_files: tuple[str, ...] = ()
     ca_data: str = ""
@@ -97,8 +95,9 @@ class TrustSettings(msgspec.Struct, frozen=True):
         environ: Mapping[str, str] | None = None,
         system_directories: Sequence[str] = SYSTEM_DIRECTORIES,
     ) -> "TrustSettings":
-        """The places of RG-100, with ``--ca`` and ``--certs-dir``; the first directory has the first say about client
-        certificates."""
+        """The locations of RG-100, with ``--ca`` and ``--certs-dir``; client certificates of earlier directories come
+        first.
+        """
         environ = os.environ if environ is None else environ
         named = environ.get("SSL_CERT_FILE", "")
         home = environ.get("HOME", "")
@@ -111,7 +110,7 @@ class TrustSettings(msgspec.Struct, frozen=True):
 
 
 class Trust:
-    """Makes the TLS contexts. ``InvalidSetting`` on construction if a CA that holds for all hosts cannot be used."""
+    """Builds TLS contexts. ``InvalidSetting`` on construction if a CA for all hosts is unusable."""
 
     def __init__(self, settings: TrustSettings | None = None) -> None:
         self._settings = TrustSettings.of() if settings is None else settings
@@ -121,8 +120,7 @@ class Trust:
         self._begun = _begin(self._settings)
 
     def replace(self, *, ca_data: str, host_data: Mapping[str, str] | None = None) -> None:
-        """Trust these certificates (PEM) instead of the ``ca_data`` and ``host_data`` until now; connections made
-        before stay."""
+        """Replace ``ca_data`` and ``host_data`` (PEM); existing connections stay open."""
         settings = msgspec.structs.replace(self._settings, ca_data=ca_data, host_data=dict(host_data or {}))
         for data in settings.host_data.values():
             check_certificates(data)
@@ -132,7 +130,7 @@ class Trust:
         self._hosts.clear()
 
     async def context(self, host: str, *, verified: bool = True, tls: Tls | None = None) -> ssl.SSLContext:
-        """The context for ``host[:port]``. :class:`InvalidSetting` names a file for this host that cannot be used."""
+        """The context for ``host[:port]``. :class:`InvalidSetting` names an unusable file for this host."""
         extra = _Files() if tls is None else _Files(tls.ca, tls.clients)
         if (context := self._known(host, extra, verified=verified)) is not None:
             return context
@@ -167,7 +165,7 @@ class Trust:
 
 
 class _Files(msgspec.Struct, frozen=True):
-    """What holds for one host only; the client certificate that comes first is used."""
+    """Files for one host; the first client certificate is used."""
 
     ca: tuple[str, ...] = ()
     clients: tuple[ClientCertificate, ...] = ()
@@ -206,8 +204,9 @@ def _files_for(host: str, settings: TrustSettings) -> _Files:
 
 
 def _begin(settings: TrustSettings) -> ssl.SSLContext | None:
-    """Reads what holds for all hosts, so that a mistake in it is a usage error before the first request. What was read
-    is the beginning of the first verified context: reading a whole store takes as long as ten images."""
+    """Load the CAs for all hosts, so that an error in them is a usage error before the first request. The result
+    becomes the first verified context: loading a whole store takes as long as ten images.
+    """
     if not (settings.ca_files or settings.ca_data):
         return None
     context = _empty_context()
@@ -218,7 +217,7 @@ def _begin(settings: TrustSettings) -> ssl.SSLContext | None:
 def _context(
     settings: TrustSettings, files: _Files, *, verified: bool, begun: ssl.SSLContext | None = None
 ) -> ssl.SSLContext:
-    """A context of its own; ``begun``: what :func:`_begin` has read of the same settings, if nobody has it yet."""
+    """A new context; ``begun``: the result of :func:`_begin` for the same settings, if still unused."""
     context = _empty_context() if begun is None else begun
     if verified:
         if begun is None:
@@ -247,7 +246,7 @@ def _empty_context() -> ssl.SSLContext:
 
 
 def _load_system(context: ssl.SSLContext, *, loaded: Sequence[str]) -> None:
-    """The system's store, unless it is one of the files that were ``loaded``: ``SSL_CERT_FILE`` often names it."""
+    """Load the system's store, unless it is one of the ``loaded`` files: ``SSL_CERT_FILE`` often names it."""
     paths = ssl.get_default_verify_paths()
     if Path(paths.openssl_cafile).is_file():
         if os.path.realpath(paths.openssl_cafile) not in map(os.path.realpath, loaded):
