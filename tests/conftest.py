@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from tools.peers.catalogue import Absent, continuous_integration, found
 from tools.peers.summary import PROPERTY, excused, summary, use
 
 find = functools.cache(found)
+
+# Wall time proves nothing on a machine that runs several suites at once; `timeout` in pyproject.toml ends what hangs.
+settings.register_profile("polyarch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("polyarch")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What is built on a ``Clock``: deadlines, and an alarm that can be moved."""
+"""What is built on a ``Clock``: deadlines, an alarm that can be moved, and who cancelled whom."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from polyarch.clock import Clock, SystemClock
 
-__all__ = ["Alarm", "Clock", "SystemClock", "deadline"]
+__all__ = ["Alarm", "Clock", "SystemClock", "deadline", "is_cancelled"]
 
 
 class Alarm:
@@ -36,6 +36,17 @@ class Alarm:
         await self._clock.sleep(due - self._clock.monotonic())
         self._task = self._due = None
         self._callback()
+
+
+def is_cancelled() -> bool:
+    """Whether the running task itself was asked to end.
+
+    A ``CancelledError`` without it comes from something that was awaited: a shared task, or a future of a library,
+    which somebody else cancelled. It is a failure of that, and must not end a loop: a task group takes a child that
+    ends with ``CancelledError`` for one that was meant to end, and nobody hears of it.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def deadline(clock: Clock, seconds: float | None) -> AbstractAsyncContextManager[asyncio.Timeout]:

@@ -152,6 +152,7 @@ class _Sent(NamedTuple):
 
     digest: bytes
     fields: Fields | None
+    part_of: str
 
 
 class ApplySet:
@@ -258,7 +259,7 @@ class ApplySet:
         for ref in last:
             if found[ref].metadata.deletion_timestamp is None:
                 await self._delete(ref, found[ref])
-        self._sent = {ref: sent for ref, sent in self._sent.items() if ref in found}
+        self._sent = {ref: sent for ref, sent in self._sent.items() if sent.part_of != part_of or ref in found}
         return tuple(order)
 
     def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[Ref, Document]:
@@ -304,7 +305,8 @@ class ApplySet:
             field_manager=self._manager,
             type=Unstructured,
         )
-        self._sent[ref] = _Sent(_digest(step.document), applied_fields(written.document, manager=self._manager))
+        fields = applied_fields(written.document, manager=self._manager)
+        self._sent[ref] = _Sent(_digest(step.document), fields, step.document["metadata"]["labels"][self._label])
         self._cache(ref).writes.note_write(ref.key, written.metadata.resource_version)
         log.info("object applied", object=str(ref), fields=step.differences[:10])
         for conflict in step.taken:

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.clock import Clock, SystemClock, is_cancelled
 from polyarch.kube.process.duties import Duties, Leadership, Server, Task
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.lease import LeaderElection, LeadershipError
@@ -140,7 +140,9 @@ class Manager:
             else:
                 leadership.election.subscribe(begin, functools.partial(self._step_down, leadership))
         for election in dict.fromkeys(each.election for each in self._duties.leaderships if each.election is not None):
-            self._elections[election] = tasks.create_task(self._hold_lease(election), name="lease")
+            self._elections[election] = tasks.create_task(
+                _run(functools.partial(self._hold_lease, election)), name="lease"
+            )
         self.started.set()
         log.info("started", servers=[server.url for server in self._servers])
 
@@ -235,7 +237,13 @@ def _nothing() -> Iterator[None]:
 
 
 async def _run(run: Task) -> None:
-    await run()
+    """A task that was cancelled by what it awaited has failed; its task group would not notice (KR-034)."""
+    try:
+        await run()
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise
+        raise RuntimeError("a task of this process was cancelled by something that it awaited") from None
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

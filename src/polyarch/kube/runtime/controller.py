@@ -28,7 +28,7 @@ import msgspec
 import structlog
 
 from polyarch.kube.causes import Causes
-from polyarch.kube.clock import Clock, SystemClock, deadline
+from polyarch.kube.clock import Clock, SystemClock, deadline, is_cancelled
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.runtime.queue import ShutDown, WorkQueue
@@ -144,7 +144,11 @@ class Controller(Generic[K]):
             self._counts["terminal"].inc()
             self.queue.forget(key)
             log.warning("pass ended for good", controller=self.name, key=str(key), reason=str(reason))
-        except Exception as error:  # noqa: BLE001 - one object's failure must not end the worker (KR-021)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                if is_cancelled():
+                    raise
+                error = RuntimeError("something that the pass awaited was cancelled")
             self._counts["error"].inc()
             late = scope.expired()
             self._retry(key, TimeoutError(f"not finished within {self._timeout:g} s") if late else error, late)

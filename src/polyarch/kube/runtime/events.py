@@ -18,7 +18,7 @@ import structlog
 
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound, TooManyRequests
+from polyarch.kube.errors import AlreadyExists, ApiError, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import EVENTS, Resource
 from polyarch.kube.rights import rule
@@ -186,20 +186,26 @@ class Recorder:
             self._waiting.discard(occurrence)
             return Done()
         count = series.count
+        failures = self._poster.queue.failures(occurrence)
+        if failures >= TRIES:  # tries that ran into their timeout end here, those that were answered below
+            return self._give_up(occurrence, "no answer in time")
         try:
             await self._send(occurrence, series)
-        except (ApiError, ConnectionFailed) as error:
-            if _is_passing(error) and self._poster.queue.failures(occurrence) + 1 < TRIES:
+        except KubernetesError as error:
+            if _is_passing(error) and failures + 1 < TRIES:
                 raise
-            self._waiting.discard(occurrence)
-            self._series.pop(occurrence, None)
-            self._drop(str(occurrence), str(error))
-            return Done()
+            return self._give_up(occurrence, str(error))
         series.posted, series.posted_at = count, self._clock.monotonic()
         if series.count == count:
             self._waiting.discard(occurrence)
         else:
             self._poster.queue.add_after(occurrence, SERIES_INTERVAL)
+        return Done()
+
+    def _give_up(self, occurrence: _Occurrence, why: str) -> Done:
+        self._waiting.discard(occurrence)
+        self._series.pop(occurrence, None)
+        self._drop(str(occurrence), why)
         return Done()
 
     async def _send(self, occurrence: _Occurrence, series: _Series) -> None:
@@ -262,9 +268,9 @@ def _series(series: _Series) -> dict[str, Any]:
     return {"count": series.count, "lastObservedTime": micro_time(series.observed)}
 
 
-def _is_passing(error: ApiError | ConnectionFailed) -> bool:
+def _is_passing(error: KubernetesError) -> bool:
     """Worth another try? A refusal is not: no permission, an object that is invalid, a namespace that is going."""
-    return isinstance(error, ConnectionFailed | TooManyRequests) or error.status >= 500
+    return not isinstance(error, ApiError) or isinstance(error, TooManyRequests) or error.status >= 500
 
 
 def _cut(note: str) -> str:

@@ -51,7 +51,8 @@ class Informer(Generic[T]):
         self.type = type
         self.selection = selection or Selection()
         self.store: Store[T] = Store(indexes)
-        self._synced = asyncio.Event()
+        self._synced = False
+        self._settled = asyncio.Event()
         self._handlers: list[Handler[T]] = []
         self._reflector = reflector or Reflector(client, resource, self.selection, clock=clock, chance=chance)
         self._reflector.add(self)
@@ -74,7 +75,7 @@ class Informer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        return self._synced.is_set()
+        return self._synced
 
     @property
     def problem(self) -> str | None:
@@ -97,8 +98,12 @@ class Informer(Generic[T]):
         return self._reflector.broken_seconds
 
     async def synced(self) -> None:
-        """Returns once the first list is complete."""
-        await self._synced.wait()
+        """Returns once the first list is complete, or once nobody uses this informer any more."""
+        await self._settled.wait()
+
+    def end(self) -> None:
+        """For ``Informers``: it is released for good, and nothing is to be waited for."""
+        self._settled.set()
 
     async def run(self) -> None:
         """Watches until it is cancelled. For one with a watch of its own; ``Informers`` runs those that are shared."""
@@ -109,8 +114,9 @@ class Informer(Generic[T]):
         for change in self.store.take(output):
             for handler in tuple(self._handlers):
                 self._tell(handler, change)
-        if isinstance(output, InitDone) and not self._synced.is_set():
-            self._synced.set()
+        if isinstance(output, InitDone) and not self._synced:
+            self._synced = True
+            self._settled.set()
             log.info("cache is complete", resource=str(self), objects=len(self.store))
 
     def _tell(self, handler: Handler[T], change: Change[T]) -> None:
@@ -203,6 +209,7 @@ class Informers:
         if shared.uses[informer.type]:
             return
         del shared.informers[informer.type]
+        informer.end()
         shared.required.discard(informer.type)
         shared.reflector.remove(informer)
         if shared.informers and self._tasks is not None:

@@ -6,6 +6,7 @@ A watch that cannot be had again shows in ``broken_seconds`` and in a line of th
 refused for want of permission it says so in ``problem``, which turns readiness off.
 """
 
+import asyncio
 import random
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeVar
@@ -16,7 +17,7 @@ from polyarch.kube.client.requests import Selection
 from polyarch.kube.client.retry import Random
 from polyarch.kube.client.stream import WatchStream, several
 from polyarch.kube.client.watch_event import Ended, Failed, Input, KubernetesObject, Opened, Page
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.clock import Clock, SystemClock, is_cancelled
 from polyarch.kube.errors import ApiError, Gone, KubernetesError, Unauthorized, UnreadableAnswer
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.watch import (
@@ -148,7 +149,9 @@ class Reflector:
                     await self._watch(ask)
             except KubernetesError as error:
                 self._failed(Failed(error))
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
                 log.exception("watch met a bug, listing anew", resource=str(self))
                 self._failed(Failed(UnreadableAnswer(f"watch {self.resource}: {error!r}")))
 

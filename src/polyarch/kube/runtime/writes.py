@@ -38,7 +38,12 @@ class OwnWrites(Generic[T]):
         """The API server answered a write to ``key`` with this resourceVersion."""
         cached = self._store.get(key)
         before = cached.metadata.resource_version if cached is not None else ""
-        write = _Write(resource_version, before, self._clock.monotonic() + self._keep)
+        now = self._clock.monotonic()
+        # An object that has left the selection, or was deleted before this answer came, is never asked for again.
+        self._writes.pop(key, None)
+        while self._writes and self._writes[oldest := next(iter(self._writes))].forgotten_at <= now:
+            del self._writes[oldest]
+        write = _Write(resource_version, before, now + self._keep)
         if not _caught_up(write, before):
             self._writes[key] = write
 

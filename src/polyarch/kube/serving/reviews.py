@@ -8,6 +8,7 @@ object's fields have types it does not understand; and a plain sentence, never a
 This is all of it without a network; ``admission.py`` serves it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from polyarch.kube.causes import Causes
 from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.clock import Clock, deadline
+from polyarch.kube.clock import Clock, deadline, is_cancelled
 from polyarch.kube.resources import Resource
 
 log = structlog.get_logger(__name__)
@@ -241,7 +242,9 @@ class Reviewer(Generic[T]):
             async with deadline(self._clock, max(left, 0.0)) as scope:
                 response = await self.route.handler(request)
             return _encoded(asked.uid, response)
-        except Exception as error:  # noqa: BLE001 - an admission is answered whatever happens (KR-032)
+        except (Exception, asyncio.CancelledError) as error:  # an admission is answered whatever happens (KR-032)
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             if scope.expired():
                 return self._by_policy(asked, "deadline", f"there was no decision within {timeout:g} s", None)
             return self._by_policy(asked, "exception", "an internal error occurred", error)
@@ -271,7 +274,7 @@ class Reviewer(Generic[T]):
         return bool(self.route.operations) and asked.operation not in self.route.operations
 
     def _by_policy(
-        self, asked: _Request[T] | _Addressed, failure: Failure, problem: str, error: Exception | None
+        self, asked: _Request[T] | _Addressed, failure: Failure, problem: str, error: BaseException | None
     ) -> bytes:
         route = self.route
         log.error(

@@ -80,6 +80,16 @@ async def test_kr_051_only_what_differs_is_sent(api, objects):
     assert outcome.applied[0].differences == (".spec.replicas",)
 
 
+async def test_kr_051_the_end_of_one_part_costs_the_others_nothing(api, objects):
+    """KR-051: what was sent for another owner is remembered, also before the cache shows it."""
+    api.holds_back = True
+    await objects.apply([configmap(a="1")], part_of="x")
+    await objects.delete("y")
+    api.sent()
+    await objects.apply([configmap(a="1")], part_of="x")
+    assert api.sent() == []
+
+
 async def test_kr_051_fields_of_others_survive(api, objects):
     await objects.apply([deployment()], part_of="x")
     api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(paused=True), manager="kubectl")

@@ -42,7 +42,7 @@ class Caches:
     def __init__(self, *, synced: bool = True) -> None:
         self.done = asyncio.Event()
         self.running = False
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         if synced:
             self.done.set()
 
@@ -359,14 +359,21 @@ async def test_kr_034_it_can_be_stopped_before_it_has_started():
     assert process.api.requests == []
 
 
-async def test_kr_034_a_part_that_fails_ends_the_process_and_gives_the_lease_back():
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        pytest.param(RuntimeError("a bug"), "a bug", id="a bug"),
+        pytest.param(asyncio.CancelledError(), "was cancelled by something", id="what it awaits is cancelled"),
+    ],
+)
+async def test_kr_034_a_part_that_fails_ends_the_process_and_gives_the_lease_back(failure, told):
     process = Process()
     async with running(process) as task:
         await turns(task, lambda: process.election.is_leader)
-        process.caches.failure = RuntimeError("a bug")
+        process.caches.failure = failure
         with pytest.raises(ExceptionGroup) as failed:
             await task
-    assert failed.group_contains(RuntimeError, match="a bug")
+    assert failed.group_contains(RuntimeError, match=told)
     assert process.api.read(LEASES, "l", "n")["spec"]["holderIdentity"] == ""
     with pytest.raises(aiohttp.ClientConnectionError):
         await process.ready()

@@ -92,6 +92,22 @@ async def test_kr_021_a_failure_is_retried_with_growing_delays_and_success_forge
     assert script.times[4:] == pytest.approx([10, 10.005])
 
 
+async def test_kr_021_a_worker_outlives_the_cancellation_of_what_its_pass_awaits(clock, run):
+    """KR-021: a shared look-up that somebody cancels is a failed pass; workers must not vanish one by one."""
+
+    async def shared() -> Result:
+        lookup = asyncio.get_running_loop().create_future()
+        lookup.cancel()
+        return await lookup
+
+    script = Script(clock, shared)
+    controller = run(script, workers=1)
+    controller.queue.add("a")
+    controller.queue.add("b")
+    await clock.run(10)
+    assert [key for _, key in script.passes] == ["a", "b", "a"]
+
+
 async def test_kr_021_a_terminal_failure_is_not_retried(clock, run):
     script = Script(clock, raising(Terminal("the selector does not parse")))
     run(script).queue.add("a")

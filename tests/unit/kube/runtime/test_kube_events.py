@@ -6,7 +6,7 @@ import pytest
 from memory_api import MemoryApi
 
 from manual_clock import ManualClock
-from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
+from polyarch.kube.errors import ConfigurationError, ConnectionFailed, Forbidden, Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import EVENTS
 from polyarch.kube.runtime.events import NOTE_BYTES, REMEMBERED, Recorder, Regarding
@@ -200,6 +200,7 @@ async def test_kr_031_an_answer_that_was_lost_does_not_double_the_event(api, clo
     [
         pytest.param(Forbidden(403, message="namespace is being terminated"), 1, id="refused"),
         pytest.param(Unavailable(503), 5, id="away for long"),
+        pytest.param(ConfigurationError("/etc/kube", "users[me].exec", "ended with 1"), 5, id="no credentials"),
     ],
 )
 async def test_kr_031_what_the_server_does_not_take_is_dropped_after_a_bounded_number_of_tries(
@@ -217,6 +218,19 @@ async def test_kr_031_what_the_server_does_not_take_is_dropped_after_a_bounded_n
     report(recorder)
     await clock.run(1)
     assert len(events(api)) == 1, "the next occurrence is told again"
+
+
+async def test_kr_031_an_api_server_that_never_answers_is_asked_five_times(api, clock, recorder):
+    """KR-031: what is never answered does not fill the queue for good, so that no later event has room."""
+
+    async def hang(verb, resource, name):
+        await asyncio.Event().wait()
+
+    api.hook = hang
+    report(recorder)
+    await clock.run(600)
+    assert len(api.requests) == 5
+    assert recorder.dropped == 1
 
 
 async def test_kr_031_a_series_whose_event_has_expired_begins_anew(api, clock, recorder):

@@ -482,6 +482,22 @@ async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client
         assert heard == ["a", "b", "a", "b"], "it is listed once more"
 
 
+async def test_kr_015_nobody_waits_for_an_informer_that_was_released_before_its_first_list(api, client, clock):
+    """KR-015: a setting that asks for objects and is taken back at once must not hold up the start for ever."""
+    informers = Informers(client, clock=clock, freeze=False)
+    api.otherwise = status(403, "Forbidden", "no")
+    required = informers.informer(PODS, Pod)
+    passing = OnDemand(informers, NODES, Pod, lambda change: None)
+    async with running(informers):
+        passing.want(True)
+        waiting = [asyncio.create_task(each.synced()) for each in (informers, passing)]
+        await asyncio.sleep(0)
+        informers.release(required)
+        passing.want(False)
+        await asyncio.gather(*waiting)
+    assert not required.has_synced
+
+
 async def test_an_informer_on_demand_leaves_what_others_need(api, client, clock):
     informers = Informers(client, clock=clock, freeze=False)
     lasting = informers.informer(PODS, Pod)
@@ -596,6 +612,25 @@ async def test_kr_012_a_bug_met_by_one_object_does_not_end_the_cache(api, inform
         await informer.synced()
     assert names(informer) == ["a", "b"]
     assert "listing anew" in capsys.readouterr().out
+
+
+async def test_kr_012_a_cancellation_that_was_not_meant_for_the_watch_does_not_end_the_cache(
+    api, informer, monkeypatch
+):
+    """KR-012: a connection attempt that is shared with a cancelled request must not end the cache in silence."""
+    take, calls = informer.store.take, []
+
+    def cancelled_once(output):
+        calls.append(output)
+        if len(calls) == 1:
+            raise asyncio.CancelledError
+        return take(output)
+
+    monkeypatch.setattr(informer.store, "take", cancelled_once)
+    api.script(stream(*STREAMED, then="hold"), stream(*STREAMED, then="hold"))
+    async with running(informer):
+        await informer.synced()
+    assert names(informer) == ["a", "b"]
 
 
 def test_an_informer_is_named_as_people_name_it(client):

@@ -112,3 +112,12 @@ def test_kr_022_versions_that_are_no_numbers(clock):
     assert writes.is_stale(A)
     store.take(Apply(thing("z")))
     assert not writes.is_stale(A)
+
+
+def test_kr_022_writes_that_the_cache_never_shows_are_forgotten_though_nobody_asks(writes, clock):
+    """KR-022: a patch that takes an object out of the selection must not be remembered as long as the process runs."""
+    for number in range(100):
+        writes.note_write(Key("demo", f"gone-{number}"), str(100 + number))
+    clock.advance(60)
+    writes.note_write(Key("demo", "last"), "300")
+    assert len(writes) == 1

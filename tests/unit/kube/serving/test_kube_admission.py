@@ -202,6 +202,19 @@ async def broken(request: AdmissionRequest[Pod]) -> AdmissionResponse:
     raise KeyError("password=hunter2")
 
 
+async def test_kr_032_a_lookup_that_somebody_else_cancels_is_answered_by_policy():
+    """KR-032: not with a connection that is cut off, which the API server would meet with its failurePolicy."""
+
+    async def shared(request: AdmissionRequest[Pod]) -> AdmissionResponse:
+        lookup = asyncio.get_running_loop().create_future()
+        lookup.cancel()
+        return await lookup
+
+    response = await answer(review(), shared, on_error="allow")
+    assert response["allowed"]
+    assert "an internal error occurred" in response["warnings"][0]
+
+
 @pytest.mark.parametrize("policy", ["allow", "deny"])
 async def test_kr_032_an_exception_is_answered_by_the_routes_policy_and_logged_with_the_uid(policy):
     failures: list[str] = []
