@@ -8,7 +8,7 @@ Pure: a text in, a text out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -76,26 +76,23 @@ def is_wanted(finding: Finding, only: Sequence[str]) -> bool:
     return not only or any(chosen.selects(name, default=False) for name in names)
 
 
+@dataclass(eq=False)
 class _Fixing:
-    def __init__(
-        self,
-        source: SourceText,
-        answers: Answers,
-        request: FixRequest,
-        kustomizations: Kustomizations,
-        mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
-    ) -> None:
-        self.source = source
-        self.answers = answers
-        self.request = request
-        self.kustomizations = kustomizations
-        self.mark = mark
-        self.applied: list[Finding] = []
-        self.impossible: dict[tuple[str, str, str, int], str] = {}
-        self.uncommented: set[tuple[int, str]] = set()
-        self.operations: dict[int, tuple[TreeOperation, ...]] = {}
-        self.rounds: list[tuple[Edit, ...]] = []
-        self.added: dict[int, tuple[object, ...]] = {}
+    """The state of fixing one file."""
+
+    source: SourceText
+    answers: Answers
+    request: FixRequest
+    kustomizations: Kustomizations
+    mark: Callable[[Iterable[Problem]], tuple[Problem, ...]]
+    applied: list[Finding] = field(default_factory=list)
+    impossible: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
+    """Why the editor could not write a repair, by the finding's identity."""
+    uncommented: set[tuple[int, str]] = field(default_factory=set)
+    """Document number and pointer of the pod specifications whose affinity was uncommented."""
+    operations: dict[int, tuple[TreeOperation, ...]] = field(default_factory=dict)
+    rounds: list[tuple[Edit, ...]] = field(default_factory=list)
+    added: dict[int, tuple[object, ...]] = field(default_factory=dict)
 
     def result(self) -> FixResult:
         text = self.source.text

@@ -19,7 +19,6 @@ RULE = Rule(
     meaning="A bundle image holds data only; catalog tools expect a single platform, linux/amd64.",
 )
 
-
 _EXPECTED = NodePlatform("linux", "amd64")
 
 

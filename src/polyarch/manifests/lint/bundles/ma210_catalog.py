@@ -31,7 +31,6 @@ RULE = Rule(
     meaning="The head of the default channel of a catalog lacks labels that an older bundle of the channel has.",
 )
 
-
 _DEFAULTS = {ARCHITECTURE_PREFIX: "amd64", SYSTEM_PREFIX: "linux"}
 
 

@@ -3,15 +3,16 @@
 Pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+from yaml.nodes import Node
 
 from polyarch.kube.client.jsonpatch import pointer
 from polyarch.manifests.finding import Repair, Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts, one_operation
 from polyarch.manifests.lint.rule import Rule
-from polyarch.manifests.operations import Rename, Replace
+from polyarch.manifests.operations import Rename, Replace, TreeOperation
 from polyarch.manifests.scan import sets
-from polyarch.manifests.scan.pod_specs import Expression, LabelEntry, Term
 
 RULE = Rule(
     id="MA108",
@@ -21,52 +22,38 @@ RULE = Rule(
     fix="Renames the key, unless both spellings are present.",
 )
 
-
 _BETA = "beta."
 
 
 def check(facts: PodFacts) -> Iterator[Draft]:
     entries = facts.pod_spec.node_selector
     for entry in entries:
-        if entry.key in sets.PLATFORM_KEYS and entry.key.startswith(_BETA):
-            yield _selector_entry(facts, entry, entries)
+        key = _replacement(entry.key)
+        if key:
+            both = any(other.key == key for other in entries)
+            yield _draft(facts, entry.key, entry.key_node, entry.pointer, Rename(entry.pointer, key), both=both)
     for term in facts.terms:
         for clause in term.expressions:
-            if clause.key in sets.PLATFORM_KEYS and clause.key.startswith(_BETA):
-                yield from _expression(facts, clause, term)
+            key, where = _replacement(clause.key), clause.pointer + pointer("key")
+            if key and clause.key_node is not None:
+                both = any(other.key == key for other in term.expressions)
+                yield _draft(facts, clause.key, clause.key_node, where, Replace(where, key), both=both)
 
 
-def _selector_entry(facts: PodFacts, entry: LabelEntry, entries: Sequence[LabelEntry]) -> Draft:
-    key = entry.key.removeprefix(_BETA)
-    both = any(other.key == key for other in entries)
+def _replacement(key: str) -> str:
+    """The label that replaces a deprecated one; empty for other labels."""
+    return key.removeprefix(_BETA) if key in sets.PLATFORM_KEYS and key.startswith(_BETA) else ""
+
+
+def _draft(facts: PodFacts, key: str, node: Node, where: str, operation: TreeOperation, *, both: bool) -> Draft:
+    note = "both spellings are present; remove one of them"
     return Draft(
         rule=RULE,
-        message=_message(facts, entry.key),
-        hint=f"use {key}",
-        node=entry.key_node,
-        pointer=entry.pointer,
-        repair=_both(facts) if both else one_operation(facts, Rename(entry.pointer, key)),
+        message=f"{facts.subject} uses the node label {key}, which is deprecated",
+        hint=f"use {_replacement(key)}",
+        node=node,
+        pointer=where,
+        repair=Repair((), note=note, document=facts.pod_spec.document.index)
+        if both
+        else one_operation(facts, operation),
     )
-
-
-def _expression(facts: PodFacts, clause: Expression, term: Term) -> Iterator[Draft]:
-    key, where = clause.key.removeprefix(_BETA), clause.pointer + pointer("key")
-    both = any(other.key == key for other in term.expressions)
-    if clause.key_node is not None:
-        yield Draft(
-            rule=RULE,
-            message=_message(facts, clause.key),
-            hint=f"use {key}",
-            node=clause.key_node,
-            pointer=where,
-            repair=_both(facts) if both else one_operation(facts, Replace(where, key)),
-        )
-
-
-def _message(facts: PodFacts, key: str) -> str:
-    return f"{facts.subject} uses the node label {key}, which is deprecated"
-
-
-def _both(facts: PodFacts) -> Repair:
-    note = "both spellings are present; remove one of them"
-    return Repair((), note=note, document=facts.pod_spec.document.index)

@@ -5,6 +5,8 @@ Pure.
 
 from collections.abc import Callable, Iterator
 
+from yaml.nodes import Node
+
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts, one_operation
 from polyarch.manifests.lint.rule import Rule
@@ -27,14 +29,8 @@ def check(facts: PodFacts) -> Iterator[Draft]:
     for entry in facts.pod_spec.node_selector:
         meant = _meaning(entry.key, entry.value) if entry.key in sets.PLATFORM_KEYS else entry.value
         if meant != entry.value:
-            yield Draft(
-                rule=RULE,
-                message=_message(facts, entry.key, entry.value, meant),
-                hint=_hint(entry.key, meant),
-                node=entry.value_node,
-                pointer=entry.pointer,
-                repair=one_operation(facts, Replace(entry.pointer, meant)) if meant else None,
-            )
+            operation = Replace(entry.pointer, meant)
+            yield _draft(facts, entry.key, entry.value, meant, entry.value_node, operation)
     for term in facts.terms:
         for clause in term.expressions:
             if clause.key in sets.PLATFORM_KEYS and clause.operator in ("In", "NotIn"):
@@ -52,14 +48,7 @@ def _values(facts: PodFacts, clause: Expression) -> Iterator[Draft]:
             for place, other in enumerate(clause.values)
             if place != index
         )
-        yield Draft(
-            rule=RULE,
-            message=_message(facts, clause.key, text, meant),
-            hint=_hint(clause.key, meant),
-            node=node,
-            pointer=where,
-            repair=one_operation(facts, Remove(where) if repeated else Replace(where, meant)) if meant else None,
-        )
+        yield _draft(facts, clause.key, text, meant, node, Remove(where) if repeated else Replace(where, meant))
 
 
 def _meaning(key: str, text: str) -> str:
@@ -71,14 +60,17 @@ def _meaning(key: str, text: str) -> str:
     return name if name in known else ""
 
 
-def _message(facts: PodFacts, key: str, text: str, meant: str) -> str:
-    kind = "architecture" if key in sets.ARCHITECTURE_KEYS else "operating system"
+def _draft(facts: PodFacts, key: str, text: str, meant: str, node: Node, operation: Remove | Replace) -> Draft:
+    """The finding for one value; ``operation`` is its repair where a name is meant."""
+    architecture = key in sets.ARCHITECTURE_KEYS
+    kind = "architecture" if architecture else "operating system"
+    known = ", ".join(sorted(KNOWN_ARCHITECTURES if architecture else ("linux", "windows")))
     end = f"; use {meant}" if meant else ""
-    return f"{facts.subject} requires {key} {text!r}, which is no {kind} that node labels have{end}"
-
-
-def _hint(key: str, meant: str) -> str:
-    if meant:
-        return f"write {meant}"
-    known = KNOWN_ARCHITECTURES if key in sets.ARCHITECTURE_KEYS else ("linux", "windows")
-    return f"write one of {', '.join(sorted(known))}"
+    return Draft(
+        rule=RULE,
+        message=f"{facts.subject} uses {key} {text!r}, which is no {kind} that node labels have{end}",
+        hint=f"write {meant}" if meant else f"write one of {known}",
+        node=node,
+        pointer=operation.pointer,
+        repair=one_operation(facts, operation) if meant else None,
+    )

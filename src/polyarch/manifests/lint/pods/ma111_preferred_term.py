@@ -28,10 +28,8 @@ RULE = Rule(
     subs=("weight", "shape", "unsupported"),
 )
 
-
 WRAPPED_WEIGHT = 50
 """Weight for expressions without one: the middle of the range."""
-
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 

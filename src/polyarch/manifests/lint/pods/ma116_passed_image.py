@@ -21,9 +21,7 @@ RULE = Rule(
     default=False,
 )
 
-
 VARIABLE = re.compile(r"RELATED_IMAGE_.*|.*_IMAGE", re.DOTALL)
-
 
 _ARGUMENT = re.compile(r"(--[A-Za-z0-9_.-]*image)=(\S+)", re.ASCII)
 

@@ -25,18 +25,13 @@ RULE = Rule(
     default=False,
 )
 
-
 _INSTRUCTION = re.compile(r"[ \t]*(?P<word>[A-Za-z]+)[ \t]+", re.ASCII)
-
 
 _GOARCH = re.compile(r"\bGOARCH(?P<between>=|[ \t]+)(?P<quote>[\"']?)(?P<architecture>[A-Za-z0-9_]+)", re.ASCII)
 
-
 _FROM = re.compile(r"[ \t]*FROM[ \t]+(?:--platform=(?P<platform>\S+)[ \t]+)?(?P<image>\S+)", re.ASCII | re.IGNORECASE)
 
-
 _TARGETARCH = re.compile(r"[ \t]*ARG[ \t]+TARGETARCH\b", re.ASCII | re.IGNORECASE)
-
 
 _TARGET = "${TARGETARCH}"
 
@@ -110,13 +105,6 @@ def base_images(source: SourceText) -> tuple[str, ...]:
     """Base images by digest, whose index MA301 needs."""
     if not is_dockerfile(source.path):
         return ()
-    return tuple(
-        match["image"] for _, match in _stages(source.text) if "@" in match["image"] and "$" not in match["image"]
-    )
-
-
-def _stages(text: str) -> Iterator[tuple[int, re.Match[str]]]:
-    for start, line in lines(text):
-        match = _FROM.match(line)
-        if match:
-            yield start, match
+    stages = (_FROM.match(line) for _, line in lines(source.text))
+    images = (stage["image"] for stage in stages if stage)
+    return tuple(image for image in images if "@" in image and "$" not in image)

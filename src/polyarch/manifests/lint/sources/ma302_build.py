@@ -22,7 +22,6 @@ RULE = Rule(
     default=False,
 )
 
-
 _BUILD = re.compile(r"--(?P<option>platform|arch)(?:=|[ \t]+)(?P<value>[^\s\\\"']+)", re.ASCII)
 
 
