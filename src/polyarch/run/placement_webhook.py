@@ -29,6 +29,7 @@ async def take_up(process: Process) -> Duties:
         metrics=parts.metrics,
     )
     process.at_end(webhook.close)
+    parts.credentials_changed.append(webhook.credentials_changed)
     return Duties(routes=(webhook.route(),), caches=tuple(parts.caches))
 
 

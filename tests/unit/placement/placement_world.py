@@ -263,6 +263,8 @@ class FakeApi:
         self.refuse: Exception | None = None
         self.on_event: Callable[[Key], None] = lambda key: None
         self.lagging = False
+        self.undoes = ""
+        """What a webhook of the cluster undoes: ``labels``, or ``all``, be it that our gate is lifted."""
         self._version = 100
 
     def create(self, document: dict[str, Any]) -> Key:
@@ -307,6 +309,10 @@ class FakeApi:
             after = apply_patch(before, operations)
         except TestFailed:
             raise Invalid(422, reason="Invalid", message=NO_FIT) from None
+        if self.undoes == "all" or (self.undoes == "labels" and after["spec"] == before["spec"]):
+            after = before
+        if after == before:  # nothing is written and nobody is told
+            return msgspec.convert({"metadata": before["metadata"]}, PartialObjectMetadata)
         after = {**after, "metadata": {**after["metadata"], "resourceVersion": self._next()}}
         self.pods[key] = after
         if not self.lagging:

@@ -223,12 +223,13 @@ class Releases:
 
     async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: GatedPod) -> Write:
         """The one PATCH from this version of the pod (PL-304)."""
-        write = await write_pod(self._client, key, operations, is_connected=self._is_connected)
+        version = pod.metadata.resource_version
+        write = await write_pod(self._client, key, operations, version, is_connected=self._is_connected)
         if write.result is not Written.UNREACHED:
             self._outage.over()
         if write.result is Written.MOVED_ON:
             self._metrics.patch_conflicts.inc()
-        version, now = pod.metadata.resource_version, self._clock.monotonic()
+        now = self._clock.monotonic()
         if write.result is Written.DONE:
             memory.patches.done(version)
         elif write.result is Written.MOVED_ON:

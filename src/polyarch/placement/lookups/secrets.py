@@ -31,7 +31,7 @@ from polyarch.oci.auth.credentials import (
     KeyringCredentials,
 )
 from polyarch.oci.auth.entries import MalformedDocument, read_entry, read_object
-from polyarch.oci.auth.keyring import Document
+from polyarch.oci.auth.keyring import Document, Keyring
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.line import Line, LineFull, Urgency
@@ -114,7 +114,8 @@ class PodCredentials(NamedTuple):
 class _Made(msgspec.Struct):
     """The credentials of a source, and what they were made of."""
 
-    contents: tuple[bytes, ...]
+    contents: tuple[tuple[bytes, str], ...]
+    """Of each secret the digest, and what is wrong with it."""
     credentials: PodCredentials
     read_at: float = float("-inf")
     """When somebody last waited for them."""
@@ -248,7 +249,7 @@ class PullSecrets:
         return Reading(None, problem, b"", self._clock.monotonic(), keep)
 
     def _credentials(self, source: PullSource, readings: Sequence[Reading]) -> PodCredentials:
-        contents = tuple(reading.content for reading in readings)
+        contents = tuple((reading.content, reading.problem) for reading in readings)
         made = self._made.get(source)
         if made is not None and made.contents == contents:
             return made.credentials
@@ -261,11 +262,17 @@ class PullSecrets:
             problems.insert(0, left_out)  # the text that names them all is cut at its end
         keyring = KeyringCredentials([*documents, *self._global])
         store = ChainedCredentials([keyring, self._providers]) if self._providers is not None else keyring
-        fingerprint = self._digest(b"".join(contents)).hex() if documents else ""
-        credentials = PodCredentials(source, fingerprint, store, (*problems, *keyring.problems))
+        fingerprint = self._digest(b"".join(reading.content for reading in readings)).hex() if documents else ""
+        credentials = PodCredentials(source, fingerprint, store, (*problems, *self._of_pods(keyring.problems)))
         weight = min(READ_WEIGHT * sum(reading.weight for reading in readings), BYTES // 4)
         self._made.put(source, _Made(contents, credentials), weight)
         return credentials
+
+    def _of_pods(self, problems: Sequence[str]) -> list[str]:
+        """Without what is wrong with the global pull secret: who names a pod's own secrets has no part in that one, and
+        it is in the log (PL-422)."""
+        shared = tuple(document.origin for document in self._global)
+        return [problem for problem in problems if not (shared and problem.startswith(shared))]
 
     def _just_made(self, source: PullSource) -> PodCredentials | None:
         """What was read for these pods a moment ago, if it was too much to be remembered for longer."""
@@ -354,8 +361,8 @@ class GlobalPullSecret:
         if change.new is not None:
             document, problem = document_of(change.new, self._name)
             documents = [document] if document is not None else []
-            if problem:
-                log.warning("the global pull secret is not used", problem=problem)
+            for each in [problem] if problem else Keyring(documents).problems:
+                log.warning("the global pull secret is not used, or not all of it", problem=each)
         before = self._secrets.global_documents
         if list(before) != documents:
             gone = [credential for document in before for credential in credentials_in(document)]

@@ -24,7 +24,7 @@ from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.reference import Reference
 from polyarch.placement.bounded import Bounded
 from polyarch.placement.lookups.answers import Inspects
-from polyarch.placement.lookups.image_lookup import failure_of
+from polyarch.placement.lookups.image_lookup import failure_of, without_proof
 from polyarch.placement.lookups.secrets import JUST_READ, PullSecrets, PullSource
 from polyarch.placement.lookups.turns import Places, Turn, Turns
 from polyarch.placement.metrics import PlacementMetrics
@@ -69,7 +69,7 @@ NEVER: Final = float("-inf")
 class _Lookup:
     """In line, or under way."""
 
-    __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "source", "then", "under_way")
+    __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "revoked", "source", "then", "under_way")
 
     def __init__(self, key: Asked, reference: Reference, source: PullSource, now: float) -> None:
         self.key = key
@@ -81,6 +81,8 @@ class _Lookup:
         """The tag has to be checked at or after this time: the latest that those who ask want (PL-112)."""
         self.answer: Coming = asyncio.get_running_loop().create_future()
         self.under_way = False
+        self.revoked = False
+        """It may show credentials that do not count any more."""
         self.then: _Lookup | None = None
         """The next one, for those who want the tag checked later than this one does."""
 
@@ -161,6 +163,13 @@ class AdmissionLookups:
         self._failures.discard(key)
         return None
 
+    def revoke(self) -> None:
+        """Credentials that all pods share do not count any more: what they may have opened stands in for no failure,
+        and of what is under way only public answers count (PL-423, PL-852)."""
+        self._failures.clear()
+        for lookup in self._lookups.values():
+            lookup.revoked = lookup.under_way
+
     async def close(self) -> None:
         """Ends what is under way, and forgets what is in line."""
         for lookup in list(self._in_line):
@@ -209,7 +218,9 @@ class AdmissionLookups:
         try:
             async with deadline(self._clock, LONGEST):
                 answer = await self._answer_of(lookup, turn.namespace)
-            if failure_of(answer):
+            if lookup.revoked:
+                answer = without_proof(answer)
+            if answer is not None and failure_of(answer):
                 self._remember(lookup.key, answer)
         except TimeoutError:
             log.debug("an image was not known in time", image=lookup.key.reference)

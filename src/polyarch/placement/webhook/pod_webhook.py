@@ -110,6 +110,10 @@ class PodWebhook:
             audit_annotations=admission.audit_annotations,
         )
 
+    def credentials_changed(self) -> None:
+        """The global pull secret is another one: what the former one may have opened is told to no pod (PL-423)."""
+        self._lookups.revoke()
+
     async def close(self) -> None:
         """Ends what goes on in the background."""
         for task in (tasks := list(self._audits)):

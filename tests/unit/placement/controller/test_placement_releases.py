@@ -350,3 +350,27 @@ async def test_events_of_a_pod_that_is_placed_at_once(worlds, level, reasons):
     await world.create("app:1")
     await world.run(5)
     assert world.told.reasons == reasons
+
+
+async def test_pl_330_a_pod_whose_label_somebody_takes_off_at_once_is_not_held_for_ever(world):
+    """PL-305, PL-330: a webhook of the cluster undoes what we note on a pod, so the write changes nothing; then there
+    is no event that would bring the pod back."""
+    world.api.undoes = "labels"
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(60)
+    assert not world.api.is_gated(key)
+
+
+async def test_pl_305_a_release_that_is_undone_is_told_and_tried_again(world):
+    """PL-305: the API server says 200 and stores nothing; the pod stays gated, and nobody was told."""
+    world.api.undoes = "all"
+    world.registry.know("app:1", "linux/amd64")
+    key = await world.create("app:1")
+    await world.run(20)
+    assert world.told.reasons.count("ArchAwareSchedGateRemovalFailed") == 1
+    assert 2 <= world.patched(key) <= 6
+    assert value(world.metrics, "mto_ppo_ctrl_processed_pods_total") == 0
+    world.api.undoes = ""
+    await world.run(60)
+    assert world.api.architectures(key) == ["amd64"]

@@ -381,3 +381,26 @@ async def test_a_global_secret_of_a_foreign_type_counts_as_none(secrets, capsys)
 def test_a_document_that_makes_no_sense_has_no_credentials(body):
     """PL-422."""
     assert credentials_in(Document("x", body)) == []
+
+
+async def test_pl_422_what_is_wrong_with_the_global_secret_is_not_told_to_those_who_have_no_part_in_it(secrets, capsys):
+    """PL-422, PL-850: events on a tenant's pod named the administrator's Secret and registries that stand in it; it is
+    for the log."""
+    auths = {"vault.internal/project-x": {"auth": "?"}, "registry.example": {"username": "user", "password": "one"}}
+    body = msgspec.json.encode({"auths": auths})
+    found = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
+    GlobalPullSecret(secrets, "openshift-config/pull-secret").observe(
+        Change("apply", Key("openshift-config", "pull-secret"), None, found, True)
+    )
+    credentials = await secrets.get(PULL)
+    assert await candidates(credentials) == ["one"]
+    assert credentials.problems == ("pull secret team/pull does not exist",)
+    assert "vault.internal/project-x" in capsys.readouterr().out
+
+
+async def test_pl_422_the_text_says_what_is_the_matter_now(secrets, api, clock):
+    """PL-422: the Secret was missing, and since then it may not be read."""
+    await secrets.get(PULL)
+    clock.advance(31)
+    api.content["team", "pull"] = Forbidden(403, reason="Forbidden", verb="get", resource="secrets", name="pull")
+    assert (await secrets.get(PULL)).problems == ("pull secret team/pull may not be read by polyarch",)

@@ -32,6 +32,7 @@ from polyarch.kube.serving.reviews import (
     UserInfo,
 )
 from polyarch.model.pod import Pod
+from polyarch.oci.auth.keyring import Document
 from polyarch.placement import names
 from polyarch.placement.decide.seal import Seal
 from polyarch.placement.lookups.facts import ClusterFacts
@@ -690,3 +691,19 @@ async def test_pl_114_pl_853_a_record_on_a_pod_with_other_images(process, sent):
     [expression] = required["nodeSelectorTerms"][0]["matchExpressions"]
     assert expression["values"] == (["amd64"] if sent else ["s390x"])
     assert bool(answer.warnings) is sent
+
+
+async def test_pl_423_what_the_global_secret_opened_does_not_stand_in_for_a_failure_once_it_is_gone(process):
+    """PL-423, PL-852, PL-407: the failure of a moment ago was remembered with the reading that the secret opened, and
+    for half a minute every namespace got its architectures."""
+    auths = {"registry.example": {"username": "user", "password": "s3cr3t"}}
+    process.secrets.set_global([Document("the global secret", msgspec.json.encode({"auths": auths}))])
+    process.registry.needs_credentials.add(process.registry.set("registry.example/private:1", "linux/arm64"))
+    assert not (await process.admit(pod("registry.example/private:1"))).is_gated
+    process.registry.set("registry.example/private:1", error="network")
+    assert (await process.admit(pod("registry.example/private:1"))).decision["stale"] is True
+    process.secrets.set_global([])
+    process.registry.kept.clear()  # its proofs are dropped (RG-111)
+    process.webhook.credentials_changed()
+    answer = await process.admit(pod("registry.example/private:1", namespace="other"))
+    assert answer.is_gated
