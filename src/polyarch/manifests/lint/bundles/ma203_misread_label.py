@@ -1,4 +1,4 @@
-"""MA203: labels that readers do not understand as they are meant.
+"""MA203: labels that catalogs do not read as intended.
 
 Pure.
 """

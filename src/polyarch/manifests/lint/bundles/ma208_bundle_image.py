@@ -1,4 +1,4 @@
-"""MA208: a bundle image with several platforms; catalog tools expect one, wherever the operator runs.
+"""MA208: a bundle image with platforms other than linux/amd64, which catalog tools expect wherever the operator runs.
 
 Pure.
 """
@@ -15,8 +15,8 @@ from polyarch.platforms import NodePlatform
 RULE = Rule(
     id="MA208",
     severity=Severity.INFO,
-    title="A bundle image is built for several platforms",
-    meaning="A bundle image holds data only; catalog tools expect a single platform, linux/amd64.",
+    title="A bundle image is not for linux/amd64 alone",
+    meaning="A bundle image holds data only; catalog tools expect linux/amd64 as its only platform.",
 )
 
 _EXPECTED = NodePlatform("linux", "amd64")

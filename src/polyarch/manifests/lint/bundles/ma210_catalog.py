@@ -36,7 +36,7 @@ _DEFAULTS = {ARCHITECTURE_PREFIX: "amd64", SYSTEM_PREFIX: "linux"}
 
 @dataclass(frozen=True, eq=False)
 class _Blob:
-    """One document of a catalogue."""
+    """One document of a catalog."""
 
     object: KubeObject
     schema: str
