@@ -219,7 +219,7 @@ def _place(value: Any, segment: str, operation: TreeOperation) -> str | int:
         if place is not None and place < len(value):
             return place
         raise Misfit(operation, f"there is no element {segment} in a list of {len(value)}")
-    raise Misfit(operation, f"{segment!r} is looked for in a plain value")
+    raise Misfit(operation, f"{segment!r} cannot be looked up in a scalar")
 
 
 def _change(value: Any, segment: str, operation: TreeOperation) -> Any:
@@ -252,4 +252,4 @@ def _added(value: Any, segment: str, operation: Add) -> Any:
         if place is None or place > len(value):
             raise Misfit(operation, f"cannot insert at {segment} in a list of {len(value)}")
         return [*value[:place], operation.value, *value[place:]]
-    raise Misfit(operation, f"{segment!r} is added to a plain value")
+    raise Misfit(operation, f"{segment!r} cannot be added to a scalar")

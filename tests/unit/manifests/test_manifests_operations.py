@@ -74,7 +74,7 @@ def test_renaming_keeps_the_place_of_a_key() -> None:
     [
         pytest.param(Add("/a", 1), "there is a member 'a' already", id="add what is there"),
         pytest.param(Add("/a/b/4", 1), "cannot insert at 4 in a list of 3", id="insert beyond the end"),
-        pytest.param(Add("/c/d", 1), "'d' is added to a plain value", id="add to null"),
+        pytest.param(Add("/c/d", 1), "'d' cannot be added to a scalar", id="add to null"),
         pytest.param(Remove("/z"), "there is no member 'z'", id="remove nothing"),
         pytest.param(Remove("/a/b/01"), "there is no element 01 in a list of 3", id="an index with a zero in front"),
         pytest.param(Rename("/a/b/0", "z"), "an element of a list has no key", id="rename an element"),

@@ -137,7 +137,7 @@ def _members(tree: BundleTree, directory: str) -> list[str]:
             continue
         if rest or path in tree.directories:
             raise BundleNotValid(
-                f"{tree.path(directory)} has the sub-directory {first}; put all manifests beside each other"
+                f"{tree.path(directory)} has the sub-directory {first}; put all manifests directly into the directory"
             )
         if first.startswith("."):
             raise BundleNotValid(f"{tree.path(directory)} has the hidden file {first}; remove it")
@@ -160,7 +160,7 @@ def _scan(tree: BundleTree, path: str) -> Scan:
     if not any(isinstance(root, MappingNode) for root in roots) or not all(
         isinstance(root, MappingNode) or is_null(root) for root in roots
     ):
-        raise BundleNotValid(f"{name} is not YAML with objects in it; keep nothing but manifests beside each other")
+        raise BundleNotValid(f"{name} is not YAML with objects in it; keep only manifests in this directory")
     return result
 
 

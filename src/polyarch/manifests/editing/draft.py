@@ -129,7 +129,7 @@ class _Drafting:
             return
         members = _expanded(draft)
         if members is None:
-            raise Misfit(operation, f"{path[0]!r} is looked for in a plain value")
+            raise Misfit(operation, f"{path[0]!r} cannot be looked up in a scalar")
         if len(path) == 1 and not isinstance(operation, Replace):
             self._change(draft, members, operation, path[0])
             return

@@ -105,7 +105,7 @@ def layout(document: Document, node: Node) -> Layout:
         return walk.flow_mapping(node) if node.flow_style else walk.block_mapping(node)
     if isinstance(node, SequenceNode):
         return walk.flow_sequence(node) if node.flow_style else walk.block_sequence(node)
-    raise CannotEdit("a plain value has no members")
+    raise CannotEdit("a scalar has no members")
 
 
 class _Walk:

@@ -21,7 +21,7 @@ def replace(facts: PodFacts) -> tuple[TreeOperation, ...]:
     ]
     usable = frozenset(each for each in facts.target.platforms if all(sets.holds(clause, each) for clause in others))
     if not usable:
-        raise Refused("its node selector requires an operating system that not all images support")
+        raise Refused("its node selector requires an operating system for which the images have no common platform")
     operations: list[TreeOperation] = []
     for term in non_empty(facts):
         systems = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
