@@ -100,6 +100,20 @@ def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwan
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported")
 
 
+def test_help_of_no_command_loads_what_only_its_work_needs_mf_090() -> None:
+    """And so completion, which reads the same declarations at each Tab, answers at once."""
+    commands = [
+        name.split() for name in ("lint", "fix", "inspect", "explain", "bundle validate", "index create", "up", "run")
+    ]
+    code = (
+        "import sys; from polyarch.cli import main\n"
+        f"for command in {commands!r}: main([*command, '--help'])\n"
+        "print('imported', *sorted({'aiohttp', 'asyncio', 'cryptography', 'yaml', 'rich.console'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported"), done.stderr
+
+
 @pytest.mark.parametrize(("call", "left"), [("main()", True), ("main(['--version'])", False)])
 def test_a_process_that_ends_looks_for_no_garbage_rg_161(call: str, left: bool) -> None:
     """Only if the command line is the process's own: another program goes on after ``main``."""

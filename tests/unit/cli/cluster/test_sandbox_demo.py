@@ -11,10 +11,11 @@ from polyarch.cli.cluster import demo as sandbox_demo
 from polyarch.placement import names
 from polyarch.sandbox import document, roles
 from polyarch.sandbox.demo import audit, observation
-from polyarch.sandbox.demo.observation import Row, SeenPod
+from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
 from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, Document, Milliseconds
+from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.registry import catalogue
 
 ALL = ["amd64", "arm64", "ppc64le", "s390x"]
@@ -73,8 +74,8 @@ def test_sb_006_polyarchs_users_are_its_service_accounts() -> None:
     }
 
 
-def seen(**fields: Any) -> SeenPod:
-    return msgspec.convert(fields, SeenPod)
+def seen(**fields: Any) -> Pod:
+    return msgspec.convert(fields, Pod)
 
 
 DECISION = msgspec.json.encode(
