@@ -1,6 +1,6 @@
-"""Benchmarks: what polyarch costs, in CPU time, requests, bytes and memory.
+"""Benchmarks of polyarch: CPU time, requests, bytes and memory.
 
-``make bench`` runs them all; ``python -m bench NAME…`` some; ``--record`` writes the figures that later runs are
-compared with. CPU time and counts are compared (a regress of 20 % fails, PL-812), wall time never: machines are
-shared, so each latency stands beside a control run of the same minute.
+``make bench`` runs all of them, ``python -m bench NAME…`` some; ``--record`` stores the figures to compare later runs
+with. CPU time and counts are compared (a regression of 20 % fails, PL-812). Wall time is not, because machines are
+shared; each latency is shown with that of a control run in the same minute.
 """

@@ -1,4 +1,4 @@
-"""``python -m bench [SCENARIO…] [--record]``: a table of figures, and 1 if a budget or a recorded value is broken."""
+"""``python -m bench [SCENARIO…] [--record]``: print the figures; exit 1 if one exceeds its budget or recorded value."""
 
 import argparse
 import asyncio
@@ -17,11 +17,11 @@ from bench.measure import Figure
 RECORDED = Path(__file__).with_name("recorded.json")
 REGRESS = 1.2
 NOISE = 0.02
-"""Below this a cost is nothing, and 20 % of it too."""
+"""Differences below this are ignored."""
 
 
 def verdict(figure: Figure, recorded: dict[str, float]) -> tuple[str, bool]:
-    """What the last column says, and whether the run fails for it."""
+    """The text of the result column, and whether the figure fails the run."""
     known = recorded.get(figure.name)
     if figure.compared and known is not None and figure.value > max(known * REGRESS, known + NOISE):
         return f"[red]regress: was {known:.3g}[/red]", True
@@ -33,7 +33,7 @@ def verdict(figure: Figure, recorded: dict[str, float]) -> tuple[str, bool]:
 
 
 def show(figures: list[Figure], recorded: dict[str, float]) -> bool:
-    """Print the table; whether anything fails."""
+    """Print the table; return whether any figure fails."""
     table = Table(box=None, header_style="bold")
     for title in ("figure", "value", "unit", "budget", "of", "", "note"):
         table.add_column(title, justify="right" if title in ("value", "budget") else "left", overflow="fold")

@@ -1,9 +1,9 @@
-"""What the authoring tools cost: MF-090 and MF-015.
+"""Cost of the authoring tools (MF-090, MF-015).
 
-1 000 manifests of 3 KiB with three containers each, their images answered by a file; a tree of 10 000 files as charts
-write them; one file of 115 KiB with many documents. Whole processes, start-up included, whose modules are compiled as
-an installation's are; what takes milliseconds is measured within one process, for start-ups differ by more than that.
-kube-score, if it is on PATH, reads the same files in the same minute.
+Inputs: 1 000 manifests of 3 KiB with three containers each, with images answered by a file; a tree of 10 000 files as
+charts write them; one file of 115 KiB with many documents. Whole processes are measured, start-up included, with
+compiled bytecode as in an installation. What takes milliseconds is measured within one process, because start-up times
+vary by more than that. kube-score, if it is on PATH, reads the same files in the same minute.
 """
 
 import os
@@ -57,7 +57,7 @@ _SMALL = (
 
 
 def _chart_file(number: int) -> str:
-    """What ``helm template --output-dir`` leaves: of seven files one has pods."""
+    """A file as ``helm template --output-dir`` writes it; one of seven has pods."""
     source = f"---\n# Source: chart{number // 7}/templates/part{number % 7}.yaml\n"
     if number % 7 == 0:
         return source + _manifest(number)
@@ -90,7 +90,7 @@ def _run(command: list[str], folder: Path) -> _Cost:
 
 
 def _most_memory(command: list[str], folder: Path) -> float:
-    """MiB; looked at while it runs, as what is told of an ended child counts the process that it was forked from."""
+    """Peak memory in MiB, sampled: rusage of an ended child includes the process that it was forked from."""
     process, most = _start(command, folder), 0.0
     while process.poll() is None:
         most = max(most, resident_mib(process.pid))
@@ -99,12 +99,12 @@ def _most_memory(command: list[str], folder: Path) -> float:
 
 
 def _least(command: list[str], folder: Path, *, rounds: int = 3) -> _Cost:
-    """The round that took the least CPU: interruptions only ever add to it."""
+    """The round with the least CPU time: interruptions only add to it."""
     return min((_run(command, folder) for _ in range(rounds)), key=lambda cost: cost.cpu)
 
 
 def _milliseconds(work: Callable[[], object], *, rounds: int = 15) -> float:
-    """CPU time of the round that took the least, within this process."""
+    """CPU time in milliseconds of the fastest round, within this process."""
     taken = []
     with collecting_rarely():
         for _ in range(rounds):
@@ -159,7 +159,7 @@ def authors(say: Say) -> list[Figure]:
 
 
 def _write(folder: Path) -> float:
-    """All files that are read; returns the mean size of the manifests in bytes."""
+    """Write all input files; return the mean size of the manifests in bytes."""
     for name, files, text in (("manifests", FILES, _manifest), ("tree", TREE, _chart_file)):
         (folder / name).mkdir()
         for number in range(files):

@@ -1,8 +1,7 @@
-"""Load on a real API server: pods created with so many in flight, and for each the time until it may be scheduled.
+"""Load on a real API server: create many pods concurrently, and measure for each the time until it may be scheduled.
 
-A pod is *released* when it exists without a scheduling gate: at once in the answer to its creation (placed at
-admission, or nobody gates), else with the watch event that shows the gate gone. Times are milliseconds since its
-creation was sent.
+A pod is *released* when it exists without a scheduling gate: either in the answer to the create request, or with the
+watch event that shows it without the gate. Times are milliseconds since the create request.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from polyarch.model.pod import Pod
 
 @dataclass
 class Run:
-    """What became of the pods of one run; ``seconds`` from the first creation to the last release."""
+    """The result of one run; ``seconds`` is the time from the first creation to the last release."""
 
     pods: int = 0
     seconds: float = 0.0
@@ -42,7 +41,7 @@ class Run:
 
 
 def pod(image: str, *, name: str = "", generate: str = "load-", secrets: Iterable[str] = ()) -> dict[str, Any]:
-    """A pod as a controller would write it, of about 2 KiB when stored."""
+    """A pod as a controller writes it, about 2 KiB when stored."""
     metadata: dict[str, Any] = {"name": name} if name else {"generateName": generate}
     metadata["labels"] = {"app": "load", "pod-template-hash": "5d4f8c7b96"}
     container = {
@@ -54,7 +53,7 @@ def pod(image: str, *, name: str = "", generate: str = "load-", secrets: Iterabl
         "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}},
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}},
     }
-    # Nobody schedules it: what is measured ends when it may be scheduled.
+    # An unknown scheduler: measurement ends when the pod may be scheduled.
     spec: dict[str, Any] = {"containers": [container], "schedulerName": "nobody", "terminationGracePeriodSeconds": 0}
     if secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in secrets]
@@ -70,7 +69,7 @@ def constrained(pod: Pod) -> bool:
 
 
 async def make_namespace(client: Client, name: str, labels: Mapping[str, str] | None = None) -> str:
-    """A namespace that takes pods: its default ServiceAccount is there."""
+    """Create a namespace and wait for its default ServiceAccount, without which it accepts no pods."""
     await client.create(
         NAMESPACES,
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}},
@@ -97,7 +96,7 @@ async def drive(
     deadline: float = 120.0,
     on_released: Callable[[int], None] | None = None,
 ) -> Run:
-    """Create the pods, ``in_flight`` at a time or paced, and wait until each is released or the deadline is over."""
+    """Create the pods, ``in_flight`` at a time or ``per_second``, until all are released or ``deadline`` ends."""
     run = Run()
     sent: dict[str, float] = {}
     seen_free: dict[str, tuple[float, bool]] = {}
@@ -169,7 +168,7 @@ async def drive(
 async def watch_released(
     client: Client, namespace: str, count: int, *, start: Callable[[], Awaitable[object]], deadline: float = 120.0
 ) -> Run:
-    """Wait until ``count`` pods that somebody else creates are released; seconds from ``start``."""
+    """Call ``start``, then wait until ``count`` pods that a controller creates are released; times since ``start``."""
     run = Run()
     enough = asyncio.Event()
     begin = 0.0

@@ -1,6 +1,6 @@
-"""What a run cost: CPU time and memory of processes from ``/proc``, requests from the API server's audit log.
+"""Measurements: CPU time and memory of processes from ``/proc``, requests from the API server's audit log.
 
-Shapes: CPU in seconds of one core (user + system), memory in MiB resident, latencies in milliseconds.
+Units: CPU in seconds of one core (user + system), resident memory in MiB, latencies in milliseconds.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from polyarch.sandbox.demo.audit import AuditEvent
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 AUDIT_DELAY = 1.5
-"""Seconds until the audit log surely holds what was done (the API server batches it for one second)."""
+"""Seconds until the audit log is complete (the API server batches it for one second)."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. ``limit`` is the budget, ``at_most`` which side of it is good.
+    """One line of the table. ``limit`` is the budget: an upper bound, or without ``at_most`` a lower one.
 
-    ``compared``: a cost that does not depend on how busy the machine is, so a regress of 20 % against the recorded
-    value fails. ``source`` is the number of the budget.
+    ``compared`` figures do not depend on the load of the machine; a regression of 20 % against the record fails.
+    ``source`` is the requirement number of the budget.
     """
 
     name: str
@@ -45,18 +45,18 @@ class Figure:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
+    """User and system time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process now."""
+    """Resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 2**20
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile; 0 of nothing."""
+    """The nearest-rank percentile; 0 if there are no values."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -72,7 +72,7 @@ def kind_of(event: AuditEvent) -> str:
 
 
 class AuditLog:
-    """Requests between two moments, by user prefix. ``mark`` first, then ``requests``."""
+    """Counts requests by user prefix: call ``mark`` first, then ``requests``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -82,7 +82,7 @@ class AuditLog:
         self._offset = self._path.stat().st_size if self._path.exists() else 0
 
     async def requests(self, user_prefix: str, *, namespaces: Iterable[str] = ()) -> Counter[str]:
-        """Finished requests since ``mark`` of users whose name begins so: {``patch pods``: 12, …}."""
+        """Finished requests since ``mark`` by users with this name prefix: {``patch pods``: 12, …}."""
         await asyncio.sleep(AUDIT_DELAY)
         wanted = set(namespaces)
         counts: Counter[str] = Counter()

@@ -1,8 +1,8 @@
-"""Placement measured on the sandbox: bursts, paced, cold, a Deployment, missing images, dry runs, memory.
+"""Placement on the sandbox: bursts, paced load, unknown images, a Deployment, missing images, dry runs, memory.
 
-Each latency stands beside a control run of the same pods in the same minute without the webhook, since what the API
-server itself needs on this machine is most of it. CPU time is that of polyarch's own processes, requests come from the
-audit log (polyarch's identities only), registry requests from the registry's log.
+Each latency is shown with that of a control run of the same pods without the webhook in the same minute, because the
+API server itself takes most of the time. CPU time is that of polyarch's own processes; requests are counted in the
+audit log (polyarch's identities only), registry requests in the registry's log.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _numbers = itertools.count()
 
 
 class Bench:
-    """One sandbox, and what every scenario asks of it."""
+    """One sandbox, with the operations that all scenarios need."""
 
     def __init__(self, sandbox: Sandbox, client: Client, say: Say) -> None:
         self.sandbox = sandbox
@@ -52,7 +52,7 @@ class Bench:
         return await load.make_namespace(self.client, f"bench-{next(_numbers)}-{time.monotonic_ns() % 10**9}")
 
     async def images(self, prefix: str, count: int = IMAGES, **description: Any) -> list[str]:
-        """New images of two platforms, half of them indexes that the registry has never been asked for."""
+        """Push new images of two platforms; nobody has asked the registry for them yet."""
         described = {
             f"quay.io/{prefix}/app{number}:1": {"platforms": ["linux/amd64", "linux/arm64"], **description}
             for number in range(count)
@@ -61,11 +61,11 @@ class Bench:
         return list(described)
 
     def cpu(self, *roles: str) -> float:
-        """Seconds used by these roles so far; without any by all."""
+        """CPU seconds that these roles have used; without arguments, all roles."""
         return sum(cpu_seconds(pid) for role, pid in self.pids.items() if role in roles or not roles)
 
     async def policy(self, spec: dict[str, Any]) -> None:
-        """The cluster's PlacementPolicy; the roles know it a moment later."""
+        """Set the cluster's PlacementPolicy, and wait until the roles know it."""
         await self.client.apply(POLICIES, {
             "apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": names.SINGLETON},
             "spec": spec,
@@ -73,13 +73,13 @@ class Bench:
         await asyncio.sleep(1)
 
     async def requests(self, namespace: str) -> tuple[int, int]:
-        """(requests without events, events) of polyarch in this namespace since the mark."""
+        """(requests without events, events) by polyarch in this namespace since the mark."""
         counts = await self.audit.requests(OURS, namespaces=[namespace])
         events = sum(count for what, count in counts.items() if what.endswith(" events"))
         return sum(counts.values()) - events, events
 
     async def gone(self, *namespaces: str) -> None:
-        """Deletes them with their pods, and waits for it: deletion is work for the API server that nobody measures."""
+        """Delete namespaces and wait for it, so that deletions do not load the API server during a measurement."""
         for namespace in namespaces:
             await self.client.delete(NAMESPACES, namespace)
         for namespace in namespaces:
@@ -149,7 +149,7 @@ async def _with_go(bench: Bench, images: list[str], ours: load.Run) -> list[Figu
 
 
 async def cold(bench: Bench) -> list[Figure]:
-    """40 images that nobody has asked for, 25 pods of each, in one burst."""
+    """40 unknown images, 25 pods of each, in one burst."""
     images = await bench.images("cold")
     namespace = await bench.namespace()
     bench.audit.mark()
@@ -173,7 +173,7 @@ async def cold(bench: Bench) -> list[Figure]:
 
 
 async def gated(bench: Bench) -> list[Figure]:
-    """Nothing is placed at admission: 1000 pods of known images, each gated, decided and released by the controller."""
+    """Placement at admission is off: 1000 pods of known images, each gated, decided and released by the controller."""
     images = await bench.images("gated")
     warming = await bench.namespace()
     await load.drive(bench.client, warming, pods(images, len(images)), in_flight=8)
@@ -198,7 +198,7 @@ async def gated(bench: Bench) -> list[Figure]:
 
 
 async def deployment(bench: Bench) -> list[Figure]:
-    """A Deployment of 1000 replicas of an image that nobody has asked for; the control run of the same."""
+    """A Deployment of 1000 replicas of an unknown image, and its control run."""
     [image] = await bench.images("rollout", 1)
     bench.audit.mark()
     watched, namespace = await roll_out(bench, image)
@@ -218,7 +218,7 @@ async def deployment(bench: Bench) -> list[Figure]:
 
 
 async def roll_out(bench: Bench, image: str) -> tuple[load.Run, str]:
-    """Until all of its pods may be scheduled; the namespace in which they are."""
+    """Create the Deployment and wait until all its pods are released; also returns their namespace."""
     namespace = await bench.namespace()
     template = load.pod(image)
     document = {
@@ -239,7 +239,7 @@ async def roll_out(bench: Bench, image: str) -> tuple[load.Run, str]:
 
 
 async def missing(bench: Bench) -> list[Figure]:
-    """200 pods of an image that does not exist, all released by policy within a minute."""
+    """200 pods of an image that does not exist; the policy releases all of them within a minute."""
     namespace = await bench.namespace()
     image = f"quay.io/nobody/missing{next(_numbers)}:1"
     log = RegistryLog(bench.sandbox.registry_log)
@@ -253,7 +253,7 @@ async def missing(bench: Bench) -> list[Figure]:
 
 
 async def dry_runs(bench: Bench) -> list[Figure]:
-    """400 server-side dry runs by one user, while others create pods: nobody else notices."""
+    """400 server-side dry runs by one user must not slow down the pods of others."""
     images = await bench.images("dry", 4)
     namespace = await bench.namespace()
     await load.drive(bench.client, namespace, pods(images, 4), in_flight=4)
@@ -279,7 +279,7 @@ async def dry_runs(bench: Bench) -> list[Figure]:
 
 
 async def memory(bench: Bench) -> list[Figure]:
-    """Resident memory with 10 000 pods held at the gate."""
+    """Resident memory with 10 000 gated pods."""
     await bench.policy({"onUnresolved": {"action": "hold", "retryWindow": "5s"}, "events": "problems"})
     namespace = await bench.namespace()
     image = f"quay.io/nobody/held{next(_numbers)}:1"
@@ -294,7 +294,7 @@ async def memory(bench: Bench) -> list[Figure]:
 
 
 async def reviews(bench: Bench) -> list[Figure]:
-    """The webhook alone, over TLS, 16 reviews of 10 KiB in flight, from another process."""
+    """The webhook alone: 16 concurrent reviews of 10 KiB over TLS, sent by another process."""
     [image] = await bench.images("reviews", 1)
     url = bench.sandbox.records()[WEBHOOK].url
     ca = bench.sandbox.pki.webhook_folder / "ca.crt"
@@ -323,7 +323,7 @@ async def reviews(bench: Bench) -> list[Figure]:
 
 
 class RegistryLog:
-    """Requests that the sandbox's registry wrote down since this value was made."""
+    """Requests in the registry's log since this object was created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -348,7 +348,7 @@ SCENARIOS = {
 
 
 async def run(wanted: list[str], say: Say) -> list[Figure]:
-    """The scenarios asked for, on a sandbox of their own; memory on one where nothing else has happened."""
+    """Run the scenarios on a sandbox of their own; ``memory`` gets a fresh one."""
     figures: list[Figure] = []
     for group in ([name for name in wanted if name != "memory"], [name for name in wanted if name == "memory"]):
         if group:

@@ -1,8 +1,8 @@
-"""Load on the webhook alone: AdmissionReviews over TLS, kept-alive connections, as the API server sends them.
+"""Load on the webhook alone: AdmissionReviews over TLS on kept-alive connections, as the API server sends them.
 
-Run in a process of its own, so that its CPU time is not the webhook's, and on bare protocols, so that it asks faster
-than any webhook answers:
-``python -m bench.reviews URL CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line.
+``python -m bench.reviews URL CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line. It runs in a process of
+its own, so that its CPU time does not count for the webhook, and on bare asyncio protocols, so that it sends requests
+faster than any webhook answers.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ def review(image: str, namespace: str, uid: str) -> bytes:
 
 
 class Connection(asyncio.Protocol):
-    """One kept-alive connection that sends the next review as soon as the last is answered."""
+    """One kept-alive connection that sends the next review as soon as the last one is answered."""
 
     def __init__(self, load: "Load") -> None:
         self._load = load
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """``count`` equal requests, and what came of them."""
+    """``count`` equal requests, and their results."""
 
     def __init__(self, request: bytes, count: int) -> None:
         self.request = request

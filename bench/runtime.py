@@ -1,6 +1,6 @@
-"""What the libraries cost by themselves, in CPU time of this process: rules, Kubernetes runtime, registry client.
+"""CPU time of the libraries in this process: placement rules, Kubernetes runtime, registry client.
 
-Each cost is the least of several rounds: interruptions only ever add to it.
+Each figure is the least of several rounds: interruptions only add to it.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ TURNS = 5
 
 
 def microseconds(work: Callable[[], object], *, times: int = 2000, rounds: int = 7) -> float:
-    """CPU of one call: the least of some rounds."""
+    """CPU time of one call, the least of several rounds."""
     least = float("inf")
     for _ in range(rounds):
         begin = time.process_time()
@@ -118,7 +118,7 @@ def rules(_: Say) -> list[Figure]:
 
 
 def kube(_: Say) -> list[Figure]:
-    """KR-042: 20 000 pods listed, decoded and indexed; watch events; a PATCH; all against a server in this process."""
+    """KR-042: list, decode and index 20 000 pods; watch events; a PATCH; all against a server in this process."""
     return asyncio.run(_kube())
 
 
@@ -193,7 +193,7 @@ async def _kube() -> list[Figure]:
     application = web.Application(client_max_size=64 << 20)
     application.router.add_get("/api/v1/pods", pods)
     application.router.add_patch("/api/v1/namespaces/bench/pods/pod-1", patched)
-    # The server has a thread and a loop of its own: what is measured is this thread alone.
+    # The server runs in a thread of its own; only this thread is measured.
     with _served(application) as (port, loop):
         gc.collect()
         memory = resident_mib(os.getpid())
@@ -238,7 +238,7 @@ async def _kube() -> list[Figure]:
 
 
 def registry(say: Say) -> list[Figure]:
-    """RG-162 and RG-161: look-ups in memory; 100 images of a registry that delays each answer by 50 ms."""
+    """RG-162 and RG-161: lookups in memory; 100 images of a registry that delays each answer by 50 ms."""
     return asyncio.run(_registry(say))
 
 
@@ -275,7 +275,7 @@ async def _registry(say: Say) -> list[Figure]:
 
 
 async def _hundred_images(say: Say) -> list[Figure]:
-    """The comparison of RG-161: in turn, so that both see the same machine, and the middle one of the ratios counts."""
+    """The comparison of RG-161: both run in turn, to see the same machine; the median of the ratios counts."""
     from scripted_registry import ScriptedRegistry
 
     async with ScriptedRegistry() as served:
@@ -292,7 +292,7 @@ async def _hundred_images(say: Say) -> list[Figure]:
         skopeo = "xargs -P 8 -n 1 skopeo inspect --no-tags --tls-verify=false"
         ours, theirs = [], []
         with tempfile.TemporaryDirectory() as folder:
-            # As installed: with bytecode, which an environment for development may keep Python from writing.
+            # With bytecode, as an installation has it; a development environment may disable writing it.
             environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
             environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
             await _timed(*command, images[0], "--no-cache", environ=environ)
@@ -326,7 +326,7 @@ async def _hundred_images(say: Say) -> list[Figure]:
 
 
 async def _timed(*command: str, environ: Mapping[str, str] | None = None) -> tuple[float, float]:
-    """Seconds on the wall and of CPU that a command took, with all that it started."""
+    """Wall and CPU seconds of a command and its child processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.DEVNULL)

@@ -1,13 +1,13 @@
-"""``python -m bench.soak --minutes 30``: churn and a fault every minute; memory flat, nothing leaked, every pod right.
+"""Soak test: churn, and a fault every minute: ``python -m bench.soak --minutes 30``.
 
-A sandbox of its own; one webhook and two controllers behind fault proxies (``tests/faults``). Pods of warm, cold,
-moving, private and missing images come and go; tags are pushed again with other platforms; a PodPlacementConfig and the
-policy change. Each pod is judged when it is deleted, or at the end, by what its images, the policy and the preferences
-were while it was decided. Exit 1 if a pod is wrong or held for longer than its window, memory grows, descriptors, tasks
-or threads are left over, or a role logged a bug.
+It runs one webhook and two controllers behind fault proxies (``tests/faults``), on a sandbox of its own. Pods with
+known, new, moving, private and missing images are created and deleted; tags move to other platforms; a
+PodPlacementConfig and the policy change. Each pod is checked when it is deleted, or at the end, against the images,
+policy and preferences of the time of its decision. Exit code 1 if a pod is wrong or held longer than its window, memory
+grows, descriptors, tasks or threads leak, or a role logs a bug.
 
-Its bounds: pods ask for a scheduler that does not exist (nothing runs), a tag that is not pulled ``Always`` may be
-answered as it was within its ten minutes, and memory is judged for processes that stood for at least a minute.
+Limits: pods name a scheduler that does not exist, so nothing runs; a tag that is not pulled ``Always`` may be answered
+from the cache for ten minutes; memory is judged only for processes that ran for at least a minute.
 """
 
 import argparse
@@ -57,17 +57,17 @@ from polyarch.sandbox.state import NAMESPACE, Settings
 SPACE = "soak"
 PUBLIC, PRIVATE = "soak.test", "private.test"
 PLATFORMS = (("amd64", "arm64"), ("arm64", "s390x"), ("ppc64le", "s390x"), ("amd64", "ppc64le"))
-"""In turn; never one alone, as that might be an operator bundle and would be looked into (RG-046)."""
+"""Used in turn; never a single one, as that could be an operator bundle, which costs more requests (RG-046)."""
 FALLBACK = ("ppc64le", "s390x")
 SAMPLE_SECONDS = 5.0
 BLIND = 2.0
-"""Seconds before and after a fault in which a creation may have been on its way to a webhook that was killed."""
+"""Seconds before and after a fault in which a create request may have reached a webhook that was killed."""
 KINDS = {"warm": 50, "moving": 12, "always": 10, "mixed": 8, "private": 8, "cold": 7, "missing": 5}
 AWAY = (ApiError, ConnectionFailed, TimeoutError)
 
 
 class Soak:
-    """The whole run. ``problems`` is what was wrong."""
+    """One soak run; ``problems`` lists everything that was wrong."""
 
     def __init__(self, sandbox: Sandbox, client: Client, api: FaultProxy, hosts: dict[str, FaultProxy], fleet: Fleet,
                  dice: random.Random, wanted: Sequence[str]) -> None:  # fmt: skip
@@ -91,7 +91,7 @@ class Soak:
     # Images, policy and preferences, and how they change.
 
     async def push(self, host: str, repositories: list[str], platforms: Values, **more: Any) -> list[str]:
-        """Images of these platforms; a tag that was there before moves."""
+        """Push images of these platforms; an existing tag moves."""
         images = [f"{host}/{repository}:1" for repository in repositories]
         described = {
             f"{self.sandbox.registry.address}/soak/{host}/{repository}:1": {
@@ -120,7 +120,7 @@ class Soak:
         self.world.policy.done(time.monotonic())
 
     async def set_preferences(self, weights: tuple[tuple[str, int], ...]) -> None:
-        """A PodPlacementConfig with these weights, or none."""
+        """Apply a PodPlacementConfig with these weights, or delete it."""
         self.world.preferences.begin(weights, time.monotonic())
         if weights:
             platforms = [{"architecture": architecture, "weight": weight} for architecture, weight in weights]
@@ -149,7 +149,7 @@ class Soak:
         await self.set_preferences(())
 
     async def fill(self, count: int, *, gated: bool) -> None:
-        """The controllers' caches (``gated``, while no webhook is asked) or the webhook's, up to their bound."""
+        """Fill the controllers' caches (``gated``, before a webhook is registered) or the webhook's to their bound."""
         platforms = PLATFORMS[0]
         if gated:
             await soakfill.push(self.sandbox.registry.address, f"soak/{PUBLIC}", count, platforms)
@@ -159,7 +159,7 @@ class Soak:
             self.say(f"{replica.role} {replica.process.pid}: {size:.0f} readings")
 
     async def change(self) -> None:
-        """Every few seconds something else is true."""
+        """Change images, preferences or the policy every few seconds."""
         for number in itertools.count():
             await asyncio.sleep(2.5)
             if not self.churning:
@@ -179,7 +179,7 @@ class Soak:
                     await self.set_policy(self.dice.choice((None, FALLBACK)))
                     self.counts["policy changes"] += 1
             except AWAY:
-                self.counts["changes refused"] += 1  # a fault; both the old and the new value may hold
+                self.counts["changes refused"] += 1  # a fault; the old and the new value are both valid
 
     # Pods.
 
@@ -229,7 +229,7 @@ class Soak:
             born.released_at = born.released_at or time.monotonic()
 
     async def end(self, name: str, born: Born) -> None:
-        """Judge the pod, and delete it; one that is still gated is deleted as it is."""
+        """Delete the pod and check it; one that is still gated is only deleted."""
         try:
             await self.client.delete(PODS, name, namespace=SPACE, grace_period_seconds=0, retry=False)
         except NotFound:
@@ -265,7 +265,7 @@ class Soak:
     # Faults and measures.
 
     async def disturb(self, every: float) -> None:
-        """One fault each interval, in turn; afterwards all roles stand again."""
+        """Inject one fault per interval, in turn; afterwards restart the roles that ended."""
         faults = Faults(self.sandbox, self.api, self.hosts, self.fleet)
         for fault in itertools.cycle(faults.named(self.wanted)):
             await asyncio.sleep(every - (time.monotonic() - self.began) % every)
@@ -314,7 +314,7 @@ class Soak:
         self.began = time.monotonic()
         background.append(asyncio.create_task(self.sample()))
         try:
-            await asyncio.sleep(12)  # nothing happens: what is there before
+            await asyncio.sleep(12)  # idle, for the reference samples
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.churn(per_second))
                 tasks.create_task(self.change())

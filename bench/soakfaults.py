@@ -1,4 +1,4 @@
-"""The faults of a soak, each some seconds long; what it broke outside of polyarch's roles stands again afterwards."""
+"""The faults of a soak test. Each lasts some seconds and repairs what it broke, except for polyarch's roles."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ NAMES: Final = (
     *("registry_down", "leader_killed", "webhook_killed", "watches_torn"),
     *("storm_of_429", "api_server_restarted", "registry_broken"),
 )
-"""In the order in which they happen."""
+"""In the order in which they are injected."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What can be broken, and how."""
+    """Injects the faults."""
 
     sandbox: Sandbox
     api: FaultProxy
@@ -33,7 +33,7 @@ class Faults:
     fleet: Fleet
 
     def named(self, names: Iterable[str]) -> list[Callable[[], Awaitable[None]]]:
-        """Those of :data:`NAMES` that are wanted."""
+        """The faults of these names, in the order of :data:`NAMES`."""
         return [getattr(self, name) for name in NAMES if name in names]
 
     async def registry_down(self) -> None:

@@ -1,6 +1,6 @@
-"""Filling the roles' caches up to their bound (RG-110) before a soak, so that memory that grows afterwards is a leak.
+"""Fill the roles' caches up to their bound (RG-110) before a soak, so that any memory growth afterwards is a leak.
 
-Each image is an index of its own in a repository of its own, pushed as one document: what it lists is never fetched.
+Each image is a different index in a repository of its own; its children are never fetched and do not exist.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 AT_ONCE = 16
 IMAGES_PER_POD = 10
 SECONDS = 120.0
-"""For one pod: its images are asked for one host at a time's pace."""
+"""Time for one pod; the pace at which one host may be asked limits it."""
 
 
 def index(number: int, architectures: Sequence[str]) -> bytes:
-    """An index that no other number has: its children are named by digests made up from it."""
+    """A unique index for this number: the digests of its children are derived from it."""
     children = [
         {
             "mediaType": MANIFEST,
@@ -41,7 +41,7 @@ def index(number: int, architectures: Sequence[str]) -> bytes:
 
 
 async def push(address: str, folder: str, count: int, architectures: Sequence[str]) -> list[str]:
-    """``count`` images below ``folder`` of the registry; their repositories, without the folder."""
+    """Push ``count`` images below ``folder`` of the registry; return their repositories, without the folder."""
     repositories = [f"fill{number}" for number in range(count)]
     limit = asyncio.Semaphore(AT_ONCE)
     async with aiohttp.ClientSession(f"http://{address}", timeout=aiohttp.ClientTimeout(total=60)) as session:
@@ -59,9 +59,9 @@ async def push(address: str, folder: str, count: int, architectures: Sequence[st
 
 
 async def ask(client: Client, namespace: str, images: Sequence[str], *, gated: bool) -> None:
-    """Pods of these images, each deleted once it may be scheduled.
+    """Create pods of these images, and delete each once it may be scheduled.
 
-    ``gated``: they come with the gate, as if the webhook knew nothing, so that the controller has to ask.
+    ``gated`` pods are created with the gate, so that the controller has to ask the registry.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""What a soak measured: samples of the roles from ``/proc``, the verdict on them, a table, and the curve as an SVG."""
+"""Report of a soak test: samples of the roles from ``/proc``, verdicts, a table, and a memory chart as SVG."""
 
 import os
 from collections import Counter
@@ -13,18 +13,18 @@ from rich.table import Table
 from bench.measure import resident_mib
 
 SLOPE_LIMIT = 1.0
-"""MiB a minute that a process may grow by in the second half."""
+"""The growth in MiB per minute that is allowed in the second half."""
 SETTLE, SPAN = 30.0, 60.0
-"""Seconds of a process that do not count, as it fills its caches, and the least that is enough for a slope."""
+"""Seconds at the start of a process that do not count (caches fill up), and the minimum for a slope."""
 SPARE_DESCRIPTORS, SPARE_TASKS = 4, 4
 SPARE_THREADS = min(32, (os.cpu_count() or 1) + 4)
-"""The pool of worker threads is filled on demand and stays."""
+"""The thread pool grows on demand and does not shrink."""
 COLOURS = {"placement-webhook": "#b4530a", "placement-controller": "#1d5fa8"}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One process at one moment (seconds since the begin)."""
+    """One process at one time (seconds since the start)."""
 
     at: float
     role: str
@@ -39,14 +39,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One process over its life."""
+    """One process over its lifetime."""
 
     role: str
     pid: int
     begin: float
     end: float
     mib: tuple[float, float, float]
-    """First, most, last."""
+    """First, maximum, last."""
     slope: float | None
     descriptors: tuple[int, int, int]
     sockets: tuple[int, int]
@@ -55,13 +55,13 @@ class Verdict:
 
 
 def look(pid: int, role: str, at: float, tasks: float, gated: int) -> Sample:
-    """A process as it is now; OSError if it has ended."""
+    """Sample a process; OSError if it has ended."""
     links = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
             links.append(str(entry.readlink()))
         except FileNotFoundError:
-            continue  # closed while we looked
+            continue  # closed meanwhile
     threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
     sockets = sum(link.startswith("socket:") for link in links)
     if not (mib := resident_mib(pid)):
@@ -70,7 +70,7 @@ def look(pid: int, role: str, at: float, tasks: float, gated: int) -> Sample:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """MiB a minute: the least-squares line through (seconds, MiB)."""
+    """MiB per minute: slope of the least-squares line through (seconds, MiB)."""
     count = len(points)
     mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -78,9 +78,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tuple[list[Verdict], list[str]]:
-    """Each process, and what of it is a violation. A process is compared with the first of its role.
+    """A verdict for each process, and the violations. A process is compared with the first ones of its role.
 
-    Memory is judged over the second half of the time until ``busy_until``: what is idle does not grow.
+    Memory is judged over the second half of the time until ``busy_until``, because an idle process does not grow.
     """
     end = max((sample.at for sample in samples), default=0.0)
     verdicts, problems = [], []
@@ -88,7 +88,7 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
     for pid in dict.fromkeys(sample.pid for sample in samples):
         own = [sample for sample in samples if sample.pid == pid]
         role, begin, last = own[0].role, own[0], own[-1]
-        if begin.at < 10:  # before the churn: all that stand then are the measure
+        if begin.at < 10:  # processes that run before the churn are the reference
             first.setdefault(role, []).extend(sample for sample in own if sample.at < 12)
         since = max(min(end, busy_until) / 2, begin.at + SETTLE)
         late = [(each.at, each.mib) for each in own if since <= each.at <= busy_until]
@@ -125,7 +125,7 @@ def judge(samples: Sequence[Sample], *, busy_until: float = float("inf")) -> tup
 def show(
     verdicts: Sequence[Verdict], counts: Counter[str], faults: Sequence[tuple[float, str]], problems: Sequence[str]
 ) -> None:
-    """The tables, to stdout."""
+    """Print the tables to stdout."""
     console = Console(width=150, highlight=False)
     table = Table(box=None, header_style="bold")
     for title in ("process", "stood (s)", "MiB first/most/last", "MiB/min, 2nd half", "fds first/most/last",

@@ -1,4 +1,4 @@
-"""What was true when during a soak, and what a pod may therefore look like. Pure; times are of the monotonic clock."""
+"""Model of a soak test: what was true at which time, and so which pods are correct. Pure; times are monotonic."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from polyarch.placement import names
 from polyarch.placement.decide import record
 
 WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 20.0
-"""Seconds: the policy's retry window, what it is at most for images that do not exist, and what a busy machine adds."""
+"""Seconds: the policy's retry window, its maximum for images that do not exist, and a margin for a busy machine."""
 TAG_TTL = 600.0
 LAG = 15.0
-"""So long after its change a policy or a preference may still be used: a watch that was torn has to come back first."""
+"""Seconds for which a changed policy or preference may still be used: a broken watch has to reconnect first."""
 Values = tuple[str, ...] | None
 """Architectures; None: no limit."""
 
 
 @dataclass
 class History:
-    """Which values something had when. While a change is under way, and if nobody knows its outcome, two hold."""
+    """The values of something over time. During a change, and after one with unknown outcome, two values are valid."""
 
     entries: list[tuple[Any, float, float]] = field(default_factory=list)
 
@@ -27,7 +27,7 @@ class History:
         self.entries.append((value, at, float("inf")))
 
     def done(self, at: float) -> None:
-        """The last value holds alone from now on."""
+        """From now on only the last value is valid."""
         *earlier, last = self.entries
         self.entries = [(value, since, min(until, at)) for value, since, until in earlier] + [last]
 
@@ -37,7 +37,7 @@ class History:
 
 @dataclass
 class Born:
-    """One pod that was asked for."""
+    """One pod of the soak test."""
 
     kind: str
     images: tuple[str, ...]
@@ -54,17 +54,17 @@ class Born:
 
 @dataclass
 class World:
-    """What was true when; enough to say what a pod may look like."""
+    """Everything that determines how a pod may be placed."""
 
     images: dict[str, History] = field(default_factory=dict)
     digests: dict[str, Values] = field(default_factory=dict)
     policy: History = field(default_factory=History)
     preferences: History = field(default_factory=History)
     blind: list[tuple[float, float]] = field(default_factory=list)
-    """When the API server may not have reached a webhook, so ``failurePolicy: Ignore`` let pods pass."""
+    """Intervals in which the API server may not have reached a webhook, so that ``failurePolicy: Ignore`` applied."""
 
     def expected(self, born: Born, *, stale: bool) -> set[Values]:
-        """Architectures that the pod may be limited to; None: it is not limited."""
+        """The architecture sets that the pod may be limited to; None in it: not limited."""
         end = born.released_at if born.released_at is not None else born.at
         begin = born.at - (1.0 if born.kind == "always" and not stale else TAG_TTL + WINDOW)
         possible: set[Values] = set()
@@ -76,7 +76,7 @@ class World:
         return possible
 
     def judge(self, name: str, born: Born) -> str:
-        """What is wrong with a released pod; empty if nothing is."""
+        """The problem of a released pod; empty if it is correct."""
         pod = born.pod
         assert pod is not None
         said = record.read(pod.metadata.annotations)
