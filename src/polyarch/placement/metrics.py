@@ -1,7 +1,7 @@
-"""What the placement roles measure: the predecessor's names with their meaning (PL-700), and ours (PL-702).
+"""Metrics of the placement roles: the predecessor's, with their meaning (PL-700), and ours (PL-702).
 
-Every family exists from the first scrape on, so that a dashboard shows zero and not a gap (PL-701). Children of labels
-are bound once; nothing here is looked up by name on the path of a pod.
+Every family is exported from the first scrape on, so that dashboards show zero instead of a gap (PL-701). Label
+children are bound once, so the admission path looks nothing up by name.
 """
 
 from collections.abc import Callable, Container
@@ -15,19 +15,19 @@ BUCKETS: Final = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 4.0),
     *(8.0, 16.0, 32.0, 64.0),
 )
-"""The predecessor's buckets, and four more: its slow pods all fell beyond the last one (PL-700)."""
+"""The predecessor's buckets plus four larger ones: its slow pods all fell beyond the last bucket (PL-700)."""
 
 OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error")
-"""What became of an admission (``polyarch_webhook_admissions_total``)."""
+"""Values of the label ``outcome`` of ``polyarch_webhook_admissions_total``."""
 
 ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "configuration", "unknown")
 
 OPTIONAL_FACTS: Final = ("namespaces", "nodes")
-"""What a policy may ask for and a process may not be able to read."""
+"""Resources that a policy may require and the role may lack the right to read."""
 
 
 class PlacementMetrics:
-    """The families that every placement role exports, whichever of them it moves."""
+    """The metric families that every placement role exports, including those that only another role updates."""
 
     def __init__(self, metrics: Metrics) -> None:
         histogram, counter, gauge = metrics.histogram, metrics.counter, metrics.gauge
@@ -36,7 +36,7 @@ class PlacementMetrics:
         )
         self.process_gated_pod = histogram(
             "mto_ppo_ctrl_time_to_process_gated_pod_seconds",
-            "Time from seeing a gated pod until it was finished with, inspection included",
+            "Time from first seeing a gated pod until it was finished, inspection included",
             buckets=BUCKETS,
         )
         self.inspect_image = histogram(
@@ -56,7 +56,7 @@ class PlacementMetrics:
         self.response_time = histogram(
             "mto_ppo_wh_response_time_seconds", "Time the webhook took to answer", buckets=BUCKETS
         )
-        self.pods_gated = gauge("mto_ppo_pods_gated", "Pods that carry our gate now; the leader alone counts them")
+        self.pods_gated = gauge("mto_ppo_pods_gated", "Pods that carry our gate now; only the leader counts them")
         self.cache_size = gauge("mto_inspection_cache_size", "Readings of images in memory")
         self.cache_hit = histogram(
             "mto_cache_hit_processing_duration_seconds", "Time to answer for an image from memory", buckets=BUCKETS
@@ -66,8 +66,8 @@ class PlacementMetrics:
             "Time to answer for an image from its registry",
             buckets=BUCKETS,
         )
-        counter("mto_enoexecevents_total", "Reports of executables of a foreign format")
-        counter("mto_enoexecevents_invalid_total", "Such reports that named no pod we know")
+        counter("mto_enoexecevents_total", "Reports of executables in a foreign format")
+        counter("mto_enoexecevents_invalid_total", "Reports of executables in a foreign format that named no known pod")
 
         self._decisions = counter(
             "polyarch_placement_decisions_total", "Decisions by their reason", ("reason", "by", "mode")
@@ -97,23 +97,23 @@ class PlacementMetrics:
         self.admission_outcomes = {name: (admissions.labels(name), seconds.labels(name)) for name in OUTCOMES}
         self.audits_dropped = counter(
             "polyarch_placement_audits_dropped_total",
-            "Audited pods whose outcome was not looked up, as too many were being looked up",
+            "Audited pods whose images were not looked up because too many look-ups were running",
         )
         self.lookups_dropped = counter(
             "polyarch_placement_lookups_dropped_total",
-            "Images that an admission did not ask for, as too many were in line",
+            "Images that an admission did not look up because the queue was full",
         )
         self._facts_left_out = gauge(
             "polyarch_placement_facts_left_out",
-            "1 while pods are decided without objects that the policy asks for, as they cannot be read",
+            "1 while pods are decided without a resource that the policy requires, because it cannot be read",
             ("resource",),
         )
         self.internal_errors = counter(
-            "polyarch_internal_errors_total", "Exceptions of our own, each handled as a passing failure of its pod"
+            "polyarch_internal_errors_total", "Internal errors, each handled as a transient failure of its pod"
         )
 
     def decided(self, reason: str, by: str, mode: str) -> None:
-        """Counts a decision that was written (or, in audit mode, would have been)."""
+        """Counts a decision that was written, or in audit mode would have been."""
         key = (reason, by, mode)
         bound = self._bound_decisions.get(key)
         if bound is None:
@@ -121,7 +121,7 @@ class PlacementMetrics:
         bound.inc()
 
     def watch_facts(self, left_out: Callable[[], Container[str]]) -> None:
-        """Lets it be seen at a scrape what pods are decided without (PL-301)."""
+        """Reads at each scrape which resources decisions are made without (PL-301)."""
 
         def follow(resource: str) -> None:
             self._facts_left_out.labels(resource).set_function(lambda: float(resource in left_out()))
@@ -130,5 +130,5 @@ class PlacementMetrics:
             follow(resource)
 
     def count_readings(self, size: Callable[[], float]) -> None:
-        """Lets the cache of readings be measured when it is scraped."""
+        """Reads the size of the image cache at each scrape."""
         self.cache_size.set_function(size)

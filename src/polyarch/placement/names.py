@@ -1,8 +1,8 @@
-"""The names of placement that others rely on: labels, annotations, gates, finalizers, objects (PL-001 to PL-004).
+"""Names that users and tools rely on: labels, annotations, gates, finalizers, objects (PL-001 to PL-004).
 
-Manifests, dashboards, alerts and scripts written for the predecessor know these names. They are never changed and never
-reused with another meaning; additions are allowed. Everything else takes them from here, and a test compares them with
-the CRDs and manifests.
+Manifests, dashboards, alerts and scripts written for the predecessor use these names. They are never changed and never
+reused with another meaning; additions are allowed. All other modules take them from here, and a test compares them
+with the CRDs and manifests.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ POD_PLACEMENT_FINALIZER: Final = f"finalizers.{GROUP}/pod-placement"
 NO_POD_PLACEMENT_CONFIG_FINALIZER: Final = f"finalizers.{GROUP}/no-pod-placement-config"
 ENOEXEC_EVENTS_FINALIZER: Final = f"finalizers.{GROUP}/enoexec-events"
 
-# State labels: always the truth of the last pass (PL-004).
+# State labels: always the state after the last reconcile (PL-004).
 SCHEDULING_GATE_LABEL: Final = f"{GROUP}/scheduling-gate"
 NODE_AFFINITY_LABEL: Final = f"{GROUP}/node-affinity"
 PREFERRED_NODE_AFFINITY_LABEL: Final = f"{GROUP}/preferred-node-affinity"
@@ -25,7 +25,7 @@ SET: Final = "set"
 GATED: Final = "gated"
 REMOVED: Final = "removed"
 
-# Result labels: present only with the outcome they name (PL-004).
+# Result labels: present only with the outcome that they name (PL-004).
 SINGLE_ARCH_LABEL: Final = f"{GROUP}/single-arch"
 MULTI_ARCH_LABEL: Final = f"{GROUP}/multi-arch"
 ARCHITECTURE_LABELS: Final = {name: f"{GROUP}/{name}" for name in ("amd64", "arm64", "ppc64le", "s390x")}
@@ -36,16 +36,16 @@ IMAGE_INSPECT_ERROR_COUNT_LABEL: Final = f"{GROUP}/image-inspect-error-count"
 EXEC_FORMAT_ERROR_LABEL: Final = f"{GROUP}/exec-format-error"
 RETRYING_COUNT: Final = "1"
 GIVEN_UP_COUNT: Final = "5"
-"""What existing tooling waits for."""
+"""The value that existing tooling waits for."""
 
 # Annotations (PL-004).
 IMAGE_INSPECT_ERROR_ANNOTATION: Final = f"{GROUP}/image-inspect-error"
 PREFERRED_AFFINITY_SOURCES_ANNOTATION: Final = f"{GROUP}/preferred-affinity-sources"
 DECISION_ANNOTATION: Final = f"{OWN_GROUP}/placement-decision"
 SKIP_ANNOTATION: Final = f"{OWN_GROUP}/skip-placement"
-"""Written by users; the only key of ours that is an input."""
+"""Set by users; the only one of our keys that is read as input."""
 
-# On a ClusterPodPlacementConfig that is read as v1alpha1 (PL-012).
+# On a ClusterPodPlacementConfig served as v1alpha1 (PL-012).
 FALLBACK_ANNOTATION: Final = f"{GROUP}/fallback-architecture"
 PLUGINS_ANNOTATION: Final = f"{OWN_GROUP}/v1beta1-plugins"
 
@@ -66,7 +66,7 @@ OWN_ANNOTATIONS: Final = frozenset(
     {IMAGE_INSPECT_ERROR_ANNOTATION, PREFERRED_AFFINITY_SOURCES_ANNOTATION, DECISION_ANNOTATION}
 )
 
-# Keys of nodes and of the requirements that placement writes (PL-202, PL-220).
+# Node label keys, also used in the expressions that placement writes (PL-202, PL-220).
 ARCH_KEY: Final = "kubernetes.io/arch"
 OS_KEY: Final = "kubernetes.io/os"
 BETA_OS_KEY: Final = "beta.kubernetes.io/os"
@@ -109,6 +109,6 @@ OPERAND_LABEL: Final = f"{GROUP}/operand"
 OPERAND: Final = CONTROLLER
 CONTROLLER_LABEL: Final = "controller"
 
-# Where a preference came from (PL-242).
+# Sources of preferences (PL-242).
 CLUSTER_SOURCE: Final = "ClusterPodPlacementConfig"
 NAMESPACED_SOURCE_PREFIX: Final = "PodPlacementConfig-"

@@ -51,6 +51,11 @@ class Recent(Generic[_K, _V]):
         self._weigh(key, 0)
         return self._items.pop(key, None)
 
+    def clear(self) -> None:
+        self._items.clear()
+        self._weights.clear()
+        self.weight = 0
+
     def _weigh(self, key: _K, weight: int) -> None:
         if self._most is not None:
             self.weight += weight - self._weights.pop(key, 0)

@@ -1,1 +1,1 @@
-"""The custom resources of placement and their settings. Pure."""
+"""The custom resources of placement, their schemas and the settings read from them. Pure."""

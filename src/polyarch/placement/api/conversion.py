@@ -1,13 +1,13 @@
-"""ClusterPodPlacementConfig v1alpha1 ⇄ v1beta1, so that nothing is lost on the way (PL-012).
+"""Lossless conversion of ClusterPodPlacementConfig between v1alpha1 and v1beta1 (PL-012).
 
-v1alpha1 knows neither ``spec.plugins`` nor ``spec.fallbackArchitecture``. There they travel as annotations, and whoever
-reads and writes v1alpha1 carries them along without knowing. All other fields, those unknown to us included, stay where
-they are. For objects in the API server's form (v1beta1 has a default for ``fallbackArchitecture``) and annotations in
-ours, both round trips are identities.
+v1alpha1 has neither ``spec.plugins`` nor ``spec.fallbackArchitecture``. In v1alpha1 they are annotations, so clients
+that read and write v1alpha1 preserve them. All other fields, including unknown ones, stay unchanged. For objects as the
+API server stores them (v1beta1 has a default for ``fallbackArchitecture``) and annotations as we write them, both round
+trips are identities.
 
-Whoever creates an object through v1alpha1 may put anything into the annotations. What v1beta1 would not allow is not
-taken over: the annotation stays where it is, and :func:`problems` says what is wrong with it. Pure: documents in,
-documents out, none of them changed in place.
+A client that creates an object through v1alpha1 may write anything into the annotations. A value that v1beta1 does not
+allow is not converted: the annotation stays, and :func:`problems` describes the error. Pure: documents in, documents
+out, none of them changed in place.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _write = msgspec.json.Encoder(order="sorted").encode
 
 
 def to_v1alpha1(config: Mapping[str, Any]) -> Document:
-    """A v1beta1 object as v1alpha1 has it."""
+    """Converts a v1beta1 object to v1alpha1."""
     spec = dict(config.get("spec") or {})
     annotations = _annotations(config)
     if fallback := spec.pop(FALLBACK, ""):
@@ -41,7 +41,7 @@ def to_v1alpha1(config: Mapping[str, Any]) -> Document:
 
 
 def to_v1beta1(config: Mapping[str, Any]) -> Document:
-    """A v1alpha1 object as v1beta1 has it; annotations that cannot be read stay (:func:`problems`)."""
+    """Converts a v1alpha1 object to v1beta1; invalid annotations stay (see :func:`problems`)."""
     spec = dict(config.get("spec") or {})
     annotations = _annotations(config)
     fallback, plugins = annotations.get(FALLBACK_ANNOTATION), annotations.get(PLUGINS_ANNOTATION)
@@ -55,7 +55,7 @@ def to_v1beta1(config: Mapping[str, Any]) -> Document:
 
 
 def problems(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong with the annotations of a v1beta1 object that were not taken over, for ``Degraded``."""
+    """Errors in the annotations of a v1beta1 object that were not converted, for the condition ``Degraded``."""
     annotations = _annotations(config)
     found = []
     for key, problem_of in ((FALLBACK_ANNOTATION, _fallback_problem), (PLUGINS_ANNOTATION, _plugins_problem)):
@@ -65,8 +65,8 @@ def problems(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def kept(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """Annotations that an UPDATE through v1alpha1 dropped and that are to be put back: a client that does not know them
-    must not switch plugins off. Both objects are v1alpha1; removing the values takes v1beta1."""
+    """Annotations that an UPDATE through v1alpha1 dropped and that must be restored: a client that does not know them
+    must not switch plugins off. Both objects are v1alpha1; the values can be removed through v1beta1 only."""
     before, after = _annotations(old), _annotations(new)
     return {key: before[key] for key in (FALLBACK_ANNOTATION, PLUGINS_ANNOTATION) if key in before.keys() - after}
 
@@ -76,7 +76,7 @@ def _annotations(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with(config: Mapping[str, Any], version: str, spec: Document, annotations: dict[str, str]) -> Document:
-    """The object with another version, spec and annotations; empty ones are not added to an object without them."""
+    """A copy with this version, spec and annotations; empty ones are not added to an object that has none."""
     changed: Document = {**config, "apiVersion": version}
     if spec or "spec" in config:
         changed["spec"] = spec
@@ -108,7 +108,7 @@ class _Monitor(msgspec.Struct):
 
 
 class _Plugins(msgspec.Struct, rename="camel"):
-    """``spec.plugins`` as the schema of v1beta1 wants it (PL-010); on this way the API server does not check it."""
+    """``spec.plugins`` with the schema of v1beta1 (PL-010), which the API server does not apply to an annotation."""
 
     node_affinity_scoring: _Scoring | msgspec.UnsetType = msgspec.UNSET
     exec_format_error_monitor: _Monitor | msgspec.UnsetType = msgspec.UNSET

@@ -1,7 +1,7 @@
-"""The CustomResourceDefinitions of placement, built from the same constants that read them (PL-010 to PL-045).
+"""The CustomResourceDefinitions of placement, built from the constants that the parsers use (PL-010 to PL-045).
 
-``make generate`` writes them to ``deploy/crds``; a test compares. All validation of the PlacementPolicy is here, so it
-holds while our webhooks are down. Pure.
+``make generate`` writes them to ``deploy/crds``, and a test compares. A PlacementPolicy is validated by its schema
+alone, so validation works while our webhooks are down. Pure.
 """
 
 from itertools import combinations
@@ -37,11 +37,11 @@ def crds() -> tuple[Schema, ...]:
 
 
 def cluster_pod_placement_config() -> Schema:
-    """PL-010. v1beta1 is stored; v1alpha1 is served for those who still write it.
+    """PL-010. v1beta1 is stored; v1alpha1 is served for clients that still use it.
 
-    Nobody converts yet, the API server only exchanges the version's name. So both have the same fields, as what the
-    schema of v1alpha1 did not have would be cut off; and an update through v1alpha1 that leaves out what older clients
-    do not know is refused instead of losing it (PL-012).
+    There is no conversion webhook yet, so the API server only replaces ``apiVersion``. So both versions have the same
+    fields, because the API server prunes fields that a schema lacks. An update through v1alpha1 that drops fields
+    unknown to older clients is rejected, so that they are not lost (PL-012).
     """
     message = (
         f"the only ClusterPodPlacementConfig is named {SINGLETON}: set metadata.name to {SINGLETON}, "
@@ -98,9 +98,9 @@ def cluster_pod_placement_config() -> Schema:
 
 
 def _kept(field: str) -> Schema:
-    """A transition rule: an update does not take this field of the spec away."""
+    """A transition rule: an update must not remove this field of the spec."""
     had, has = (f"has({each}.spec) && has({each}.spec.{field})" for each in ("oldSelf", "self"))
-    if field == "fallbackArchitecture":  # the empty text is the default, and fills in for what was left out
+    if field == "fallbackArchitecture":  # the default is the empty string, so a missing field is empty, not absent
         had, has = f"{had} && oldSelf.spec.{field} != ''", f"{has} && self.spec.{field} != ''"
     return rule(
         f"!({had}) || ({has})",
@@ -162,8 +162,8 @@ def enoexec_event() -> Schema:
 
 
 def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
-    # One rule for each two positions: a message cannot be computed from positions (its cost has no bound), and of five
-    # entries two always have one of the four architectures in common.
+    # One rule per pair of positions, because a message cannot compute positions within CEL's cost limit. Five positions
+    # are enough: there are four architectures, so two of five entries are always equal.
     places = range(len(SCORING_ARCHITECTURES) + 1)
     return obj(
         {

@@ -1,7 +1,7 @@
 """The schema of PlacementPolicy: every field of PL-040 with its bounds and default, enforced by the API server.
 
-Bounds and defaults are the constants by which ``settings`` reads the object, so the two cannot differ. Entries of
-``overrides`` have no defaults: what they leave out is what ``spec`` says (PL-042). Pure.
+Bounds and defaults come from the constants that ``settings`` uses, so the two cannot differ. Entries of ``overrides``
+have no defaults: a field that they leave out has the value of ``spec`` (PL-042). Pure.
 """
 
 from typing import Final, get_args

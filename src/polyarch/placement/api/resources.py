@@ -1,8 +1,8 @@
-"""The custom resources of placement as we read them: ClusterPodPlacementConfig, PodPlacementConfig, ENoExecEvent of the
-predecessor's group and our PlacementPolicy (section 2 of the placement specification).
+"""Types of the custom resources: ClusterPodPlacementConfig, PodPlacementConfig and ENoExecEvent of the predecessor's
+group, and our PlacementPolicy (section 2 of the placement specification).
 
-Slim and tolerant: what the schema of an older version let through decodes here and is judged by ``settings`` and
-``scoring``, which name it. The schemas themselves are in ``crds``.
+Decoding is tolerant: objects that an older schema accepted decode here, and ``settings`` and ``scoring`` report their
+invalid values. The schemas are in ``crds``.
 """
 
 from typing import Final
@@ -52,7 +52,7 @@ class ExecFormatErrorMonitor(msgspec.Struct, frozen=True, gc=False, rename="came
 
 
 class Plugins(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``plugins`` of a CPPC; that of a PPC has ``nodeAffinityScoring`` alone."""
+    """``plugins`` of a CPPC; a PPC has only ``nodeAffinityScoring``."""
 
     node_affinity_scoring: NodeAffinityScoring | None = None
     exec_format_error_monitor: ExecFormatErrorMonitor | None = None
@@ -74,7 +74,7 @@ class ConditionsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ClusterPodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The cluster-wide switch; the only one is named ``cluster`` (PL-010)."""
+    """Enables placement for the cluster; a singleton named ``cluster`` (PL-010)."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClusterPodPlacementConfigSpec = ClusterPodPlacementConfigSpec()
@@ -107,14 +107,14 @@ class ENoExecEventStatus(msgspec.Struct, frozen=True, gc=False, rename={"contain
 
 
 class ENoExecEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What the exec-format-error monitor's two sides tell each other (PL-036)."""
+    """Sent from the node agent of the exec-format-error monitor to its controller (PL-036)."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: ENoExecEventStatus | None = None
 
 
 class OnUnresolved(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What happens to pods whose images cannot be resolved. Absent members mean the level below (PL-042)."""
+    """What happens to pods whose images cannot be resolved. An absent field takes the next lower layer (PL-042)."""
 
     action: str | None = None
     retry_window: str | None = None
@@ -130,14 +130,14 @@ class Inline(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodeAware(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Whether the nodes that exist count (PL-218)."""
+    """Whether the architectures of existing nodes are considered (PL-218)."""
 
     mode: str | None = None
     assume_architectures: list[str] | None = None
 
 
 class Sweep(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The search for pods that the webhook missed (PL-370); an override has ``action`` alone."""
+    """The search for pods that the webhook missed (PL-370); an override has only ``action``."""
 
     action: str | None = None
     scope: str | None = None
@@ -147,7 +147,7 @@ class Sweep(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WarmUp(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Reading the images of templates before their pods come (PL-380)."""
+    """Inspecting the images of workload templates before their pods are created (PL-380)."""
 
     enabled: bool | None = None
     kinds: list[str] | None = None
@@ -163,7 +163,7 @@ class Images(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Override(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Settings of the namespaces a selector matches (PL-042)."""
+    """Settings for the namespaces that a selector matches (PL-042)."""
 
     name: str = ""
     namespace_selector: LabelSelector | None = None
@@ -194,7 +194,7 @@ class PlacementPolicySpec(msgspec.Struct, frozen=True, gc=False, rename="camel")
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What the predecessor does not have: modes, windows, exclusions, overrides. Optional, named ``cluster``."""
+    """Settings that the predecessor lacks: modes, retry windows, exclusions, overrides. Optional, named ``cluster``."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PlacementPolicySpec = PlacementPolicySpec()

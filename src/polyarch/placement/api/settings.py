@@ -1,9 +1,9 @@
-"""Settings of placement: the defaults, what the PlacementPolicy says, and what it says for some namespaces (PL-040).
+"""Settings of placement, merged from defaults, PlacementPolicy and its overrides for namespaces (PL-040).
 
-Settings of a namespace are the defaults, overlaid by ``spec``, overlaid by the first entry of ``overrides`` whose
-selector matches the labels of the Namespace, leaf by leaf (PL-042). All of that is done once per change of a watched
-object; a pod's admission looks one value up. A value that the schema should have refused (stored by an older version)
-counts as absent and is named in :attr:`SettingsTable.problems`. Pure.
+The settings of a namespace are the defaults, overlaid field by field with ``spec`` and then with the first entry of
+``overrides`` whose selector matches the Namespace's labels (PL-042). They are compiled once per change of a watched
+object, so an admission only looks one value up. An invalid value (stored under an older schema) counts as absent and is
+reported in :attr:`SettingsTable.problems`. Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ WarmUpKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob"]
 SecretAccess = Literal["byName", "none"]
 ScoringArchitecture = Literal["arm64", "amd64", "ppc64le", "s390x"]
 WEIGHTS: Final = (1, 100)
-"""Of a soft preference (PL-010)."""
+"""Lowest and highest weight of a preference (PL-010)."""
 FallbackArchitecture = Literal[ScoringArchitecture, ""]
 LogVerbosity = Literal["Normal", "Debug", "Trace", "TraceAll"]
 Architecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
@@ -38,18 +38,18 @@ HOUR: Final = 3600.0
 
 
 class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What applies to the pods of one namespace; durations in seconds. The defaults are those of PL-040."""
+    """Settings for the pods of one namespace; durations in seconds. The defaults are those of PL-040."""
 
     mode: Mode = "enforce"
     """PL-130."""
     action: Action | None = None
-    """As configured; what it comes to is :attr:`unresolved_action`."""
+    """As configured; the effective action is :attr:`unresolved_action`."""
     retry_window: float = 2 * MINUTE
     """PL-330."""
     fallback_architectures: tuple[str, ...] = ()
     """F of PL-232, sorted: the policy's list, else the CPPC's one architecture."""
     hold_limit: float | None = None
-    """After so long holding becomes releasing; None: never."""
+    """Seconds after which a held pod is released; None: never."""
     inline_enabled: bool = True
     """PL-110."""
     inline_budget: float = 0.1
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     node_aware: NodeAwareMode = "off"
     """PL-218."""
     assume_architectures: tuple[str, ...] = ()
-    """Of pools scaled to zero (PL-218)."""
+    """Architectures of node pools that may be scaled to zero (PL-218)."""
     excluded_namespaces: tuple[str, ...] = ()
     """Names, or ``prefix*`` (PL-201)."""
     pod_opt_out: PodOptOut = "allowed"
@@ -85,15 +85,15 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     operator_namespace: str = ""
     """The operator's own namespace; its pods are never placed (PL-201)."""
     short_names_searched: bool = False
-    """The nodes search several registries for an image whose name has none (PL-424)."""
+    """The nodes search several registries for image names without a registry (PL-424)."""
     leaving: bool = False
-    """Placement is being switched off (PL-520)."""
+    """Placement is being uninstalled (PL-520)."""
     provisional: bool = False
-    """The namespace's labels are not known and an override might say otherwise (PL-117): gate, do not place inline."""
+    """The namespace's labels are unknown and an override might match (PL-117): gate, do not place inline."""
 
     @property
     def unresolved_action(self) -> Action:
-        """``action``, or what its absence means; ``fallback`` without a fallback architecture is ``hold`` (PL-043)."""
+        """The effective action. ``fallback`` without a fallback architecture is ``hold`` (PL-043)."""
         if self.action is None:
             return "fallback" if self.fallback_architectures else "release"
         if self.action == "fallback" and not self.fallback_architectures:
@@ -102,8 +102,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def keeps_refused(self) -> bool:
-        """A pod whose release the API server refuses, or that a bug keeps from being decided, stays gated: whoever does
-        not say ``release`` asked for a constraint in any case (PL-305, PL-306). Not while placement is switched off."""
+        """Whether a pod stays gated if the API server rejects its release or an internal error prevents a decision: any
+        action but ``release`` asks for a constraint (PL-305, PL-306). False while placement is being uninstalled."""
         return self.unresolved_action != "release" and not self.leaving
 
     @property
@@ -112,29 +112,29 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.action == "fallback" and not self.fallback_architectures
 
     def excludes(self, namespace: str) -> bool:
-        """Whether ``excludedNamespaces`` names it, exactly or by the prefix before ``*`` (PL-201)."""
+        """Whether ``excludedNamespaces`` has this name, or a prefix of it followed by ``*`` (PL-201)."""
         return any(
             namespace.startswith(pattern[:-1]) if pattern.endswith("*") else namespace == pattern
             for pattern in self.excluded_namespaces
         )
 
     def deprovisioning(self) -> "Settings":
-        """While the CPPC is being deleted ``hold`` counts as ``release``, windows are cut to 60 s, and no pod is kept
-        because what would release it is refused (PL-520)."""
+        """The settings while the CPPC is being deleted: ``hold`` counts as ``release``, the retry window is at most
+        60 s, and a rejected release does not keep the gate (PL-520)."""
         action: Action = "release" if self.unresolved_action == "hold" else self.unresolved_action
         window = min(self.retry_window, MINUTE)
         return msgspec.structs.replace(self, action=action, retry_window=window, leaving=True)
 
 
 class SettingsTable(msgspec.Struct, frozen=True):
-    """Settings by namespace labels, made once per change of the policy or the CPPC."""
+    """Settings by namespace labels, compiled once per change of the policy or the CPPC."""
 
     spec: Settings
-    """Without overrides: what counts for a namespace that does not appear in time (PL-117)."""
+    """Without overrides; used for a namespace that does not appear in time (PL-117)."""
     overrides: tuple[tuple[str, Selector, Settings], ...] = ()
-    """Name, selector and outcome of each entry whose selector is valid, in the policy's order."""
+    """Name, selector and merged settings of each entry with a valid selector, in the policy's order."""
     problems: tuple[str, ...] = ()
-    """One sentence per value that could not be used; each begins with the field."""
+    """One sentence per invalid value; each begins with the field."""
     invalid_overrides: tuple[str, ...] = ()
     """Names of entries whose selector does not parse: condition ``OverrideSelectorInvalid`` (PL-041)."""
 
@@ -170,7 +170,7 @@ class SettingsTable(msgspec.Struct, frozen=True):
         return cls(spec, tuple(overrides), tuple(problems), tuple(invalid))
 
     def of_namespace(self, labels: Mapping[str, str] | None) -> Settings:
-        """Settings of a namespace with these labels; None: its Namespace object is not known (yet)."""
+        """Settings of a namespace with these labels; None: its Namespace is not in the cache (yet)."""
         if labels is None:
             return self._provisional()
         for _, selector, settings in self.overrides:
@@ -198,7 +198,7 @@ class SettingsTable(msgspec.Struct, frozen=True):
 
     @property
     def lacks_fallback(self) -> bool:
-        """Some namespace is to fall back and no fallback architecture is known (PL-043)."""
+        """Some namespace has ``action: fallback`` and no fallback architecture is configured (PL-043)."""
         return self.spec.lacks_fallback or any(settings.lacks_fallback for _, _, settings in self.overrides)
 
 
@@ -292,7 +292,7 @@ _LEAVES: Final[tuple[tuple[tuple[str, ...], str, Check], ...]] = (
     (("images", "secret_access"), "images_secret_access", _one_of(SecretAccess)),
     (("images", "share_readings"), "images_share_readings", _as_is),
 )
-"""Where each leaf stands in ``spec`` and in an entry of ``overrides``, the setting it is, and what it has to be."""
+"""Path of each field in ``spec`` and in an entry of ``overrides``, its setting, and its validation."""
 
 
 def _overlay(settings: Settings, layer: PlacementPolicySpec | Override, where: str, problems: list[str]) -> Settings:
@@ -327,7 +327,7 @@ def _cluster_fallback(cppc: ClusterPodPlacementConfig | None, problems: list[str
 
 
 def _with_fallback(settings: Settings, cluster: tuple[str, ...]) -> Settings:
-    """PL-232: the policy's list, else the CPPC's. A limit on holding means nothing where nothing is held."""
+    """PL-232: the policy's list, else the CPPC's. ``holdLimit`` has no effect where nothing is held."""
     fallback = settings.fallback_architectures or cluster
     limit = settings.hold_limit if settings.action in ("hold", "fallback") else None
     return msgspec.structs.replace(settings, fallback_architectures=fallback, hold_limit=limit)

@@ -39,7 +39,7 @@ class Known(NamedTuple):
 
 
 class Inquiry:
-    """``tag_ttl``: how old the check of a tag may be, in seconds (RG-110)."""
+    """Reads answers for one gated pod at a time."""
 
     def __init__(
         self,
@@ -48,15 +48,12 @@ class Inquiry:
         reads: SecretReads,
         waiting: Waiting,
         clock: Clock,
-        *,
-        tag_ttl: float,
     ) -> None:
         self._inspector = inspector
         self._secrets = secrets
         self._reads = reads
         self._waiting = waiting
         self._clock = clock
-        self._tag_ttl = tag_ttl
 
     def about(self, case: Case, key: Key, memory: GatedPod) -> Known | None:
         """What is known of all images of the pod; None: its pull secrets are read first, and then it comes back."""
@@ -101,7 +98,7 @@ class Inquiry:
                 continue
             image = ImageKey(use.reference.canonical, credentials.fingerprint)
             not_before = memory.seen_at if use.always and use.reference.digest is None else None
-            want = Want(image, use.reference, credentials, not_before, self._tag_ttl, since=memory.seen_at)
+            want = Want(image, use.reference, credentials, not_before, since=memory.seen_at)
             lookup = self._waiting.find(image)
             is_pending = lookup is None or lookup.is_pending(want)
             if lookup is not None and lookup.serves(want, now) and lookup.answer is not None:
@@ -141,7 +138,7 @@ class Inquiry:
             found = self._inspector.peek(use.reference, credentials.store, bundle="always")
             if found is None:
                 image = ImageKey(use.reference.canonical, credentials.fingerprint, "always")
-                want = Want(image, use.reference, credentials, None, self._tag_ttl)
+                want = Want(image, use.reference, credentials)
                 lookup = self._waiting.find(image)
                 found = lookup.answer if lookup is not None else None
                 (wants if found is None else answered).append(want)
@@ -158,6 +155,5 @@ class Inquiry:
             self._secrets.lazy(source),
             since=memory.seen_at,
             now=self._clock.monotonic(),
-            tag_ttl=self._tag_ttl,
             stale_for=case.settings.images_stale_for,
         )

@@ -27,7 +27,7 @@ from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby
 from polyarch.placement.controller.writing import WritesPods
 from polyarch.placement.decide.decision import Outcome, Progress
-from polyarch.placement.decide.rules import Facts, decide, examine
+from polyarch.placement.decide.rules import decide, examine
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
 from polyarch.placement.lookups.secret_reads import SecretReads
@@ -44,7 +44,6 @@ FACTS_AGAIN: Final = 5.0
 should be missed, and long enough for ten thousand pods that wait for it."""
 NAMESPACE_WAIT: Final = 5.0
 """How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
-TAG_TTL: Final = 600.0
 
 
 class Pods(Protocol):
@@ -74,7 +73,6 @@ class PodController:
         metrics: PlacementMetrics,
         is_leading: Callable[[], bool],
         is_connected: Callable[[], bool] = lambda: True,
-        tag_ttl: float = TAG_TTL,
         uniform: Callable[[], float] = _random.random,
     ) -> None:
         """``is_connected``: whether the watch of pods holds."""
@@ -87,7 +85,7 @@ class PodController:
         self._metrics = metrics
         self._is_leading = is_leading
         self._uniform = uniform
-        self._inquiry = Inquiry(inspector, secrets, reads, waiting, clock, tag_ttl=tag_ttl)
+        self._inquiry = Inquiry(inspector, secrets, reads, waiting, clock)
         self._outage = Outage(enqueue, uniform)
         self._releases = Releases(
             client=client,
@@ -165,17 +163,7 @@ class PodController:
         facts = self._facts_for(key.namespace, memory, now)
         if isinstance(facts, After):
             return facts
-        case = examine(
-            Facts(
-                pod=pod,
-                namespace=key.namespace,
-                settings=facts.settings,
-                sources=facts.sources,
-                stored=True,
-                nodes=facts.nodes,
-                seal=facts.seal,
-            )
-        )
+        case = examine(facts.about(pod, key.namespace, stored=True))
         known = self._inquiry.about(case, key, memory)
         if known is None:
             return Done()

@@ -1,1 +1,1 @@
-"""Facts of one pod in, one decision out. Pure."""
+"""The decision about one pod, from its facts and its images' platforms. Pure."""

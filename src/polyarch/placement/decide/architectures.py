@@ -1,6 +1,6 @@
 """The set of architectures that all images of a pod support, and the pod's operating system (PL-213 to PL-217).
 
-Pure; unresolved images are simply not in the intersection, so what is known so far constrains (PL-217, PL-230).
+Unresolved images are left out of the intersection, so the resolved ones already constrain (PL-217, PL-230). Pure.
 """
 
 from collections.abc import Iterable
@@ -18,22 +18,22 @@ from polyarch.platforms import PlatformSet
 
 
 class Supported(msgspec.Struct, frozen=True, gc=False):
-    """A of PL-214, or everything, and the OS expression that goes with it."""
+    """The set A of PL-214, or everything, and the OS expression that belongs to it."""
 
     is_everything: bool
     architectures: tuple[str, ...] = ()
     """Sorted by byte value."""
     os: str = ""
-    """What the OS expression would say; empty: none is due (PL-215)."""
+    """Value of the OS expression; empty: none is needed (PL-215)."""
 
     @property
     def is_nothing(self) -> bool:
-        """The images have no platform in common, whatever others say (PL-217)."""
+        """The images have no platform in common; further answers cannot change that (PL-217)."""
         return not self.is_everything and not self.architectures
 
 
 def supported(findings: Iterable[Finding], view: View, os_constraint: OSConstraint) -> Supported:
-    """What the constraining findings have in common, for the pod's operating system."""
+    """The architectures that all constraining images support, for the pod's operating system."""
     sets = [frozenset(finding.platforms) for finding in findings if finding.verdict is Verdict.CONSTRAINS]
     if not sets:
         return Supported(is_everything=True)
@@ -53,7 +53,7 @@ def supported(findings: Iterable[Finding], view: View, os_constraint: OSConstrai
 
 
 def stated_os(view: View) -> str:
-    """The operating system that the pod itself names, or nothing (steps 1 to 3 of PL-214)."""
+    """The operating system that the pod specifies, or the empty string (steps 1 to 3 of PL-214)."""
     spec = view.pod.spec
     if spec.os is not None and spec.os.name:
         return spec.os.name
@@ -67,7 +67,7 @@ def stated_os(view: View) -> str:
 
 
 def _user_terms(view: View) -> Iterable[NodeSelectorTerm]:
-    """With the user's expressions alone: an OS expression of ours is no statement of theirs."""
+    """The terms with the user's expressions only, without an OS expression of ours."""
     required = view.pod.required
     stored = (required.node_selector_terms if required is not None else None) or []
     for term in view.terms:

@@ -1,7 +1,7 @@
-"""What placement decides of one pod: a reason, one sentence, and the values to write (PL-247).
+"""The decision about one pod: a reason, one sentence, and the values to write (PL-247).
 
-Events, warnings, the annotation, the audit log and ``polyarch explain`` print this one value; no component has words of
-its own. Pure: no I/O, no clock.
+Events, warnings, the annotation, the audit log and ``polyarch explain`` all print this value, so they cannot differ.
+Pure: no I/O, no clock.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ from polyarch.platforms import NodePlatform
 
 
 class Reason(StrEnum):
-    """Why the outcome is what it is, in the words of the specification."""
+    """The reason of the outcome, as the specification names it."""
 
     # Not eligible: the rows of PL-201, in their order.
     OPERATOR_NAMESPACE = "OperatorNamespace"
@@ -39,32 +39,32 @@ class Reason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What becomes of the pod: the groups of rows of PL-245."""
+    """The state of the pod after the decision: the groups of rows of PL-245."""
 
     IGNORED = "ignored"
-    """Not eligible, or nobody there to lift a gate: left alone."""
+    """Left alone: not eligible, or no controller is there to remove a gate."""
     WAITING = "waiting"
-    """Our gate stays on the pod until its images are known."""
+    """Gated until its images are known."""
     FAILING = "failing"
-    """As waiting, and it has been failing long enough to say so on the pod."""
+    """Gated, and failing long enough to be labelled so."""
     HELD = "held"
-    """Our gate stays on the pod because the policy says so."""
+    """Gated because the policy says ``hold``."""
     PLACED = "placed"
-    """The outcome is written and no gate of ours is left."""
+    """The outcome is written and our gate is removed."""
 
 
 class Progress(StrEnum):
-    """How far the attempts to resolve a pod's images have come (PL-330, PL-332, PL-230)."""
+    """Progress of the attempts to resolve a pod's images (PL-330, PL-332, PL-230)."""
 
     FIRST = "first"
-    """Nothing was waited for: an admission, or the first look."""
+    """No waiting yet: an admission, or the first reconcile."""
     WAITING = "waiting"
     FAILING = "failing"
-    """Failing for two seconds or more, the window not over."""
+    """Failing for two seconds or more; the retry window has not ended."""
     ENDED = "ended"
-    """The window is over."""
+    """The retry window has ended."""
     HOLD_ENDED = "hold-ended"
-    """The limit of holding is over: release."""
+    """``holdLimit`` has ended: release."""
 
     @property
     def is_final(self) -> bool:
@@ -72,7 +72,7 @@ class Progress(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What one image says to the decision (PL-211)."""
+    """What one image contributes to the decision (PL-211)."""
 
     CONSTRAINS = "constrains"
     NEUTRAL = "neutral"
@@ -80,9 +80,9 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One image of the pod, as the decision read it.
+    """One image of the pod, as the decision uses it.
 
-    ``text`` is the reference as it stands in the pod. ``note`` is what the annotation says of it (PL-246): twelve hex
+    ``text`` is the reference as written in the pod. ``note`` is its value in the annotation (PL-246): twelve hex
     digits of the digest, ``neutral``, ``local``, ``pending`` or the code of the error.
     """
 
@@ -93,13 +93,13 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     stale: bool = False
     always: bool = False
     error_class: str = ""
-    """Of an unresolved image that failed: the class by which it is retried (RG-060); empty while it is pending."""
+    """Failure class of an unresolved image, which determines its retries (RG-060); empty while it is pending."""
     host: str = ""
     status: int | None = None
     problem: str = ""
-    """What is wrong with the text of an invalid reference (RG-015)."""
+    """Why the reference is invalid (RG-015)."""
     dropped: tuple[str, ...] = ()
-    """Architecture names of the image that cannot be a node's (PL-233)."""
+    """Architecture names of the image that are not valid on nodes (PL-233)."""
 
     @property
     def is_pending(self) -> bool:
@@ -107,7 +107,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def failure(self) -> str:
-        """Class, host, HTTP status and code: all that a pod's owner is shown of a failure (PL-751)."""
+        """Class, host, HTTP status and code: the only details of a failure that pod owners see (PL-751)."""
         if self.is_pending:
             return "not answered yet"
         parts = [
@@ -120,7 +120,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class PreferenceEntry(msgspec.Struct, frozen=True, gc=False):
-    """One platform of one scoring source, and whether it was passed over (PL-242)."""
+    """One platform of one scoring source, and whether it was skipped (PL-242)."""
 
     architecture: str
     weight: int
@@ -132,7 +132,7 @@ class PreferenceEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The outcome for one pod; ``message`` is one sentence that names the images that decided and what to do next."""
+    """The decision for one pod; ``message`` is one sentence that names the deciding images and the next step."""
 
     reason: Reason
     outcome: Outcome
@@ -140,9 +140,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rule: Reason | None = None
     """The row of PL-201 that applied, if the pod is not eligible."""
     architectures: tuple[str, ...] = ()
-    """The values written, sorted; of the images, or of the fallback."""
+    """The architectures to write, sorted; from the images or the fallback."""
     supported: tuple[str, ...] = ()
-    """What the resolved images support together (A, or K while some are unresolved), whatever was written."""
+    """Architectures that all resolved images support (A; K while some are unresolved), even if others are written."""
     os: str = ""
     """The value of the OS expression, if one is written."""
     terms: tuple[int, ...] = ()

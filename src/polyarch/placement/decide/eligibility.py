@@ -1,6 +1,6 @@
-"""Which pods placement leaves alone, and by which rule: the table of PL-201, read from the top, first match wins.
+"""Eligibility: which pods placement leaves alone, and by which rule of the table PL-201; the first match wins.
 
-Every rule is a function from the pod's circumstances to yes or no. Pure.
+Each rule is a predicate on the pod's circumstances. Pure.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from polyarch.placement.decide.view import View
 
 
 class Circumstances(msgspec.Struct, frozen=True, gc=False):
-    """What the rules look at."""
+    """The input of the rules."""
 
     view: View
     namespace: str
@@ -24,7 +24,7 @@ class Circumstances(msgspec.Struct, frozen=True, gc=False):
 
 
 def architecture_required(view: View) -> bool:
-    """The user has settled the architecture: by nodeSelector, or in every required term (PL-202)."""
+    """Whether the user requires an architecture: by nodeSelector, or in every required term (PL-202)."""
     if names.ARCH_KEY in view.node_selector:
         return True
     return bool(view.terms) and all(term.is_closed for term in view.terms)

@@ -1,7 +1,7 @@
-"""The images of a pod, and what an answer says of one to the decision (PL-210 to PL-212, PL-407).
+"""The images of a pod, and how an answer about an image enters the decision (PL-210 to PL-212, PL-407).
 
-Pure: the answers come from ``polyarch.oci`` and are only read here. Two pure functions remember their last results, as
-pods come in series with the same images, and reading them anew would be half of the time of an admission (PL-801).
+Pure: answers come from ``polyarch.oci``. Two pure functions cache their results, because many pods have the same images
+and parsing them again would be half of the time of an admission (PL-801).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,14 @@ from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.placement.decide.decision import Finding, Verdict
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, node_platforms
 
+TAG_TTL: Final = 600.0
+"""How old the check of a tag may be, in seconds (RG-110)."""
 LONGEST: Final = 1024
-"""Characters of a text that is remembered; a reference is shorter, but anything may stand in a pod (PL-854)."""
+"""Longest text that is cached; references are shorter, but a pod may contain any text (PL-854)."""
 MOST_ENTRIES: Final = 64
-"""Entries of an index that is remembered: who has a registry may state a thousand in each of many (PL-854)."""
+"""Largest index that is cached; a registry may return any number of entries (PL-854)."""
 _AGING: Final = ("transient", "limit")
-"""Classes of failure in which the last good reading may stand in (PL-407)."""
+"""Failure classes in which the last good reading may be used (PL-407)."""
 
 
 class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -31,19 +33,19 @@ class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     text: str
     reference: Reference | None
     problem: str = ""
-    """What is wrong with the text, if it names no image (RG-015)."""
+    """Why the reference is invalid (RG-015)."""
     always: bool = False
-    """Some use has pull policy Always: its tag has to be fresh (PL-210, PL-404)."""
+    """Some use has pull policy Always, so the tag must be checked again (PL-210, PL-404)."""
     never: bool = False
-    """Every use has pull policy Never: it may exist on nodes only (PL-212)."""
+    """Every use has pull policy Never, so the image may exist on nodes only (PL-212)."""
     volume_only: bool = False
-    """Used as files only (PL-211)."""
+    """Used only as an image volume (PL-211)."""
 
 
 def images_of(pod: Pod, *, searched: bool = False) -> tuple[ImageUse, ...]:
     """Each distinct reference once, in the order of the spec: containers, init containers, image volumes (PL-210).
 
-    ``searched``: the nodes search several registries for short names (PL-424), which else are Docker Hub's.
+    ``searched``: the nodes search several registries for short names (PL-424); otherwise these mean Docker Hub.
     """
     found: dict[str, tuple[bool, bool, bool]] = {}
     for text, policy, is_volume in _uses(pod):
@@ -87,7 +89,7 @@ def _read(text: str, searched: bool) -> tuple[Reference | None, str]:
 
 
 def _default_policy(text: str) -> str:
-    """What the API server fills in; manifests that never met one do not have it."""
+    """The API server's default; needed for manifests that it has not defaulted."""
     reference, _ = _parsed(text)
     if reference is not None and reference.tag == "latest" and reference.digest is None:
         return "Always"
@@ -100,13 +102,12 @@ def usable_now(
     *,
     arrived_at: float,
     now: float,
-    tag_ttl: float = 600.0,
     stale_for: float = 0.0,
 ) -> bool:
-    """Whether an admission may decide by this answer without asking anybody (PL-112); times are ``Clock.monotonic()``.
+    """Whether an admission may use this answer without a request (PL-112); times are ``Clock.monotonic()``.
 
-    An error is usable only where the rules read something into it: an image that may exist on nodes only (PL-212), or
-    the last good reading of a tag whose registry fails (PL-407).
+    An error is usable in two cases only: the image may exist on nodes only (PL-212), or there is a last good reading
+    of a tag whose registry fails (PL-407).
     """
     if answer.status is Status.ERROR:
         return use.never or _standing_in(answer, use, final=False, stale_for=stale_for) is not answer
@@ -117,39 +118,25 @@ def usable_now(
     if use.always:
         return answer.checked_at >= arrived_at and not answer.stale
     age = now - answer.checked_at
-    return age <= (max(tag_ttl, stale_for) if answer.stale else tag_ttl)
+    return age <= (max(TAG_TTL, stale_for) if answer.stale else TAG_TTL)
 
 
 def findings(
     uses: tuple[ImageUse, ...], answers: Mapping[str, Inspection], *, final: bool, stale_for: float
 ) -> tuple[Finding, ...]:
-    """What every image says. ``final``: the retry window is over, so a stale reading serves ``Always`` too (PL-407)."""
+    """A finding for each image. ``final``: the retry window has ended, so ``Always`` accepts stale ones (PL-407)."""
     return tuple(_finding(use, answers.get(use.text), final=final, stale_for=stale_for) for use in uses)
 
 
 def _finding(use: ImageUse, answer: Inspection | None, *, final: bool, stale_for: float) -> Finding:
     if use.reference is None:
-        return Finding(
-            text=use.text,
-            verdict=Verdict.UNRESOLVED,
-            note="invalid-reference",
-            error_class="content",
-            problem=use.problem,
-            always=use.always,
-        )
+        return _unresolved(use, "invalid-reference", error_class="content", problem=use.problem)
     if answer is None:
-        return Finding(text=use.text, verdict=Verdict.UNRESOLVED, note="pending", always=use.always)
+        return _unresolved(use, "pending")
     if answer.status is Status.ERROR:
         answer = _standing_in(answer, use, final=final, stale_for=stale_for)
     if answer.stale and use.always and not final:
-        return Finding(
-            text=use.text,
-            verdict=Verdict.UNRESOLVED,
-            note="stale",
-            error_class="transient",
-            host=_host(use, answer),
-            always=True,
-        )
+        return _unresolved(use, "stale", error_class="transient", host=_host(use, answer))
     match answer.status:
         case Status.RESOLVED if use.volume_only and (answer.kind != "index" or not answer.entries):
             return _neutral(use, answer)
@@ -160,11 +147,11 @@ def _finding(use: ImageUse, answer: Inspection | None, *, final: bool, stale_for
         case Status.UNKNOWN if use.volume_only:
             return _neutral(use, answer)
         case _:
-            return _unresolved(use, answer)
+            return _failed(use, answer)
 
 
 def _standing_in(answer: Inspection, use: ImageUse, *, final: bool, stale_for: float) -> Inspection:
-    """The last good reading in place of a passing failure, as far as the policy lets it (PL-407)."""
+    """The last good reading instead of a transient failure, if the policy allows it (PL-407)."""
     good, age, error = answer.last_good, answer.last_good_age, answer.error
     if good is None or age is None or age > stale_for or error is None or error.error_class not in _AGING:
         return answer
@@ -187,7 +174,7 @@ def _resolved(use: ImageUse, answer: Inspection) -> Finding:
 
 
 def _platforms(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
-    """What nodes can have of these, and architecture names that cannot be the value of a node's label (PL-233)."""
+    """The node platforms of these entries, and architecture names that are not valid on nodes (PL-233)."""
     return (_compared if len(entries) <= MOST_ENTRIES else _compared.__wrapped__)(entries)
 
 
@@ -203,27 +190,27 @@ def _neutral(use: ImageUse, answer: Inspection) -> Finding:
     return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
 
 
-def _unresolved(use: ImageUse, answer: Inspection) -> Finding:
-    error = answer.error
-    if error is None:  # unknown: reachable, and its content does not say
-        return Finding(
-            text=use.text,
-            verdict=Verdict.UNRESOLVED,
-            note="unknown",
-            error_class="content",
-            host=_host(use, answer),
-            always=use.always,
-        )
+def _failed(use: ImageUse, answer: Inspection) -> Finding:
+    error, host = answer.error, _host(use, answer)
+    if error is None:  # unknown: the registry answered, and the content does not say
+        return _unresolved(use, "unknown", error_class="content", host=host)
     if use.never:
         return Finding(text=use.text, verdict=Verdict.NEUTRAL, note="local")
+    return _unresolved(use, error.code, error_class=error.error_class, host=error.host or host, status=error.status)
+
+
+def _unresolved(
+    use: ImageUse, note: str, *, error_class: str = "", host: str = "", status: int | None = None, problem: str = ""
+) -> Finding:
     return Finding(
         text=use.text,
         verdict=Verdict.UNRESOLVED,
-        note=error.code,
-        error_class=error.error_class,
-        host=error.host or _host(use, answer),
-        status=error.status,
+        note=note,
         always=use.always,
+        error_class=error_class,
+        host=host,
+        status=status,
+        problem=problem,
     )
 
 
@@ -234,5 +221,5 @@ def _host(use: ImageUse, answer: Inspection) -> str:
 
 
 def _digest_note(answer: Inspection) -> str:
-    """The first 12 hex digits; an answer from a file may have no digest."""
+    """The first 12 hex digits; an answer from a platforms file may have no digest."""
     return answer.digest.partition(":")[2][:12] or "resolved"

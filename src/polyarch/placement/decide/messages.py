@@ -12,7 +12,7 @@ from typing import Final
 from polyarch.kube.objects.durations import format_duration
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Decision, Finding, Reason, Verdict
-from polyarch.platforms import NodePlatform, PlatformSet
+from polyarch.platforms import PlatformSet
 
 MAX_NAMED: Final = 4
 
@@ -229,8 +229,3 @@ def _no_node(decision: Decision) -> str:
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}…")
-
-
-def platform_list(platforms: Iterable[NodePlatform]) -> list[str]:
-    """For documents: ``["linux/amd64", …]``."""
-    return [str(platform) for platform in platforms]

@@ -24,7 +24,7 @@ from polyarch.placement.decide.scoring import Source, preferences
 from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.decide.view import View, user_view
 
-MAX_FAILURE: int = 256
+MAX_FAILURE: Final = 256
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):

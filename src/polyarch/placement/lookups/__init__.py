@@ -1,1 +1,1 @@
-"""What decisions rest on: the cluster's facts, pull secrets, and the platforms of images."""
+"""The inputs of decisions: configuration from the cluster, pull secrets, and image platforms."""

@@ -1,7 +1,7 @@
-"""What is known of a pod's images right now, without waiting and without a request (PL-112, PL-402, PL-422).
+"""Cached image answers of a pod, without waiting and without a request (PL-112, PL-402, PL-422).
 
-Webhook and controller ask the same question here. Credentials are handed over as a store that reads pull secrets only
-when they are needed: an image that is known as public is answered before anybody's secret is looked at.
+Shared by webhook and controller. Credentials are passed as a store that reads pull secrets only on demand, so the
+answer for an image known to be public needs no secret.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from polyarch.placement.decide.images import ImageUse, usable_now
 
 
 class Inspects(Protocol):
-    """What placement needs of the registry client."""
+    """The part of the registry client that placement uses."""
 
     async def inspect(
         self,
@@ -47,18 +47,15 @@ def at_hand(
     *,
     since: float,
     now: float,
-    tag_ttl: float,
     stale_for: float,
 ) -> dict[str, Inspection]:
-    """The usable answers by the text of the reference. ``since``: the arrival of the request, or when the controller
-    first saw the pod; ``imagePullPolicy: Always`` wants a check of the tag no older than that (PL-112, PL-404)."""
+    """The usable answers by the text of the reference. ``since``: when the request arrived or the controller first saw
+    the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it (PL-112, PL-404)."""
     answers: dict[str, Inspection] = {}
     for use in uses:
         if use.reference is None:
             continue
         answer = inspector.peek(use.reference, credentials, stale_for=stale_for)
-        if answer is not None and usable_now(
-            use, answer, arrived_at=since, now=now, tag_ttl=tag_ttl, stale_for=stale_for
-        ):
+        if answer is not None and usable_now(use, answer, arrived_at=since, now=now, stale_for=stale_for):
             answers[use.text] = answer
     return answers

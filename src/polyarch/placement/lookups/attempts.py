@@ -1,12 +1,12 @@
-"""Asks registries for the images that parked pods wait for (PL-331, PL-333, PL-403).
+"""Runs the registry look-ups that parked pods wait for (PL-331, PL-333, PL-403).
 
-``waiting.py`` knows what is due and ``turns.py`` who is next; here it is done: one task per attempt, bounded per host,
-per namespace and in all, so a host that hangs keeps only its own images waiting, and who names many of them only their
-own pods (PL-851). A failure of class auth makes the pods' secrets be read again, and pods whose secret has changed are
-woken: they come back with other credentials, and thereby to another look-up (PL-333).
+``waiting.py`` decides what is due and ``turns.py`` what is next; this module runs one task per attempt. Attempts are
+limited per host, per namespace and in total, so a host that hangs delays only its own images, and a namespace with many
+images only its own pods (PL-851). After a failure of class auth the pods' secrets are read again; pods whose secret
+changed are woken and join another look-up with the new credentials (PL-333).
 
-An exception of ours counts as a passing failure of that image (PL-306): it is retried with delays and ends with the
-pods' windows, like any other.
+An internal error counts as a transient failure of that image (PL-306): it is retried with backoff and ends with the
+pods' retry windows, like any other.
 """
 
 import asyncio
@@ -29,17 +29,14 @@ from polyarch.placement.result.retry import MAX_DELAY
 
 log = structlog.get_logger(__name__)
 
-PER_HOST: Final = 32
-PER_NAMESPACE: Final = 64
-IN_ALL: Final = 256
 REREAD: Final = 32
-"""Places whose secrets are read again after a refusal; several share a look-up only if their secrets are equal."""
+"""Pull sources that are read again after an auth failure; sources share a look-up only if their secrets are equal."""
 REPORT_EVERY: Final = 60.0
-"""Seconds between two log lines about the same image, however many pods wait for it (PL-750)."""
+"""Seconds between log lines about the same image, however many pods wait for it (PL-750)."""
 
 
 class Attempts:
-    """The attempts under way. ``queue`` is what ``Waiting`` schedules into."""
+    """Runs attempts. ``queue``: the work queue that ``Waiting`` schedules into."""
 
     def __init__(
         self,
@@ -49,10 +46,6 @@ class Attempts:
         secrets: PullSecrets,
         clock: Clock,
         metrics: PlacementMetrics,
-        *,
-        per_host: int = PER_HOST,
-        per_namespace: int = PER_NAMESPACE,
-        in_all: int = IN_ALL,
     ) -> None:
         self._waiting = waiting
         self._queue = queue
@@ -60,22 +53,21 @@ class Attempts:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._places = Places(in_all, per_host=per_host, per_namespace=per_namespace)
+        self._places = Places()
         self._causes = Causes()
         self._turns: Turns[ImageKey] = Turns()
-        """The lines hold what gated pods wait for, each look-up once per namespace, and so are as long as there are
-        different images in those pods. Only what nobody waits for any more is dropped: a pod forgotten here would stay
-        gated."""
+        """Queued look-ups, each once per namespace, so the length is bounded by the distinct images of gated pods. Only
+        look-ups without waiters are dropped: a pod whose look-up was dropped would stay gated."""
         self._tasks: asyncio.TaskGroup | None = None
         waiting.on_close(self._turns.drop)
 
     @property
     def in_line(self) -> int:
-        """Look-ups that are due and for which there is no place yet."""
+        """Number of look-ups that are due and queued."""
         return len(self._turns)
 
     async def run(self) -> None:
-        """Makes attempts until cancelled, or until the queue is shut down and nothing is under way."""
+        """Runs attempts until cancelled, or until the queue is shut down and no attempt is running."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -84,12 +76,12 @@ class Attempts:
                     self._queue.done(key)
                     if (lookup := self._waiting.find(key)) is not None:
                         self._turns.add(key, lookup.namespaces)
-                    if not len(self._queue):  # who comes together is lined up before anybody has a turn
+                    if not len(self._queue):  # queue everything that is due before choosing, so the order is fair
                         self._begin_what_may(tasks)
             except ShutDown:
                 return
             finally:
-                self._tasks = None  # who ends from here on begins no other
+                self._tasks = None  # attempts that end during shutdown must not start others
 
     def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
         while (turn := self._turns.next(self._places, waits=self._waits)) is not None:
@@ -104,7 +96,7 @@ class Attempts:
     async def _attempt(self, turn: Turn[ImageKey], ask: Ask) -> None:
         try:
             await self._make(turn, ask)
-        except Exception as error:  # noqa: BLE001 - one image that meets a bug of ours must not end the others (PL-306)
+        except Exception as error:  # noqa: BLE001 - one image must not stop the others (PL-306)
             self._bug(turn.key.reference, error)
             self._waiting.give_back(turn.key, MAX_DELAY)
         finally:
@@ -139,22 +131,26 @@ class Attempts:
                 bundle=turn.key.bundle,
                 tenant=turn.namespace,
             )
-        except Exception as error:  # noqa: BLE001 - counts as a passing failure of that image (PL-306)
+        except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image (PL-306)
             self._bug(ask.reference.canonical, error)
             problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
             failure = InspectionError("internal-error", "transient", problem)
             return Inspection(ask.reference, Status.ERROR, error=failure)
 
     def _bug(self, image: str, error: Exception) -> None:
-        """Counted each time, with its traceback once for each cause (PL-306)."""
+        """Counts and logs an internal error, with the traceback once per cause (PL-306)."""
         self._metrics.internal_errors.inc()
-        log.error("an attempt met a bug", image=image, exc_info=error if self._causes.is_new(error) else None)
+        log.error(
+            "image look-up failed with an internal error",
+            image=image,
+            exc_info=error if self._causes.is_new(error) else None,
+        )
 
     async def _credentials(self, key: ImageKey, ask: Ask) -> PodCredentials | None:
-        """Credentials of somebody who waits, as they are now and with the global pull secret as it is now.
+        """Current credentials of a waiting pod, with the current global pull secret.
 
-        The answer is for all who wait, so it has to be got with what each of them may show (PL-852): those whose
-        secrets are others by now are woken and go to another look-up. None if that is everybody who was looked at.
+        All waiting pods get the answer, so it must be obtained with credentials that each of them has (PL-852). Pods
+        whose secrets changed are woken and join another look-up. None: the secrets of all checked pods changed.
         """
         first = await self._secrets.get(ask.wants[0].credentials.source)
         if first.fingerprint == key.credential:
@@ -167,7 +163,7 @@ class Attempts:
         return None
 
     async def _reread(self, key: ImageKey) -> None:
-        """Reads the secrets of those who wait again and wakes the pods of which they changed (PL-333)."""
+        """Reads the waiting pods' secrets again and wakes the pods whose secrets changed (PL-333)."""
 
         async def read(source: PullSource, pods: list[Key]) -> None:
             credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
@@ -180,7 +176,7 @@ class Attempts:
                 tasks.create_task(read(source, pods), name=f"read the pull secrets of {source.namespace} again")
 
     def _waiters(self, key: ImageKey) -> dict[PullSource, list[Key]]:
-        """The pods that wait, by where their secrets are."""
+        """Waiting pods by pull source."""
         pods: dict[PullSource, list[Key]] = {}
         lookup = self._waiting.find(key)
         for pod, want in lookup.waiters.items() if lookup is not None else ():

@@ -1,12 +1,10 @@
-"""The facts of a cluster that a decision needs, kept in memory and compiled once per change (PL-042, PL-044, PL-301).
+"""Configuration from the cluster, watched and compiled once per change (PL-042, PL-044, PL-301).
 
-Watched are the ClusterPodPlacementConfig, the PodPlacementConfigs and the PlacementPolicy; the metadata of Namespaces
-only while the policy has overrides, that of Nodes only while it is node-aware (PL-218). Those two only refine:
-where they cannot be had the pods are decided without (``refinement``). Asking for the facts of a pod is a few look-ups;
-nothing here waits.
+Watches the ClusterPodPlacementConfig, PodPlacementConfigs and the PlacementPolicy; Namespace metadata only while the
+policy has overrides, Node metadata only while it is node-aware (PL-218). Those two are optional: pods are decided
+without them if they cannot be read (``refinement``). Facts of a pod are dictionary look-ups that never wait.
 
-Whoever must decide anew after a change registers with ``on_change``: it is called with the namespace concerned, or with
-None for all of them.
+Handlers registered with ``on_change`` are called with the namespace whose facts changed, or with None for all.
 """
 
 import asyncio
@@ -22,6 +20,7 @@ from polyarch.kube.resources import NAMESPACES, NODES
 from polyarch.kube.runtime.on_demand import Shares
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
     CPPCS,
@@ -32,6 +31,7 @@ from polyarch.placement.api.resources import (
     PodPlacementConfig,
 )
 from polyarch.placement.api.settings import Settings, SettingsTable
+from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import INVALID_SELECTOR, ScoringTable, Source, selector_problem
 from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.lookups.refinement import Refinement
@@ -39,18 +39,31 @@ from polyarch.placement.lookups.refinement import Refinement
 log = structlog.get_logger(__name__)
 
 REMEMBERED: Final = 20_000
-"""Namespaces whose facts are kept compiled."""
+"""Namespaces whose compiled facts are cached."""
 SINGLETON: Final = Key("", names.SINGLETON)
 
 
 class PodFacts(NamedTuple):
-    """What is known for the pods of one namespace."""
+    """Facts for the pods of one namespace."""
 
     settings: Settings
     sources: tuple[Source, ...]
     nodes: frozenset[str]
     seal: Seal = UNSEALED
-    """By what our own records on pods are told from others' (PL-853)."""
+    """Verifies our own records on pods (PL-853)."""
+
+    def about(self, pod: Pod, namespace: str, *, stored: bool, record_was_sent: bool = True) -> Facts:
+        """The facts for one pod of that namespace."""
+        return Facts(
+            pod=pod,
+            namespace=namespace,
+            settings=self.settings,
+            sources=self.sources,
+            stored=stored,
+            nodes=self.nodes,
+            seal=self.seal,
+            record_was_sent=record_was_sent,
+        )
 
 
 class ClusterFacts:
@@ -83,41 +96,41 @@ class ClusterFacts:
 
     @property
     def is_ready(self) -> bool:
-        """The configuration is known. Namespaces and nodes may still be on their way: see :meth:`of`."""
+        """The configuration has synced. Namespaces and nodes may not have synced yet: see :meth:`of`."""
         return self._cppcs.has_synced and self._ppcs.has_synced and self._policies.has_synced
 
     @property
     def is_complete(self) -> bool:
-        """Everything that the configuration asks for and that can be had is known, too (PL-301)."""
+        """The configuration and all Namespaces and Nodes that it needs and may read have synced (PL-301)."""
         return self.is_ready and not self._awaited
 
     @property
     def problems(self) -> list[str]:
-        """Why this process has not been complete yet; shared informers speak for themselves. What a change of the
-        configuration asks for later on turns no process unready: pods are gated until it is known or left out."""
+        """Reasons why this process is not ready, until all facts have synced once. A later change of the
+        configuration never makes a process unready: pods are gated until the new facts have synced or are left out."""
         return [] if self._were_complete else [f"the {each.resource} are not known yet" for each in self._awaited]
 
     @property
     def left_out(self) -> dict[str, str]:
-        """What pods are decided without, by resource, as it cannot be had: the sentence that names verb and resource
-        (PL-301). For ``Degraded``, the log and the metrics."""
+        """Resources that pods are decided without because they cannot be read, with a sentence that names verb and
+        resource (PL-301). For ``Degraded``, the log and the metrics."""
         return {each.resource.plural: each.left_out for each in (self._namespaces, self._nodes) if each.left_out}
 
     @property
     def _awaited(self) -> list[Refinement]:
-        """What pods have to wait for: asked for by the policy, not known, and not left out."""
+        """Resources that the policy needs, that have not synced and are not left out."""
         wanted = [self._namespaces] if self.table.overrides else []
         wanted += [self._nodes] if self.table.spec.node_aware != "off" else []
         return [each for each in wanted if not each.is_known and not each.left_out]
 
     @property
     def cppc(self) -> ClusterPodPlacementConfig | None:
-        """The ClusterPodPlacementConfig ``cluster``; None: placement is not switched on."""
+        """The ClusterPodPlacementConfig ``cluster``; None: placement is off."""
         return self._cppcs.store.get(SINGLETON)
 
     @property
     def is_deprovisioning(self) -> bool:
-        """Placement is being switched off: nothing is gated any more, nothing held (PL-107, PL-520)."""
+        """Placement is being uninstalled: pods are no longer gated or held (PL-107, PL-520)."""
         cppc = self.cppc
         return cppc is None or _is_leaving(cppc)
 
@@ -142,7 +155,7 @@ class ClusterFacts:
         return self._scoring
 
     def of(self, namespace: str) -> PodFacts:
-        """The facts for pods of a namespace; ``settings.provisional`` if something that counts is not known yet."""
+        """The facts for pods of a namespace; ``settings.provisional`` if some that matter have not synced."""
         known = self._by_namespace.get(namespace)
         if known is None:
             if len(self._by_namespace) >= REMEMBERED:
@@ -151,8 +164,8 @@ class ClusterFacts:
         return known
 
     def settled(self, namespace: str) -> PodFacts:
-        """The facts that count once nothing more is waited for: the policy's ``spec`` for a Namespace that does not
-        appear (PL-117); and while placement is being switched off nothing is held or waits for long (PL-520)."""
+        """The facts after waiting has ended: for a Namespace that did not appear the policy's ``spec`` (PL-117). While
+        placement is being uninstalled, pods are not held and retry windows are short (PL-520)."""
         facts = self.of(namespace)
         if facts.settings.provisional:
             facts = facts._replace(settings=self._with_nodes(self.table.spec))
@@ -187,24 +200,24 @@ class ClusterFacts:
         return self._architectures
 
     def take(self, seal: Seal) -> None:
-        """Records are signed and told from others' by other keys from now on. No gated pod is decided otherwise."""
+        """Replaces the keys that sign and verify records. Decisions about gated pods do not depend on them."""
         self._seal = seal
         self._by_namespace.clear()
 
     # -- for those who decide again ------------------------------------------------------------------------------------
 
     def on_change(self, handler: Callable[[str | None], None]) -> None:
-        """Calls ``handler`` with the namespace whose facts changed, or None for all."""
+        """Calls ``handler`` with the namespace whose facts changed, or None for all namespaces."""
         self._handlers.append(handler)
 
     def search_short_names(self, searched: bool) -> None:
-        """Whether the nodes search several registries for a name that has none (PL-424)."""
+        """Sets whether nodes search several registries for image names without a registry (PL-424)."""
         if searched != self._short_names_searched:
             self._short_names_searched = searched
             self._compile_anew()
 
     async def synced(self) -> None:
-        """Returns once everything that the configuration asks for is known; ``run`` has to run meanwhile."""
+        """Returns once all facts that the configuration needs have synced; ``run`` must be running."""
         for watched in (self._cppcs, self._ppcs, self._policies):
             await watched.synced()
         while not self.is_complete:
@@ -213,7 +226,7 @@ class ClusterFacts:
         self._were_complete = True
 
     async def run(self) -> None:
-        """Keeps watching namespaces and nodes as long as the policy needs them, until cancelled."""
+        """Watches namespaces and nodes while the policy needs them, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()
@@ -237,7 +250,7 @@ class ClusterFacts:
         self._changed.set()
         if before != self.table:
             for problem in self.table.problems:
-                log.warning("a configured value is not used", problem=problem)
+                log.warning("invalid configuration value ignored", problem=problem)
         self._tell(None)
 
     def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
@@ -251,7 +264,7 @@ class ClusterFacts:
             self._tell(change.key.namespace)
 
     def _tell_of_selector(self, change: Change[PodPlacementConfig]) -> None:
-        """A selector that does not parse matches no pod: said when it is first seen and when it changes (PL-033)."""
+        """Logs an invalid selector, which matches no pod, when it is first seen and when it changes (PL-033)."""
         old, new = change.old, change.new
         if new is None or (old is not None and old.spec.label_selector == new.spec.label_selector):
             return
@@ -264,17 +277,17 @@ class ClusterFacts:
         old, new = change.old, change.new
         self._by_namespace.pop(change.key.name, None)
         if change.initial:
-            return  # the end of the first list is told once, for all of them
+            return  # handlers are called once after the first list
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
             self._tell(change.key.name)
 
     def _node_changed(self, change: Change[PartialObjectMetadata]) -> None:
-        """Kubelets write their node's status all the time; what counts of it is its architecture alone."""
+        """Kubelets update their node's status all the time; only a change of its architecture matters."""
         if _architecture(change.old) == _architecture(change.new):
             return
         before, self._architectures = self._architectures, None
         if change.initial:
-            self._by_namespace.clear()  # the end of the first list is told once, for all of them
+            self._by_namespace.clear()  # handlers are called once after the first list
         elif before is not None and before != self.architectures:
             self._by_namespace.clear()
             self._tell(None)
@@ -300,7 +313,7 @@ def architectures_of(nodes: Iterable[PartialObjectMetadata]) -> frozenset[str]:
 
 
 def _architecture(node: PartialObjectMetadata | None) -> str | None:
-    """What a node adds to them; None if it is gone, being deleted, or does not say."""
+    """The node's architecture label; None if it is deleted, being deleted, or has no label."""
     if node is None or _is_leaving(node):
         return None
     return (node.metadata.labels or {}).get(names.ARCH_KEY) or None

@@ -1,7 +1,7 @@
-"""One image and what may be shown to get it: who waits for it, what came of the attempts, and whom that serves.
+"""State of one shared look-up: image and credential, waiting pods, attempts and the last answer.
 
-``waiting.py`` keeps these and decides when to ask; here is what follows from an answer alone (PL-330, PL-404, PL-423).
-State only: no clock of its own.
+``waiting.py`` owns these objects and schedules attempts; this module has what follows from an answer alone (PL-330,
+PL-404, PL-423). State only, no clock.
 """
 
 from typing import Final, NamedTuple
@@ -12,19 +12,20 @@ from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference
+from polyarch.placement.decide.images import TAG_TTL
 from polyarch.placement.lookups.secrets import PodCredentials
 
 UNKNOWN: Final = "unknown"
-"""Stands for the class of an image that answered without saying what it runs on; as final as unusable content."""
+"""Failure class of an image that was read but does not state its platforms; final, like invalid content."""
 
 
 class ImageKey(NamedTuple):
-    """What an attempt is made for: an image, and what may be shown to get it (PL-331)."""
+    """Key of a look-up: image and credentials (PL-331)."""
 
     reference: str
     credential: str
     bundle: BundleMode = "auto"
-    """``always``: whether an index is an operator bundle, asked when nothing else can save the pod (RG-046)."""
+    """``always``: also check whether an index is an operator bundle, before a pod is found impossible (RG-046)."""
 
 
 class Want(NamedTuple):
@@ -34,28 +35,26 @@ class Want(NamedTuple):
     reference: Reference
     credentials: PodCredentials
     not_before: float | None = None
-    """``imagePullPolicy: Always``: the tag has to be checked at or after this time (PL-404)."""
-    tag_ttl: float = 600.0
-    """How old the check of a tag may be otherwise (RG-110)."""
+    """``imagePullPolicy: Always``: the tag must be checked at or after this time (PL-404)."""
     held: bool = False
-    """The pod has given up and is held by policy; it asks every five minutes only (PL-334)."""
+    """The pod's window has ended and the policy holds it; retried only every five minutes (PL-334)."""
     since: float = 0.0
-    """When the pod was first looked at: what failed before does not count against it (PL-330)."""
+    """When the pod was first seen: earlier failures do not count against it (PL-330)."""
 
 
 class Ask(NamedTuple):
-    """What an attempt has to do."""
+    """Parameters of one attempt."""
 
     reference: Reference
     wants: tuple[Want, ...]
     fresh: bool
     not_before: float | None
     failed_with: str
-    """Class of the failure before this attempt; empty for the first."""
+    """Failure class of the previous attempt; empty for the first."""
 
 
 class Lookup:
-    """One image and credential: who waits, what came of the attempts so far, and when the next one is due."""
+    """One image and credential: waiting pods, result of the attempts so far, and when the next one is due."""
 
     __slots__ = (
         "answer",
@@ -79,7 +78,7 @@ class Lookup:
         self.reference = reference
         self.waiters: dict[Key, Want] = {}
         self.namespaces: dict[str, int] = {}
-        """Of those who wait: how many in each."""
+        """Number of waiting pods by namespace."""
         self.answer: Inspection | None = None
         self.answered_at: float | None = None
         self.started_at: float | None = None
@@ -88,31 +87,31 @@ class Lookup:
         self.failures = 0
         self.hastened = False
         self.unconfirmed = False
-        """The failure was seen before this process led, and counts when it is seen again (PL-301)."""
+        """The failure is older than this process's leadership and must be confirmed by a new attempt (PL-301)."""
         self.reported_at: float | None = None
         self.revoked = False
-        """The attempt under way may show credentials that do not count any more."""
+        """The running attempt may use credentials that have been revoked."""
 
     @property
     def failure(self) -> str:
-        """The class of the last answer if it was none (RG-060, or ``unknown``), else empty."""
+        """Failure class of the last answer (RG-060, or ``unknown``); empty if it succeeded."""
         return failure_of(self.answer)
 
     @property
     def held(self) -> bool:
-        """Whether nobody but held pods waits."""
+        """Whether all waiting pods are held."""
         return bool(self.waiters) and all(want.held for want in self.waiters.values())
 
     def is_pending(self, want: Want) -> bool:
-        """Whether this waiter's image has neither answered nor failed since the pod was first looked at, or is asked
-        for anew: the answer is too old (PL-330), or a failure that this process has not seen since it leads (PL-301). A
-        registry that asked to wait goes on failing until then."""
+        """Whether the image has neither answered nor failed since the pod was first seen, or is being asked again: its
+        answer is too old (PL-330), or its failure predates this process's leadership (PL-301). A failure with
+        Retry-After counts until that time is over."""
         if not self.failure or self.answered_at is None or self.unconfirmed:
             return True
         return self.answered_at + asked_to_wait(self.answer) < want.since
 
     def serves(self, want: Want, now: float) -> bool:
-        """Whether the answer is one that this waiter may use."""
+        """Whether this pod may use the answer."""
         answer = self.answer
         if answer is None or failure_of(answer):
             return False
@@ -120,23 +119,23 @@ class Lookup:
             return True
         if want.not_before is not None:
             return answer.checked_at >= want.not_before
-        return now - answer.checked_at <= want.tag_ttl
+        return now - answer.checked_at <= TAG_TTL
 
 
 def failure_of(answer: Inspection | None) -> str:
-    """The class by which an answer counts as unresolved (PL-211, PL-330), or the empty text for one that is known."""
+    """The failure class of an unresolved answer (PL-211, PL-330); empty for a resolved or neutral one."""
     if answer is None or answer.status in (Status.RESOLVED, Status.NEUTRAL):
         return ""
     return answer.error.error_class if answer.error is not None else UNKNOWN
 
 
 def asked_to_wait(answer: Inspection | None) -> float:
-    """Seconds for which the registry said not to come back."""
+    """The registry's Retry-After in seconds, or 0."""
     return answer.error.retry_after or 0.0 if answer is not None and answer.error is not None else 0.0
 
 
 def without_proof(answer: Inspection) -> Inspection | None:
-    """What is left of an answer when it may rest on credentials that do not count any more; None if nothing is."""
+    """The part of an answer that does not depend on revoked credentials; None if there is none."""
     if answer.status is Status.ERROR:
         good = answer.last_good
         return answer if good is None or good.public else msgspec.structs.replace(answer, last_good=None)

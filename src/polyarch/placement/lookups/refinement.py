@@ -1,8 +1,8 @@
-"""Facts that only refine a decision: watched while the policy asks for them, and left out where they cannot be had.
+"""Optional resources (Nodes, Namespaces): watched while the policy needs them, left out if they cannot be read.
 
-The right to read nodes is granted for ``nodeAware`` alone, and the one to read namespaces can be taken away. Where we
-are refused for a minute, pods are decided as if the setting that asks for the facts were off, and that is told, until
-they arrive after all (PL-301).
+RBAC for nodes is granted only for ``nodeAware``, and RBAC for namespaces can be removed. If the API server denies
+access for a minute, pods are decided as if the setting that needs the resource were off. This is logged, and ends when
+the resource can be read again (PL-301).
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from polyarch.model.meta import Key, PartialObjectMetadata
 log = structlog.get_logger(__name__)
 
 PATIENCE: Final = 60.0
-"""Seconds after which pods are decided without what we may not read."""
+"""Seconds of denied access after which pods are decided without the resource."""
 IN_ANY_CASE: Final = 600.0
-"""The same if we are not refused: an API server that is away, or a list that takes its time, is no reason to release a
-pod for lack of a fact that exists. Nothing is waited for without an end."""
+"""The same for any other reason. It is longer, because an outage or a slow list is no reason to decide without facts
+that exist, and finite, because every wait has an end."""
 LOOK_EVERY: Final = 5.0
 
 
 class Refinement:
-    """The metadata of objects of one kind, watched while :meth:`want` says so."""
+    """Metadata of objects of one kind, watched while :meth:`want` is on."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Refinement:
         told: Callable[[], None],
         clock: Clock,
     ) -> None:
-        """``told`` is called once the first list is there, and when the objects are left out."""
+        """``told`` is called after the first list, and when the objects are left out."""
         self.left_out = ""
-        """Why pods are decided without, naming verb and resource; empty while they are not."""
+        """Why pods are decided without the resource, naming verb and resource; empty if they are not."""
         self._demand = OnDemand(informers, resource, PartialObjectMetadata, handler)
         self._told = told
         self._clock = clock
@@ -77,7 +77,7 @@ class Refinement:
             await self._demand.synced()
             patience.cancel()
         if self.left_out:
-            log.info("pods are decided with what was left out", resource=str(self.resource))
+            log.info("resource is readable again and used for decisions", resource=str(self.resource))
         self.left_out = ""
         self._told()
 
@@ -89,5 +89,5 @@ class Refinement:
         self.left_out = (
             self._demand.problem or f"{self.resource} could not be listed for {IN_ANY_CASE / 60:.0f} minutes"
         )
-        log.error("pods are decided without facts that the policy asks for", problem=self.left_out)
+        log.error("pods are decided without a resource that the policy requires", problem=self.left_out)
         self._told()

@@ -1,9 +1,9 @@
-"""Reads the pull secrets that gated pods need, while no pass waits for them (PL-302, PL-421, PL-851).
+"""Reads pull secrets for gated pods in the background, so that no reconcile waits for them (PL-302, PL-421, PL-851).
 
-A pass that waited would hold one of the controller's workers for as long as the API server takes, and a namespace whose
-pods name ten thousand secrets would hold them all. So a pod is written down here and its pass ends; when its secrets
-are in memory it is looked at again. Namespaces take turns, the one served longest ago first, so that such a namespace
-delays another by one reading at most. As much is in line as there are gated pods.
+A waiting reconcile would block a worker for as long as the API server takes, and a namespace whose pods name ten
+thousand secrets would block all workers. So the reconcile ends here, and the pod is reconciled again when its secrets
+are cached. Namespaces are served in turn, least recently served first, so such a namespace delays another by one read
+at most. The queue is bounded by the number of gated pods.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from polyarch.model.meta import Key
-from polyarch.placement.bounded import Bounded
+from polyarch.oci.cache.recent import Recent
 from polyarch.placement.lookups.secrets import PullSecrets, PullSource
 from polyarch.placement.lookups.turns import Places, Turn, Turns
 from polyarch.placement.result.retry import MAX_DELAY
 
 AT_ONCE: Final = 16
-"""Pods' secrets that are read at a time."""
+"""Pull sources that are read at a time."""
 FAULTS: Final = 1024
-"""Pods for which it is remembered that reading met a bug."""
+"""Pods for which an internal error is remembered."""
 
 
 class _Wanted(NamedTuple):
-    """One reading, as the lines of ``turns`` know it: all are at the same host, the API server."""
+    """One read as an entry of ``turns``; all have the same host, the API server."""
 
     source: PullSource
 
@@ -33,7 +33,7 @@ class _Wanted(NamedTuple):
 
 
 class SecretReads:
-    """``wake`` looks at a pod again after so many seconds."""
+    """``wake`` reconciles a pod again after that many seconds."""
 
     def __init__(self, secrets: PullSecrets, wake: Callable[[Key, float], None]) -> None:
         self._secrets = secrets
@@ -41,21 +41,20 @@ class SecretReads:
         self._turns: Turns[_Wanted] = Turns()
         self._places = Places(AT_ONCE, per_host=AT_ONCE, per_namespace=AT_ONCE)
         self._pods: dict[PullSource, set[Key]] = {}
-        """Who waits for what is in line or being read."""
+        """Waiting pods by queued or running read."""
         self._changed = asyncio.Event()
-        self._faults: Bounded[Key, Exception] = Bounded(entries=FAULTS, weight=FAULTS)
+        self._faults: Recent[Key, Exception] = Recent(FAULTS)
 
     def __len__(self) -> int:
-        """How many are in line or being read."""
+        """Number of queued and running reads."""
         return len(self._pods)
 
     def want(self, source: PullSource, pod: Key) -> None:
-        """The pod is looked at again when these secrets are in memory.
+        """Reconciles the pod again when these secrets are cached.
 
-        Raises the bug that was met when they were read for it, once: so it counts as one of that pod (PL-306).
+        Raises, once, the internal error of a previous read for this pod, so that it counts against the pod (PL-306).
         """
-        if (error := self._faults.get(pod)) is not None:
-            self._faults.discard(pod)
+        if (error := self._faults.pop(pod)) is not None:
             raise error
         if source not in self._pods:
             self._pods[source] = set()
@@ -78,13 +77,13 @@ class SecretReads:
         try:
             await self._secrets.get(source)
             if self._secrets.cached(source) is None:
-                delay = MAX_DELAY  # forgotten already, for want of memory: it must not be asked for without a pause
-        except Exception as error:  # noqa: BLE001 - raised in the passes of these pods, and must not end the others
+                delay = MAX_DELAY  # evicted already: without a delay it would be read in a tight loop
+        except Exception as error:  # noqa: BLE001 - raised again when these pods are reconciled; others go on
             met = error
         finally:
             self._places.leave(turn)
             self._changed.set()
         for pod in self._pods.pop(source):
             if met is not None:
-                self._faults.put(pod, met, 1)
+                self._faults.put(pod, met)
             self._wake(pod, delay)

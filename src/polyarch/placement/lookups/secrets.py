@@ -1,12 +1,12 @@
-"""Pull secrets: read by name, kept for ten minutes, and handed to the registry client as a credential store.
+"""Pull secrets: read by name, cached for ten minutes, passed to the registry client as a credential store.
 
-RBAC cannot narrow ``list`` or ``watch`` to the secrets that pods name, so polyarch asks for neither: it can read a pull
-secret whose name a pod tells it and cannot enumerate any (PL-421). A secret that is missing, malformed or of another
-type is skipped and *named* where an image fails for want of it; it never is a failure of its own, and its content never
-leaves this module but inside a :class:`~polyarch.oci.auth.credentials.CredentialStore` (PL-422, PL-850).
+RBAC cannot limit ``list`` or ``watch`` to the secrets that pods name, so polyarch uses neither: it can read a pull
+secret that a pod names, and cannot enumerate secrets (PL-421). A missing, malformed or wrongly typed secret is skipped
+and *named* if an image then fails; it is never a failure of its own. Secret content leaves this module only inside a
+:class:`~polyarch.oci.auth.credentials.CredentialStore` (PL-422, PL-850).
 
-The reader is a protocol of one method. The global pull secret is not read here: whoever watches it hands its document
-over (``set_global``), and takes it away again when it is deleted (PL-423).
+The reader is a protocol with one method. The global pull secret is watched elsewhere and set with ``set_global``; an
+empty one revokes it (PL-423).
 """
 
 import asyncio
@@ -32,47 +32,47 @@ from polyarch.oci.auth.credentials import (
 )
 from polyarch.oci.auth.entries import MalformedDocument, read_entry, read_object
 from polyarch.oci.auth.keyring import Document, Keyring
+from polyarch.oci.cache.recent import Recent
 from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.line import Line, LineFull, Urgency
-from polyarch.placement.bounded import Bounded
 
 log = structlog.get_logger(__name__)
 
 KEEP: Final = 600.0
-"""How long a secret that was read is believed (PL-421)."""
+"""TTL of a secret in seconds (PL-421)."""
 KEEP_ABSENT: Final = 30.0
 KEEP_UNREADABLE: Final = 5.0
-"""How long a failure of the API server itself is remembered: long enough that a burst of pods asks once."""
+"""TTL of an API server error in seconds: long enough that a burst of pods asks once."""
 JUST_READ: Final = 1.0
-"""After a refusal a secret read so shortly before is not read again."""
+"""After an auth failure a secret that was read within so many seconds is not read again."""
 AT_ONCE: Final = 16
-"""Secrets read at a time: many pods come at once, and Leases and PATCHes go over the same client."""
+"""Secrets read at a time; bounded because Leases and PATCHes share the client."""
 IN_LINE: Final = 1024
-"""Secrets of one namespace that may wait for their turn; beyond that they count as unreadable for a moment (PL-854)."""
+"""Queued secret reads per namespace; beyond that a secret counts as unreadable for some seconds (PL-854)."""
 PER_POD: Final = 32
-"""Pull secrets of one pod that count, the first that it names. Each costs a request at every refusal of a registry, and
-a pod may name as many as an object of the API server holds; a failure's text says how many are left out (PL-854)."""
+"""Pull secrets of one pod that are read: the first that it names. Each costs a request after every auth failure, and a
+pod may name as many as fit into an API object. The failure message says how many are left out (PL-854)."""
 CAPACITY: Final = 10_000
 BYTES: Final = 16 * 1024 * 1024
-"""Secrets and combinations of secrets in memory, by number and by the size of their content (PL-810)."""
+"""Limits of the caches of secrets and of combined credentials, in entries and bytes (PL-810)."""
 READ_WEIGHT: Final = 16
-"""A document that was read takes so many times its own size (measured), unless it has more entries than count."""
+"""Memory of a parsed document relative to its size (measured)."""
 
 _KEYS: Final = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
 
 
 class PullSource(NamedTuple):
-    """Where a pod's own credentials are: the names in its ``imagePullSecrets``, in their order, without repetition."""
+    """The pull secrets of a pod: the names in ``imagePullSecrets``, in order, without duplicates."""
 
     namespace: str
     names: tuple[str, ...]
     left_out: int = 0
-    """How many more it names than are read."""
+    """Number of named secrets beyond :data:`PER_POD`."""
 
     @classmethod
     def of(cls, pod: Pod, namespace: str) -> "PullSource":
-        """Those of a pod; the API server has added its ServiceAccount's at admission already (PL-420)."""
+        """From a pod; the API server has already added those of its ServiceAccount at admission (PL-420)."""
         names = tuple(dict.fromkeys(each.name for each in pod.spec.image_pull_secrets or () if each.name))
         return cls(namespace, names[:PER_POD], max(len(names) - PER_POD, 0))
 
@@ -84,7 +84,7 @@ class SecretReader(Protocol):
 
 
 class Reading(NamedTuple):
-    """What reading one secret gave: a document, or the sentence that says why there is none."""
+    """The result of reading one secret: a document, or a sentence that says why there is none."""
 
     document: Document | None
     problem: str
@@ -95,52 +95,52 @@ class Reading(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Bytes, about."""
+        """Approximate size in bytes."""
         body = self.document.body if self.document is not None else b""
         return 128 + (len(body) if isinstance(body, bytes) else 0)
 
 
 class PodCredentials(NamedTuple):
-    """What a pod may show to registries. Pods with equal secrets have equal ``fingerprint`` and may share work."""
+    """A pod's credentials. Pods with equal secrets have equal ``fingerprint`` and may share look-ups."""
 
     source: PullSource
     fingerprint: str
-    """Empty if the pod has none of its own; then it shares everything with all others of that kind."""
+    """Empty if the pod has no credentials of its own; all such pods share look-ups."""
     store: CredentialStore
     problems: tuple[str, ...]
-    """What was skipped and why, to be named if an image cannot be had (PL-422)."""
+    """Skipped secrets and why, to be named if an image fails (PL-422)."""
 
 
 class _Made(msgspec.Struct):
-    """The credentials of a source, and what they were made of."""
+    """Cached credentials of a source, and the content digests they were built from."""
 
     contents: tuple[tuple[bytes, str], ...]
     """Of each secret the digest, and what is wrong with it."""
     credentials: PodCredentials
     read_at: float = float("-inf")
-    """When somebody last waited for them."""
+    """When a caller last waited for them."""
 
 
 class PullSecrets:
-    """The pull secrets in memory, with one request at a time for each."""
+    """Cache of pull secrets, with at most one request at a time for each."""
 
     def __init__(
         self, read: SecretReader, clock: Clock, *, providers: CredentialStore | None = None, capacity: int = CAPACITY
     ) -> None:
-        """``providers``: the kubelet's credential plugins, if configured; asked after all secrets (PL-420)."""
+        """``providers``: the kubelet's credential plugins, if configured; tried after all secrets (PL-420)."""
         self._read = read
         self._clock = clock
         self._providers = providers
-        self._readings: Bounded[tuple[str, str], Reading] = Bounded(entries=capacity, weight=BYTES)
+        self._readings: Recent[tuple[str, str], Reading] = Recent(capacity, weight=BYTES)
         self._flights: dict[tuple[str, str], asyncio.Task[Reading]] = {}
-        self._made: Bounded[PullSource, _Made] = Bounded(entries=capacity, weight=BYTES)
+        self._made: Recent[PullSource, _Made] = Recent(capacity, weight=BYTES)
         self._line = Line(AT_ONCE, per_tenant=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
 
     def allow(self, allowed: bool) -> None:
-        """``images.secretAccess``: without it no secret is asked for and none that was read is used any more."""
+        """``images.secretAccess``: if false no secret is read, and cached ones are dropped."""
         if allowed != self._allowed:
             self._allowed = allowed
             self._readings.clear()
@@ -157,7 +157,7 @@ class PullSecrets:
         return self._global
 
     def cached(self, source: PullSource) -> PodCredentials | None:
-        """The credentials if they can be told without a request."""
+        """The credentials if they can be built without a request, else None."""
         readings = []
         for name in source.names if self._allowed else ():
             reading = self._fresh((source.namespace, name))
@@ -167,9 +167,9 @@ class PullSecrets:
         return self._credentials(source, readings)
 
     async def get(self, source: PullSource, *, since: float | None = None) -> PodCredentials:
-        """The credentials, with a ``GET`` for each secret that is not in memory, or was read before ``since``.
+        """The credentials, with a ``GET`` for each secret that is not cached or was read before ``since``.
 
-        Waits for the API server; the caller sets the deadline. A cancelled caller does not disturb others.
+        Waits for the API server; the caller sets the deadline. Cancelling one caller does not affect others.
         """
         names = source.names if self._allowed else ()
         readings = await asyncio.gather(*(self._reading((source.namespace, name), since) for name in names))
@@ -179,12 +179,12 @@ class PullSecrets:
         return credentials
 
     def lazy(self, source: PullSource) -> CredentialStore:
-        """A store that reads the secrets when a registry turns out to want credentials, and not before (PL-422)."""
+        """A store that reads the secrets only when a registry asks for credentials (PL-422)."""
         known = self.cached(source)
         return known.store if known is not None else _LazyCredentials(self, source)
 
     async def aclose(self) -> None:
-        """Ends requests that are under way."""
+        """Cancels running requests."""
         for flight in (flights := list(self._flights.values())):
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
@@ -214,7 +214,7 @@ class PullSecrets:
         try:
             secret = await self._in_turn(namespace, name)
         except LineFull:
-            reading = self._unreadable(namespace, name, "could not be read: too many of its namespace are")
+            reading = self._unreadable(namespace, name, "could not be read: too many reads of its namespace are queued")
         except NotFound:
             reading = self._nothing(f"pull secret {namespace}/{name} does not exist", KEEP_ABSENT)
         except Forbidden:
@@ -227,11 +227,11 @@ class PullSecrets:
             content = repr(problem).encode() if document is None else _body(document)
             reading = Reading(document, problem, self._digest(content), self._clock.monotonic(), KEEP)
         if self._allowed:
-            self._readings.put((namespace, name), reading, reading.weight)
+            self._readings.put((namespace, name), reading, weight=reading.weight)
         return reading
 
     async def _in_turn(self, namespace: str, name: str) -> Secret:
-        """Namespaces take turns: one with thousands of secrets delays another's one by a request at most (PL-851)."""
+        """Reads in turn by namespace: thousands of secrets in one delay another by one request at most (PL-851)."""
         await self._line.enter(Urgency.MANIFEST, namespace)
         try:
             return await self._read(namespace, name)
@@ -239,7 +239,7 @@ class PullSecrets:
             self._line.leave()
 
     def _unreadable(self, namespace: str, name: str, problem: str) -> Reading:
-        """What was read before counts on for as long as it cannot be told whether it still holds."""
+        """The previous content if there is one, kept while the secret cannot be read again; else the problem."""
         before = self._readings.get((namespace, name))
         if before is not None and before.document is not None:
             return before._replace(read_at=self._clock.monotonic(), keep=KEEP_UNREADABLE)
@@ -259,13 +259,13 @@ class PullSecrets:
             problems.append("pull secrets are not read (images.secretAccess: none)")
         elif source.left_out:
             left_out = f"only the first {PER_POD} pull secrets of the pod are read, {source.left_out} more are not"
-            problems.insert(0, left_out)  # the text that names them all is cut at its end
+            problems.insert(0, left_out)  # first, because the event note is truncated at its end
         keyring = KeyringCredentials([*documents, *self._global])
         store = ChainedCredentials([keyring, self._providers]) if self._providers is not None else keyring
         fingerprint = self._digest(b"".join(reading.content for reading in readings)).hex() if documents else ""
         credentials = PodCredentials(source, fingerprint, store, (*problems, *self._of_pods(keyring.problems)))
         weight = min(READ_WEIGHT * sum(reading.weight for reading in readings), BYTES // 4)
-        self._made.put(source, _Made(contents, credentials), weight)
+        self._made.put(source, _Made(contents, credentials), weight=weight)
         return credentials
 
     def _of_pods(self, problems: Sequence[str]) -> list[str]:
@@ -275,7 +275,7 @@ class PullSecrets:
         return [problem for problem in problems if not (shared and problem.startswith(shared))]
 
     def _just_made(self, source: PullSource) -> PodCredentials | None:
-        """What was read for these pods a moment ago, if it was too much to be remembered for longer."""
+        """Credentials read some seconds ago whose secrets did not stay in the cache because of its limits."""
         made = self._made.get(source)
         if made is None or self._clock.monotonic() - made.read_at >= KEEP_UNREADABLE:
             return None
@@ -286,7 +286,7 @@ class PullSecrets:
 
 
 class _LazyCredentials:
-    """The credentials of a source whose secrets are not in memory yet."""
+    """Credentials of a source whose secrets are not cached yet."""
 
     def __init__(self, secrets: PullSecrets, source: PullSource) -> None:
         self._secrets = secrets
@@ -311,7 +311,7 @@ class _LazyCredentials:
 
 
 def document_of(secret: Secret, name: str) -> tuple[Document | None, str]:
-    """The credential document in a pull secret, or what is wrong with it; never a part of its content (PL-422)."""
+    """The credential document of a pull secret, or its problem, which never quotes the content (PL-422)."""
     key = _KEYS.get(secret.type)
     if key is None:
         found = secret.type or "no type"
@@ -323,7 +323,7 @@ def document_of(secret: Secret, name: str) -> tuple[Document | None, str]:
 
 
 def credentials_in(document: Document) -> list[Credential]:
-    """Every credential of a document, whatever it is for; none of one that cannot be read."""
+    """All credentials of a document, for any registry; empty if it cannot be parsed."""
     try:
         content = document.body if not isinstance(document.body, bytes) else read_object(document.body)
     except MalformedDocument:
@@ -343,9 +343,9 @@ def _body(document: Document) -> bytes:
 
 
 class GlobalPullSecret:
-    """Follows the global pull secret into a :class:`PullSecrets` (PL-423): a handler for the informer that watches it.
+    """Informer handler that copies the global pull secret into a :class:`PullSecrets` (PL-423).
 
-    ``changed`` is called with the credentials that counted until now, so that what they proved can be forgotten.
+    ``changed`` is called with the former credentials, so that proofs of access by them can be dropped.
     """
 
     def __init__(
@@ -356,7 +356,7 @@ class GlobalPullSecret:
         self._changed = changed
 
     def observe(self, change: Change[Secret]) -> None:
-        """The secret is there, is another one, or is gone."""
+        """The secret was added, changed or deleted."""
         documents: list[Document] = []
         if change.new is not None:
             document, problem = document_of(change.new, self._name)

@@ -1,18 +1,23 @@
-"""Who is next among the look-ups that stand in line: namespaces take turns (PL-851).
+"""Fair queueing of look-ups by namespace and host (PL-851).
 
-In order of arrival a namespace whose pods name ten thousand images that never answer would put everybody else behind
-them. Here every namespace has a line of its own, and the one served longest ago comes first; so a namespace waits for
-at most one attempt of each other namespace per attempt of its own. Within a namespace its hosts take turns in the same
-way, and one without a place free is passed over.
+In order of arrival, a namespace whose pods name ten thousand images that never answer would delay everybody else. So
+each namespace has its own queue, and the least recently served namespace is next: per attempt of its own a namespace
+waits for at most one attempt of each other. Within a namespace hosts are served in the same way; a host at its limit is
+skipped.
 
-A look-up stands in the line of each namespace that waits for it and leaves all of them when one has its turn: a public
-image that many share is asked for as soon as any of them may. How long the lines may be is the business of whoever adds
-to them. State only: no I/O, no clock.
+A look-up is in the queue of each namespace that waits for it and leaves all of them when one is served, so a shared
+public image is looked up as soon as any of them has its turn. Callers bound the length of the queues. State only: no
+I/O, no clock.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+IN_ALL: Final = 256
+PER_HOST: Final = 32
+PER_NAMESPACE: Final = 64
+"""Look-ups under way at a time, in the webhook as in the controller (PL-810, PL-851)."""
 
 
 class NamesImage(Hashable, Protocol):
@@ -27,41 +32,41 @@ K = TypeVar("K", bound=NamesImage)
 
 
 class Turn(NamedTuple, Generic[K]):
-    """A look-up whose turn it is, and the namespace at whose expense it is attempted."""
+    """The look-up to run next, and the namespace that it counts against."""
 
     key: K
     namespace: str
 
 
 class Places:
-    """How many look-ups may be under way: in all, per host, per namespace.
+    """Limits on running look-ups: in total, per host and per namespace.
 
-    Who names many hosts that hang does not take all places for it, and who does so from many namespaces neither: a
-    namespace also leaves as many places free as it has (PL-851).
+    Also, a namespace may use at most as many slots as it leaves free, so neither many hosts that hang nor many
+    namespaces can take all slots (PL-851).
     """
 
-    def __init__(self, in_all: int, *, per_host: int, per_namespace: int) -> None:
+    def __init__(self, in_all: int = IN_ALL, *, per_host: int = PER_HOST, per_namespace: int = PER_NAMESPACE) -> None:
         self._per_host = per_host
         self._per_namespace = per_namespace
         self.free = in_all
         self._at_host: Counter[str] = Counter()
         self._of_namespace: Counter[str] = Counter()
-        """A count that is nought is not kept, neither here nor above."""
+        """Zero counts are removed, here and above."""
 
     def may(self, namespace: str) -> bool:
-        """Whether the namespace may have one more."""
+        """Whether the namespace is below its limit."""
         return self._of_namespace[namespace] < min(self._per_namespace, self.free)
 
     def has_room(self, host: str) -> bool:
-        """Whether the host may have one more."""
+        """Whether the host is below its limit."""
         return self._at_host[host] < self._per_host
 
     def take(self, turn: Turn[K]) -> None:
-        """The look-up is under way."""
+        """Counts a started look-up."""
         self._count(turn, 1)
 
     def leave(self, turn: Turn[K]) -> None:
-        """It has ended."""
+        """Counts a finished look-up."""
         self._count(turn, -1)
 
     def _count(self, turn: Turn[K], change: int) -> None:
@@ -73,22 +78,22 @@ class Places:
 
 
 class Turns(Generic[K]):
-    """The lines of all namespaces."""
+    """The queues of all namespaces."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, OrderedDict[str, dict[K, None]]] = OrderedDict()
-        """By namespace and host, those served longest ago first; look-ups in the order in which they came."""
+        """By namespace and host, least recently served first; look-ups in order of arrival."""
         self._places: dict[K, set[str]] = {}
-        """In whose lines a look-up stands."""
+        """Namespaces in whose queues a look-up is."""
         self._at_host: Counter[str] = Counter()
-        """In how many namespaces' lines a host is; a count that is nought is not kept."""
+        """Number of namespaces with queued look-ups for a host; zero counts are removed."""
 
     def __len__(self) -> int:
-        """Look-ups in line."""
+        """Number of queued look-ups."""
         return len(self._places)
 
     def add(self, key: K, namespaces: Iterable[str]) -> None:
-        """The look-up stands at the end of these namespaces' lines; where it stands already it keeps its place."""
+        """Appends the look-up to the queues of these namespaces; where it is queued already it keeps its position."""
         host = host_of(key)
         for namespace in namespaces:
             hosts = self._lines.setdefault(namespace, OrderedDict())
@@ -99,16 +104,16 @@ class Turns(Generic[K]):
             self._places.setdefault(key, set()).add(namespace)
 
     def drop(self, key: K) -> None:
-        """The look-up leaves all lines: nobody waits for it any more."""
+        """Removes the look-up from all queues: nobody waits for it any more."""
         if key in self._places:
             self._remove(key)
 
     def next(self, places: Places, *, waits: Callable[[K, str], bool]) -> Turn[K] | None:
-        """Takes the next look-up out of all lines; None if nobody can be served now.
+        """Removes the next look-up from all queues and returns it; None if none may start now.
 
-        ``waits``: whether the namespace still waits for it; if not, the look-up leaves its line.
+        ``waits``: whether the namespace still waits for it; if not, it is removed from that namespace's queue.
 
-        Costs a look at every namespace only if some host has a place free; there are never many hosts that have none.
+        Looks at every namespace only if some host is below its limit; few hosts are ever at their limit.
         """
         if not places.free or not any(map(places.has_room, self._at_host)):
             return None
@@ -150,5 +155,5 @@ class Turns(Generic[K]):
 
 
 def host_of(key: NamesImage) -> str:
-    """The host that an attempt for it begins with."""
+    """The host of the image reference."""
     return key.reference.partition("/")[0]

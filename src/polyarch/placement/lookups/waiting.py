@@ -1,10 +1,9 @@
-"""Pods that wait for images, and the attempts that they share (PL-302, PL-330 to PL-335).
+"""Pods that wait for images, and the look-ups that they share (PL-302, PL-330 to PL-335).
 
-A pod that cannot be decided yet is *parked*: it holds no worker and no task, only its name in the :class:`Lookup` of
-each image it waits for. There is one look-up per image and credential, however many pods wait, and it alone decides
-when the registry is asked again. Pods are woken when an answer they can use is there, or when the class of the failure
-changed and with it how long they have to wait; not by each failure, but by the first one that each of them waits for,
-and by the first one that a new leader sees.
+A pod that cannot be decided yet is *parked*: it holds no worker and no task, only an entry in the :class:`Lookup` of
+each image it waits for. There is one look-up per image and credential, however many pods wait, and it schedules its own
+retries. A pod is woken by an answer that it can use, by the first failure since it was parked or since this process
+leads, and by a change of the failure class, which changes its retry window. Other failures wake no pod.
 
 ::
 
@@ -12,8 +11,8 @@ and by the first one that a new leader sees.
               ▲                        │
               └─── delay of retry.py ◄─┘ failed
 
-This is all state and no waiting: it calls ``schedule`` when a look-up should be attempted and ``wake`` when a pod
-should be looked at again, and the times come from a clock. ``attempts.py`` does the asking.
+State only, nothing here waits: it calls ``schedule`` when a look-up is due and ``wake`` when a pod should be
+reconciled; times come from a clock. ``attempts.py`` sends the requests.
 """
 
 import random as _random
@@ -36,14 +35,14 @@ from polyarch.placement.lookups.image_lookup import (
 from polyarch.placement.result import retry
 
 SOON: Final = 0.25
-"""When an answer came too early for a waiter that wants the tag checked later (PL-404)."""
+"""Delay of the next attempt if the answer is too old for a pod that needs a later tag check (PL-404)."""
 
 _SHARED_BY_HOST: Final = ("transient", "limit")
-"""Failures that end for all images of a host when one of them is answered."""
+"""Failure classes that concern a whole host: one success hastens its other images."""
 
 
 class Waiting:
-    """All parked pods and their look-ups. Everything returns at once and belongs to one event loop."""
+    """All parked pods and their look-ups. No method waits; use from one event loop only."""
 
     def __init__(
         self,
@@ -54,8 +53,8 @@ class Waiting:
         insists: Callable[[], bool] = lambda: True,
         uniform: Callable[[], float] = _random.random,
     ) -> None:
-        """``insists``: whether this process repeats attempts that failed for lasting reasons. A standby does not: the
-        leader does, and all that can come of them but an answer is the leader's to write (PL-530)."""
+        """``insists``: whether this process retries lasting failures. A standby does not: the leader retries them, and
+        only the leader writes the outcome of a failure (PL-530)."""
         self._clock = clock
         self._schedule = schedule
         self._wake = wake
@@ -64,16 +63,16 @@ class Waiting:
         self._lookups: dict[ImageKey, Lookup] = {}
         self._pods: dict[Key, frozenset[ImageKey]] = {}
         self._failing: dict[str, set[ImageKey]] = {}
-        """By host, the look-ups that a success on it may hasten."""
+        """By host: failing look-ups that a success on that host hastens."""
         self._by_reference: dict[str, set[ImageKey]] = {}
         self._close_handlers: list[Callable[[ImageKey], None]] = []
 
     def on_close(self, handler: Callable[[ImageKey], None]) -> None:
-        """Calls ``handler`` with each look-up that is gone because nobody waits for it any more."""
+        """Calls ``handler`` with each look-up that was removed because nobody waits for it."""
         self._close_handlers.append(handler)
 
     def __len__(self) -> int:
-        """Pods that are parked."""
+        """Number of parked pods."""
         return len(self._pods)
 
     def lookups(self) -> Iterator[Lookup]:
@@ -82,13 +81,8 @@ class Waiting:
     def find(self, key: ImageKey) -> Lookup | None:
         return self._lookups.get(key)
 
-    def answer(self, key: ImageKey) -> Inspection | None:
-        """The last answer for an image somebody waits for; it may be a failure."""
-        lookup = self._lookups.get(key)
-        return lookup.answer if lookup is not None else None
-
     def park(self, pod: Key, wants: Iterable[Want]) -> None:
-        """The pod waits for exactly these images; what it waited for before and is not among them is left."""
+        """Makes the pod wait for exactly these images; it leaves all other look-ups."""
         now = self._clock.monotonic()
         wanted = {want.key: want for want in wants}
         for key in self._pods.get(pod, frozenset()) - wanted.keys():
@@ -106,12 +100,12 @@ class Waiting:
                 self._at(lookup, now)
 
     def leave(self, pod: Key) -> None:
-        """The pod waits for nothing any more: decided, gone, or not our business."""
+        """Removes the pod from all look-ups: it is decided, deleted or no longer eligible."""
         for key in self._pods.pop(pod, frozenset()):
             self._leave(pod, key)
 
     def start(self, key: ImageKey) -> Ask | None:
-        """What to ask now, or None if it is not due (moved, answered, being asked, or nobody waits any more)."""
+        """The attempt to make now; None if it is not due (rescheduled, answered, running, or without waiters)."""
         lookup = self._lookups.get(key)
         now = self._clock.monotonic()
         if lookup is None or lookup.asking or lookup.due is None or not lookup.waiters:
@@ -131,7 +125,7 @@ class Waiting:
         )
 
     def finish(self, key: ImageKey, answer: Inspection) -> Lookup | None:
-        """Takes the answer of an attempt, wakes whom it concerns and plans what comes next."""
+        """Records the answer of an attempt, wakes the pods concerned and schedules the next attempt."""
         lookup = self._lookups.get(key)
         if lookup is None:
             return None
@@ -167,7 +161,7 @@ class Waiting:
         return lookup
 
     def give_back(self, key: ImageKey, delay: float) -> None:
-        """An attempt was not made after all (its pods' secrets changed, or its host is busy); it is due again."""
+        """The attempt was not made (changed secrets, or an internal error); it is due again after ``delay``."""
         lookup = self._lookups.get(key)
         if lookup is not None:
             lookup.asking = False
@@ -176,19 +170,16 @@ class Waiting:
             else:
                 self._close(lookup)
 
-    def hasten(self, which: Callable[[Lookup], bool], *, spread: bool = True) -> int:
-        """Attempts the look-ups that are waiting for their next turn now, over one second; returns how many."""
+    def hasten(self, which: Callable[[Lookup], bool]) -> None:
+        """Makes scheduled look-ups due now, spread over one second."""
         now = self._clock.monotonic()
-        count = 0
         for lookup in self._lookups.values():
             if lookup.due is not None and which(lookup):
-                count += 1
-                self._at(lookup, now + (retry.spread(uniform=self._uniform()) if spread else 0.0))
-        return count
+                self._at(lookup, now + self._spread())
 
     def revoke(self) -> None:
-        """Credentials that all pods share do not count any more, and which answers they gave nobody wrote down: what is
-        not known of an image as public is asked for anew, and what is under way does not count (PL-423, PL-852)."""
+        """Shared credentials were revoked, and it is not recorded which answers they gave. So images not known to be
+        public are looked up again, and the answers of running attempts are dropped (PL-423, PL-852)."""
         now = self._clock.monotonic()
         for lookup in self._lookups.values():
             lookup.revoked = lookup.asking
@@ -196,10 +187,10 @@ class Waiting:
                 continue
             lookup.answer = without_proof(lookup.answer)
             if lookup.answer is None and not lookup.asking:
-                self._at(lookup, now + retry.spread(uniform=self._uniform()))
+                self._at(lookup, now + self._spread())
 
     def confirm(self) -> None:
-        """Attempts all that failed once more; what comes of it wakes the pods, be it the same failure (PL-301)."""
+        """Repeats all failed look-ups; the result wakes the pods even if the failure is the same (PL-301)."""
         for lookup in self._lookups.values():
             lookup.unconfirmed = bool(lookup.failure)
         self.hasten(lambda lookup: lookup.unconfirmed)
@@ -217,10 +208,10 @@ class Waiting:
     def _count_in(self, lookup: Lookup, namespace: str, now: float) -> None:
         waiting = lookup.namespaces[namespace] = lookup.namespaces.get(namespace, 0) + 1
         if waiting == 1 and lookup.due is not None and lookup.due <= now:
-            self._schedule(lookup.key, 0.0)  # it stands in line, and from now on in one more (PL-851)
+            self._schedule(lookup.key, 0.0)  # it is queued, and now for one more namespace (PL-851)
 
     def _newcomer(self, lookup: Lookup, want: Want, now: float) -> None:
-        """A pod that begins to wait causes an attempt at once, unless there was one just now (PL-331)."""
+        """A newly parked pod causes an attempt at once, unless there was one within 5 s (PL-331)."""
         if lookup.asking or lookup.serves(want, now):
             return
         if not lookup.failure or lookup.started_at is None:
@@ -229,7 +220,7 @@ class Waiting:
         due = now
         if self._rests(lookup):
             due = now + retry.held_delay(uniform=self._uniform())
-        elif not retry.may_ask_at_once(now - lookup.started_at):
+        elif now - lookup.started_at <= retry.AT_ONCE_AFTER:
             due = now + retry.delay(lookup.failures, uniform=self._uniform())
         if lookup.answered_at is not None:
             due = max(due, lookup.answered_at + asked_to_wait(lookup.answer))
@@ -244,7 +235,7 @@ class Waiting:
         self._at(lookup, now + delay)
 
     def _note_failure(self, lookup: Lookup, failure: str) -> None:
-        """A failure of the host's may be hastened by a success on it, but not twice without a turn of its own."""
+        """Lets a success on the host hasten this look-up, but only once between two regular attempts."""
         if lookup.hastened or failure not in _SHARED_BY_HOST:
             lookup.hastened = False
             self._forget_failure(lookup)
@@ -259,11 +250,11 @@ class Waiting:
                 del self._failing[lookup.reference.registry]
 
     def _rests(self, lookup: Lookup) -> bool:
-        """Whether another process asks for this image, and asking here as well would gain nothing."""
+        """Whether the leader retries this image, so that a retry here would gain nothing."""
         return lookup.failure not in ("", *_SHARED_BY_HOST) and not self._insists()
 
     def _success(self, lookup: Lookup, now: float) -> None:
-        """An answer tells the others that wait for the same host, or for the image with another credential."""
+        """A success hastens failing look-ups of the same host, and of the same image with other credentials."""
         for key in self._failing.pop(lookup.reference.registry, set()):
             self._hasten(self._lookups[key], now)
         for key in self._by_reference[lookup.key.reference]:
@@ -274,10 +265,13 @@ class Waiting:
     def _hasten(self, lookup: Lookup, now: float) -> None:
         if lookup.due is not None:
             lookup.hastened = True
-            self._at(lookup, now + retry.spread(uniform=self._uniform()))
+            self._at(lookup, now + self._spread())
+
+    def _spread(self) -> float:
+        return retry.SPREAD * self._uniform()
 
     def _at(self, lookup: Lookup, due: float) -> None:
-        """The look-up is due at that time, or earlier if it was to be."""
+        """Makes the look-up due at that time, unless it is due earlier."""
         if lookup.due is None or due < lookup.due:
             lookup.due = due
             self._schedule(lookup.key, max(due - self._clock.monotonic(), 0.0))

@@ -1,9 +1,8 @@
-"""Which finalizers of ours belong on the ClusterPodPlacementConfig and on the controller's Deployment (PL-003, PL-013).
+"""Which finalizers belong on the ClusterPodPlacementConfig and on the controller's Deployment (PL-003, PL-013).
 
-They keep an object from going before what depends on it has: pods behind our gate, PodPlacementConfigs, reports of the
-exec-format-error monitor. The rule is level-based: it says what should be there now, whatever happened before. An
-object that is being deleted takes no finalizer that it does not have, so then none is wanted that is not there already.
-Pure.
+Finalizers keep an object until its dependents are gone: gated pods, PodPlacementConfigs, and objects of the
+exec-format-error monitor. The rule is level-based: it computes the wanted finalizers from the current state alone. The
+API server rejects new finalizers on an object that is being deleted, so then none is added. Pure.
 """
 
 from collections.abc import Iterable
@@ -17,30 +16,30 @@ from polyarch.placement.names import (
 
 
 class Dependents(NamedTuple):
-    """What is there; each told by a live read when it is about to be believed gone (PL-522)."""
+    """Current state of the dependents. Before a count is taken as zero it is confirmed by a live read (PL-522)."""
 
     deleting: bool
     """The ClusterPodPlacementConfig has a deletion timestamp."""
     webhook_configured: bool
     """The pod webhook's configuration or Deployment exists: pods may still be gated."""
     gated_pods: int
-    """Pods that carry our gate and are waited for; those that nobody can release are not (PL-521)."""
+    """Pods with our gate that are waited for; pods that nobody can release do not count (PL-521)."""
     configs: int
     """PodPlacementConfigs of all namespaces."""
     monitor_enabled: bool
     monitor_objects: int
-    """ENoExecEvents and objects of the monitor that are still to be cleaned up (PL-630)."""
+    """ENoExecEvents and monitor objects that still have to be cleaned up (PL-630)."""
 
 
 class Changes(NamedTuple):
-    """Names to be added and removed; finalizers of others are not touched."""
+    """Finalizers to add and to remove; finalizers of others are not touched."""
 
     add: tuple[str, ...]
     remove: tuple[str, ...]
 
 
 def of_configuration(state: Dependents, present: Iterable[str]) -> Changes:
-    """For the ClusterPodPlacementConfig, which has ``present`` now."""
+    """For the ClusterPodPlacementConfig; ``present``: its finalizers now."""
     monitored = (state.monitor_enabled and not state.deleting) or state.monitor_objects > 0
     wanted = {
         POD_PLACEMENT_FINALIZER: _pods_depend(state),
@@ -51,7 +50,8 @@ def of_configuration(state: Dependents, present: Iterable[str]) -> Changes:
 
 
 def of_controller(state: Dependents, present: Iterable[str], *, deleting: bool) -> Changes:
-    """For the controller's Deployment: it goes last, since it lifts the gates. ``deleting``: the Deployment's own."""
+    """For the controller's Deployment, which is deleted last because it removes the gates. ``deleting``: the Deployment
+    itself has a deletion timestamp."""
     return _changes({POD_PLACEMENT_FINALIZER: _pods_depend(state)}, present, may_add=not deleting)
 
 

@@ -1,7 +1,7 @@
 """The Kubernetes objects that the placement roles need, as documents (PL-002, PL-100, PL-550).
 
-Everything that installs polyarch takes them from here: the sandbox, and by a test that compares them the manifests in
-``deploy/``. Rules of RBAC are the smallest that work; each optional part is named for what it is needed by.
+The sandbox installs them from here, and a test compares them with the manifests in ``deploy/``. RBAC rules are the
+minimum that works; each optional part is named after the feature that needs it.
 
 Pure: documents in, documents out; nothing here talks to an API server.
 """
@@ -22,17 +22,17 @@ from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 
 DEFAULT_NAMESPACE: Final = "polyarch-system"
 CONFIG_HOME: Final = "openshift-config"
-"""Where OpenShift keeps what its cluster-wide configuration names."""
+"""Namespace of the objects that OpenShift's cluster configuration refers to."""
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that the API server puts on each Namespace."""
 TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
-"""ConfigMap with further certificates for registries, on OpenShift (PL-424)."""
+"""ConfigMap with additional registry CAs on OpenShift (PL-424)."""
 
 Document = dict[str, Any]
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rights depend on."""
+    """Features that need additional RBAC rules."""
 
     namespace: str = DEFAULT_NAMESPACE
     node_aware: bool = False
@@ -40,17 +40,17 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     global_pull_secret: tuple[str, str] | None = None
     """Namespace and name of the global pull secret."""
     openshift: bool = False
-    """Image mirrors and certificates of the cluster, and pods bound to a security context constraint (PL-551)."""
+    """Read the cluster's image mirrors and CAs, and use security context constraints (PL-551)."""
 
 
 def namespace(name: str = DEFAULT_NAMESPACE) -> Document:
-    """The operator's namespace, restricted in what may run there (PL-552)."""
+    """The operator's namespace, with pod security level ``restricted`` (PL-552)."""
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
-    """One identity per role."""
+    """One ServiceAccount per role."""
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(role, role, namespace)}
         for role in (names.WEBHOOK, names.CONTROLLER)
@@ -58,7 +58,7 @@ def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
 
 
 def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen value
-    """Roles and bindings of webhook and controller (PL-550), for exactly the given parts."""
+    """Roles and bindings of webhook and controller (PL-550), for exactly these features."""
     home = parts.namespace
     documents: list[Document] = []
     watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
@@ -80,7 +80,7 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
         documents += _granted("pod-placement-constraints", [_USE_CONSTRAINTS], [names.CONTROLLER], home)
         authority = rule(CONFIGMAPS, "get", "list", "watch", names=[TRUSTED_CA])
         documents += _granted("pod-placement-registries", [authority], both, home, home)
-        # The image configuration names any of these, and RBAC cannot follow it.
+        # The image configuration may name any ConfigMap of this namespace, and RBAC cannot follow references.
         documents += _granted("pod-placement-registries", [rule(CONFIGMAPS, "list", "watch")], both, home, CONFIG_HOME)
     if parts.global_pull_secret is not None:
         place, name = parts.global_pull_secret
@@ -98,11 +98,11 @@ def webhook_configuration(
     namespace_selector: Mapping[str, Any] | None = None,
     excluded_namespaces: Sequence[str] = (),
 ) -> Document:
-    """The registration of the pod webhook (PL-100). ``url`` is where it listens outside the cluster, if it does.
+    """The MutatingWebhookConfiguration of the pod webhook (PL-100). ``url``: its address outside the cluster.
 
-    ``namespace_selector`` is the ClusterPodPlacementConfig's, copied as it is; ``excluded_namespaces`` the policy's:
-    names are added to the selector, which costs the API server nothing, and only prefixes need CEL, which costs it
-    0.7 ms for every pod of the cluster.
+    ``namespace_selector`` is copied from the ClusterPodPlacementConfig, ``excluded_namespaces`` come from the policy.
+    Names are added to the selector, which costs the API server nothing. Prefixes need CEL match conditions, which cost
+    it 0.7 ms for every pod of the cluster.
     """
     exact = sorted({name for name in excluded_namespaces if not name.endswith("*")})
     prefixes = sorted({name[:-1] for name in excluded_namespaces if name.endswith("*")})
@@ -145,13 +145,13 @@ def webhook_configuration(
 
 
 def match_expression(prefixes: Sequence[str]) -> str:
-    """CEL that is true for the namespaces that begin with none of these (PL-201 row 3)."""
+    """CEL expression: true if the namespace starts with none of these prefixes (PL-201 row 3)."""
     parts = [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in prefixes]
     return f"!({' || '.join(parts)})"
 
 
 def without(namespace_selector: Mapping[str, Any], excluded: Sequence[str]) -> Document:
-    """The selector, and besides that these namespaces are not meant."""
+    """The selector, with these namespaces excluded as well."""
     if not excluded:
         return dict(namespace_selector)
     requirement = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(excluded)}
@@ -174,7 +174,7 @@ _USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstra
 def _granted(
     name: str, rules: Sequence[Rule], accounts: Sequence[str], home: str, namespace: str = ""
 ) -> list[Document]:
-    """A (Cluster)Role and the binding of the same name."""
+    """A Role or ClusterRole, and its binding of the same name."""
     labels = _labels(accounts[0] if len(accounts) == 1 else "")
     return granted(name, rules, [(home, account) for account in accounts], namespace=namespace, labels=labels)
 

@@ -1,8 +1,9 @@
-"""What is refused of PodPlacementConfigs and of the ClusterPodPlacementConfig, and in which words (PL-011, PL-031).
+"""Validation of PodPlacementConfigs and the ClusterPodPlacementConfig against other objects (PL-011, PL-031).
 
-The schemas refuse what can be seen in one object (``api/crds``); here is what takes a look at others: one priority in a
-namespace, a configuration of the cluster to refine, none left behind. Each rule says which object and field, what was
-found, what is allowed and what to do next (PL-751). Pure: the operator's webhooks gather the objects.
+The CRD schemas validate one object by itself (``api/crds``). The rules here need other objects: priorities are unique
+in a namespace, a ClusterPodPlacementConfig exists, and it is not deleted while PodPlacementConfigs depend on it. Each
+message names the object and field, the value found, what is allowed and the next step (PL-751). Pure: the operator's
+webhooks gather the objects.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,34 +17,34 @@ from polyarch.placement.decide.scoring import precedence, selector_problem
 from polyarch.placement.names import SINGLETON
 
 MOST_NAMED: Final = 5
-"""PodPlacementConfigs that a refusal lists (PL-011)."""
+"""PodPlacementConfigs listed in one message (PL-011)."""
 BAD_REQUEST: Final = 400
 INVALID: Final = 422
 FORBIDDEN: Final = 403
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An answer of a validating webhook; ``code`` is the HTTP status that the client sees."""
+    """A denial by a validating webhook; ``code`` is the HTTP status that the client sees."""
 
     code: int
     message: str
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """A PodPlacementConfig that is created or updated, and what it is judged by."""
+    """A PodPlacementConfig that is created or updated, with the objects it is validated against."""
 
     config: PodPlacementConfig
     old: PodPlacementConfig | None
     """None: it is created."""
     others: Sequence[PodPlacementConfig]
-    """Those of its namespace, itself included or not. A conflict that a cache does not show may still be there, so the
-    caller asks the API server once before it accepts (PL-031)."""
+    """All of its namespace, with or without itself. A cache may lag behind, so the caller lists them from the API
+    server once before it accepts (PL-031)."""
     cluster_configured: bool
-    """There is a ClusterPodPlacementConfig."""
+    """A ClusterPodPlacementConfig exists."""
 
 
 def judge(submitted: Submitted) -> Refusal | None:
-    """PL-031; the first rule that is broken, None if none is."""
+    """The first violated rule of PL-031; None: the object is valid."""
     found = (rule(submitted) for rule in _RULES)
     return next((refusal for refusal in found if refusal is not None), None)
 
@@ -76,7 +77,7 @@ def _priority_is_free(submitted: Submitted) -> Refusal | None:
     config, old = submitted.config, submitted.old
     priority = config.spec.priority
     if old is not None and old.spec.priority == priority:
-        return None  # two that were created at once may have the same, and still have to be correctable (PL-032)
+        return None  # two created at the same time may share a priority, and must still be editable (PL-032)
     taken = [
         other.metadata.name
         for other in submitted.others
@@ -86,8 +87,8 @@ def _priority_is_free(submitted: Submitted) -> Refusal | None:
         return None
     return Refusal(
         INVALID,
-        f"{_name(config)}: spec.priority: {priority} is the priority of PodPlacementConfig {min(taken)}, too; "
-        f"each of a namespace needs its own, from 0 to 255",
+        f"{_name(config)}: spec.priority: {priority} is already used by PodPlacementConfig {min(taken)}; "
+        f"each PodPlacementConfig of a namespace needs its own priority, from 0 to 255",
     )
 
 
@@ -100,13 +101,13 @@ _RULES: Final[tuple[Callable[[Submitted], Refusal | None], ...]] = (
 
 
 def judge_cluster_configuration(plugins: Plugins | None) -> Refusal | None:
-    """PL-011: no architecture twice, be the plugin enabled or not."""
+    """PL-011: no architecture twice, even if the plugin is disabled."""
     scoring = _scoring(plugins)
     return _repeated(scoring, f"ClusterPodPlacementConfig {SINGLETON}") if scoring is not None else None
 
 
 def judge_removal(configs: Iterable[PodPlacementConfig]) -> Refusal | None:
-    """PL-011: the ClusterPodPlacementConfig stays while PodPlacementConfigs refine it, wherever they are."""
+    """PL-011: the ClusterPodPlacementConfig cannot be deleted while any PodPlacementConfig exists."""
     names = sorted(str(config.metadata.key) for config in configs)
     if not names:
         return None
@@ -119,8 +120,8 @@ def judge_removal(configs: Iterable[PodPlacementConfig]) -> Refusal | None:
 
 
 def shadowed(configs: Iterable[PodPlacementConfig]) -> dict[str, str]:
-    """Of the PodPlacementConfigs of one namespace those whose priority another one has, by name, and the one that
-    counts before them (PL-032): condition ``Ready`` is False for them, reason ``ShadowedByPriority``."""
+    """PodPlacementConfigs of one namespace that share a priority with an earlier one: name → name of the one that takes
+    precedence (PL-032). Their condition ``Ready`` is False, reason ``ShadowedByPriority``."""
     first: dict[int, str] = {}
     found: dict[str, str] = {}
     for config in sorted(configs, key=precedence):

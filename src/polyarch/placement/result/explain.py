@@ -13,7 +13,6 @@ from polyarch.kube.client.jsonpatch import Operation, apply_patch
 from polyarch.kube.objects.durations import format_duration
 from polyarch.placement.decide import record
 from polyarch.placement.decide.decision import Decision, Finding, Outcome, Reason, Verdict
-from polyarch.placement.decide.messages import platform_list
 from polyarch.placement.decide.rules import Case
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.events import Event, events_for
@@ -136,7 +135,7 @@ def _image(finding: Finding) -> Json:
         "image": finding.text,
         "verdict": finding.verdict.value,
         "note": finding.note,
-        "platforms": platform_list(finding.platforms),
+        "platforms": list(map(str, finding.platforms)),
         "stale": finding.stale,
         "problem": finding.problem or (finding.failure if finding.verdict is Verdict.UNRESOLVED else None),
     }

@@ -18,6 +18,9 @@ FAILING_AFTER: Final = 2.0
 """When a pod that waits is told about on the pod itself (PL-332)."""
 MAX_DELAY: Final = 15.0
 AT_ONCE_AFTER: Final = 5.0
+"""A new pod causes an attempt at once if the last one began longer ago (PL-331)."""
+SPREAD: Final = 1.0
+"""Look-ups that are hastened together begin within this time, not all at once (PL-331)."""
 HELD_DELAY: Final = 300.0
 HELD_SPREAD: Final = 0.2
 NEVER: Final = float("inf")
@@ -95,13 +98,3 @@ def delay(failures: int, *, uniform: float, retry_after: float | None = None) ->
 def held_delay(*, uniform: float) -> float:
     """Between attempts for an image that only held pods wait for: 5 min ± 20 % (PL-334)."""
     return HELD_DELAY * (1 - HELD_SPREAD + 2 * HELD_SPREAD * uniform)
-
-
-def may_ask_at_once(last_attempt_age: float) -> bool:
-    """A new pod causes an attempt at once if the last one is older than 5 s (PL-331)."""
-    return last_attempt_age > AT_ONCE_AFTER
-
-
-def spread(*, uniform: float) -> float:
-    """After a success on a host its other images are asked for within 1 s, not all at once (PL-331)."""
-    return uniform

@@ -7,7 +7,6 @@ nodes have to be the same objects, and the answers of the registries equal. Ever
 the rules themselves; an answer from here costs a third of a decision (PL-801), and how much is remembered is bounded.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ import msgspec
 from polyarch.model.meta import ObjectMeta, OwnerReference
 from polyarch.model.pod import Pod, PodSpec
 from polyarch.oci.answer import Inspection
+from polyarch.oci.cache.recent import Recent
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.result.admission import Admission, admit
 
@@ -97,10 +97,7 @@ class Series:
     """The series of pods that one process has admitted lately. For pods that are being admitted, not stored ones."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._looks: OrderedDict[bytes, Look] = OrderedDict()
-        self._bytes = 0
-        """Of all keys."""
+        self._looks: Recent[bytes, Look] = Recent(capacity, weight=BYTES)
 
     def __len__(self) -> int:
         return len(self._looks)
@@ -111,16 +108,10 @@ class Series:
         key = _encode(likeness)
         look = self._looks.get(key)
         if look is not None and _are_same(look.case.facts, facts):
-            self._looks.move_to_end(key)
             return look
-        known, look = look, Look(examine(msgspec.structs.replace(facts, pod=likeness.pod)))
+        look = Look(examine(msgspec.structs.replace(facts, pod=likeness.pod)))
         if len(key) <= LONGEST:
-            self._looks[key] = look
-            self._looks.move_to_end(key)
-            self._bytes += len(key) if known is None else 0
-            while len(self._looks) > self._capacity or self._bytes > BYTES:
-                forgotten, _ = self._looks.popitem(last=False)
-                self._bytes -= len(forgotten)
+            self._looks.put(key, look, weight=len(key))
         return look
 
 

@@ -1,1 +1,1 @@
-"""The pod webhook: placed at admission where everything is known, gated where it is not."""
+"""The pod webhook: places a pod at admission if its images are known, else adds the scheduling gate."""

@@ -1,13 +1,14 @@
-"""The look-ups that admissions begin, which go on when nobody waits for them any more (PL-113, PL-810, PL-854).
+"""Registry look-ups started by admissions; they continue after the admission has timed out (PL-113, PL-810, PL-854).
 
-An admission waits for its budget, a registry may take half a minute, and who writes pods chooses how many images and
-hosts there are. So admissions share look-ups, as gated pods do: one per image and credentials, a limited number under
-way and in line, namespaces in turn. What finds no room is not asked for at admission, and the pod takes the gate. What
-has stood in line for half a minute is forgotten: the admission is long answered, and the controller has asked since.
+An admission waits only for its budget, but a registry may take 30 seconds, and pod authors choose how many images and
+hosts there are. So admissions share look-ups, as gated pods do: one per image and credential, with limits on how many
+are running and queued, and fair queueing by namespace. If the queue is full, the image is not looked up at admission
+and the pod is gated. A look-up that has been queued for 30 seconds is dropped: its admission was answered long ago, and
+the controller has looked the image up since.
 
-When a registry refuses, the pull secrets that were shown are read once more: the webhook of a pod whose secret was
-replaced a moment ago would otherwise gate its siblings for ten minutes (PL-421). Failures are remembered for half a
-minute, so that they cost a series of pods one attempt and no budget.
+If a registry refuses the credentials, the pull secrets are read once more. Without this, pods whose secret was just
+replaced would be gated for ten minutes, until the cached secret expires (PL-421). Failures are cached for 30 seconds,
+so a burst of equal pods costs one attempt and no budget.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock, deadline
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
-from polyarch.placement.bounded import Bounded
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.image_lookup import failure_of, without_proof
 from polyarch.placement.lookups.secrets import JUST_READ, PullSecrets, PullSource
@@ -31,26 +32,23 @@ from polyarch.placement.metrics import PlacementMetrics
 
 log = structlog.get_logger(__name__)
 
-IN_FLIGHT: Final = 256
 IN_LINE: Final = 1000
-"""Of these a namespace may have no more than it leaves free, as of the others (PL-810)."""
-PER_HOST: Final = 32
-PER_NAMESPACE: Final = 64
+"""Queued look-ups. A namespace may use at most half of what is left for all (PL-810)."""
 LONGEST: Final = 30.0
-"""Seconds that a look-up may take, and that it may stand in line (PL-113)."""
+"""Seconds that a look-up may run, and that it may be queued (PL-113)."""
 FAILED_LATELY: Final = 30.0
-"""Seconds for which a failed image is not asked for again at admission (PL-113)."""
+"""Seconds after a failure during which admissions do not look the image up again (PL-113)."""
 FAILURES: Final = 10_000
 FAILURES_WEIGHT: Final = 4 * 1024 * 1024
-"""Bytes of what is remembered of failures (PL-810)."""
+"""Bytes of cached failures (PL-810)."""
 
 
 Coming = asyncio.Future[Inspection | None]
-"""The answer to come; None if there is none in time."""
+"""A future answer; its result is None if the look-up timed out or was dropped."""
 
 
 class Asked(NamedTuple):
-    """What a look-up is for. Pods without pull secrets of their own share theirs, wherever they are."""
+    """The key of a look-up. Pods without pull secrets of their own share look-ups across namespaces."""
 
     reference: str
     source: PullSource
@@ -67,7 +65,7 @@ NEVER: Final = float("-inf")
 
 
 class _Lookup:
-    """In line, or under way."""
+    """One look-up, queued or running."""
 
     __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "revoked", "source", "then", "under_way")
 
@@ -75,20 +73,20 @@ class _Lookup:
         self.key = key
         self.reference = reference
         self.source = source
-        """Of who asked first: at whose expense it stands in line."""
+        """The pull secrets of the first pod that asked; the look-up counts against that pod's namespace."""
         self.asked_at = now
         self.not_before = NEVER
-        """The tag has to be checked at or after this time: the latest that those who ask want (PL-112)."""
+        """The tag must be checked at or after this time: the latest that any waiting admission needs (PL-112)."""
         self.answer: Coming = asyncio.get_running_loop().create_future()
         self.under_way = False
         self.revoked = False
         """It may show credentials that do not count any more."""
         self.then: _Lookup | None = None
-        """The next one, for those who want the tag checked later than this one does."""
+        """The next look-up, for admissions that need a later tag check than this one makes."""
 
 
 class AdmissionLookups:
-    """``ask`` begins a look-up or joins one; ``failed_lately`` is what came of those that failed."""
+    """``ask`` starts or joins a look-up; ``failed_lately`` returns cached failures."""
 
     def __init__(
         self,
@@ -96,36 +94,32 @@ class AdmissionLookups:
         secrets: PullSecrets,
         clock: Clock,
         metrics: PlacementMetrics,
-        *,
-        in_flight: int = IN_FLIGHT,
-        in_line: int = IN_LINE,
     ) -> None:
         self._inspector = inspector
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._room = in_line
-        self._places = Places(in_flight, per_host=PER_HOST, per_namespace=PER_NAMESPACE)
+        self._places = Places()
         self._turns: Turns[Asked] = Turns()
         self._lookups: dict[Asked, _Lookup] = {}
         self._in_line: dict[_Lookup, None] = {}
-        """In the order in which they came."""
+        """In order of arrival."""
         self._in_line_of: Counter[str] = Counter()
-        """By namespace; a count that is nought is not kept."""
-        self._failures: Bounded[Asked, tuple[Inspection, float]] = Bounded(entries=FAILURES, weight=FAILURES_WEIGHT)
+        """By namespace; zero counts are removed."""
+        self._failures: Recent[Asked, tuple[Inspection, float]] = Recent(FAILURES, weight=FAILURES_WEIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._causes = Causes()
 
     @property
     def in_line(self) -> int:
-        """Look-ups for which there is no place yet."""
+        """Number of queued look-ups."""
         return len(self._in_line)
 
     def ask(self, reference: Reference, source: PullSource, *, not_before: float = NEVER) -> Coming | None:
-        """The answer to come, or None if there is no room: the image is not asked for now.
+        """A future answer, or None if the queue is full and the image is not looked up.
 
-        ``not_before``: the tag has to be checked at or after this time. Leaving it alone takes nothing from
-        others who wait for it, nor from the pods to come.
+        ``not_before``: the tag must be checked at or after this time. A caller that stops waiting does not cancel
+        the look-up, so others that wait for it and later pods get the answer.
         """
         key, namespace, now = Asked.by(reference, source), source.namespace, self._clock.monotonic()
         self._forget_expired(now)
@@ -135,7 +129,7 @@ class AdmissionLookups:
         else:
             before = None
         if lookup is None:
-            if self._in_line_of[namespace] >= self._room - len(self._in_line):
+            if self._in_line_of[namespace] >= IN_LINE - len(self._in_line):
                 self._metrics.lookups_dropped.inc()
                 return None
             lookup = _Lookup(key, reference, source, now)
@@ -152,7 +146,7 @@ class AdmissionLookups:
         return lookup.answer
 
     def failed_lately(self, reference: Reference, source: PullSource) -> Inspection | None:
-        """The answer of an image that failed within half a minute, with the reading that may stand in for it."""
+        """The failed answer of the last 30 seconds, with the last good reading that may replace it."""
         key = Asked.by(reference, source)
         failed = self._failures.get(key)
         if failed is None:
@@ -160,7 +154,7 @@ class AdmissionLookups:
         answer, at = failed
         if self._clock.monotonic() - at < FAILED_LATELY:
             return answer
-        self._failures.discard(key)
+        self._failures.pop(key)
         return None
 
     def revoke(self) -> None:
@@ -171,14 +165,14 @@ class AdmissionLookups:
             lookup.revoked = lookup.under_way
 
     async def close(self) -> None:
-        """Ends what is under way, and forgets what is in line."""
+        """Cancels running look-ups and drops queued ones."""
         for lookup in list(self._in_line):
             self._forget(lookup)
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- the line ------------------------------------------------------------------------------------------------------
+    # -- the queue -----------------------------------------------------------------------------------------------------
 
     def _begin_what_may(self) -> None:
         while (turn := self._turns.next(self._places, waits=lambda key, namespace: True)) is not None:
@@ -223,18 +217,18 @@ class AdmissionLookups:
             if answer is not None and failure_of(answer):
                 self._remember(lookup.key, answer)
         except TimeoutError:
-            log.debug("an image was not known in time", image=lookup.key.reference)
+            log.debug("image look-up timed out", image=lookup.key.reference)
         except Exception as error:
             self._metrics.internal_errors.inc()
             traceback = error if self._causes.is_new(error) else None
-            log.error("an image met a bug", image=lookup.key.reference, exc_info=traceback)
+            log.error("image look-up failed with an internal error", image=lookup.key.reference, exc_info=traceback)
         finally:
             self._places.leave(turn)
             self._landed(lookup, answer)
 
     async def _answer_of(self, lookup: _Lookup, tenant: str) -> Inspection:
-        """What the registry says; where it refuses secrets that were replaced meanwhile, what it says to the new ones
-        (PL-421)."""
+        """The registry's answer. If it refuses the secrets and they have been replaced meanwhile, asks again with the
+        new ones (PL-421)."""
         source, began = lookup.source, self._clock.monotonic()
         shown = self._secrets.cached(source)
         answer = await self._inspect(lookup, self._secrets.lazy(source), tenant)
@@ -253,7 +247,7 @@ class AdmissionLookups:
         )
 
     def _remember(self, key: Asked, answer: Inspection) -> None:
-        """What decisions read of a failure; not the texts, whose length registries choose."""
+        """Caches what decisions need of a failure, without the texts, whose length the registry chooses."""
         good = answer.last_good
         entries = len(good.entries) + len(good.skipped) if good is not None else 0
         error = answer.error
@@ -261,7 +255,7 @@ class AdmissionLookups:
             error = msgspec.structs.replace(error, message="", attempts=())
         kept = msgspec.structs.replace(answer, error=error, entries=(), skipped=(), warnings=())
         weight = 2048 + len(key.reference) + sum(map(len, key.source.names)) + 512 * entries
-        self._failures.put(key, (kept, self._clock.monotonic()), weight)
+        self._failures.put(key, (kept, self._clock.monotonic()), weight=weight)
 
     def _landed(self, lookup: _Lookup, answer: Inspection | None) -> None:
         del self._lookups[lookup.key]

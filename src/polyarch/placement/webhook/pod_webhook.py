@@ -1,11 +1,11 @@
-"""The pod webhook: places a pod at admission if everything is known, else gates it (PL-100 to PL-119, PL-130).
+"""The pod webhook: places a pod at admission if its images are known, else gates it (PL-100 to PL-119, PL-130).
 
-The warm path awaits nothing and asks nobody: facts compiled beforehand, answers from memory, pure rules, a patch. If
-answers are missing and the policy grants a budget, registries are asked in parallel until it is used up; what misses it
-goes on in the background and serves the next pod. No request to the API server is made but for a pull secret that is
-needed and not in memory (PL-102).
+The warm path makes no request: it uses precompiled facts, cached image answers, pure rules, and returns a patch. If
+answers are missing and the policy grants a budget, registries are asked in parallel until the budget is used up; late
+answers arrive in the background and serve the next pod. The only API request during an admission is a GET of a pull
+secret that is needed and not cached (PL-102).
 
-An admission may be a dry run, or be refused by a later plugin: nothing here waits for the pod to come to exist
+An admission may be a dry run, or a later plugin may reject it, so nothing here waits for the pod to be created
 (PL-109).
 """
 
@@ -22,8 +22,7 @@ from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.decide.images import ImageUse
-from polyarch.placement.decide.provenance import was_sent
-from polyarch.placement.decide.rules import Case, Facts, decide
+from polyarch.placement.decide.rules import Case, decide
 from polyarch.placement.lookups.answers import Inspects, at_hand
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.lookups.image_lookup import failure_of
@@ -33,20 +32,20 @@ from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.series import Look, Series
 from polyarch.placement.webhook.background import NEVER, AdmissionLookups, Coming
+from polyarch.placement.webhook.provenance import was_sent
 
 log = structlog.get_logger(__name__)
 
-TAG_TTL: Final = 600.0
 WAITING: Final = 64
-"""Admissions of this process that may wait for registries at a time; the next ones gate at once (PL-113)."""
+"""Admissions of this process that may wait for registries at a time; further ones gate at once (PL-113)."""
 AUDITS: Final = 64
-"""Audited pods whose images are looked up in the background at a time; others are counted as dropped."""
+"""Audited pods whose images are looked up in the background at a time; further ones are counted as dropped."""
 AUDIT_DEADLINE: Final = 30.0
 _UNCHANGED: Final = AdmissionResponse()
 
 
 class PodWebhook:
-    """``handle`` answers one admission. ``controller_lives`` says whether somebody will lift a gate (PL-107)."""
+    """``handle`` answers one admission. ``controller_lives``: whether a controller can remove gates (PL-107)."""
 
     def __init__(
         self,
@@ -57,7 +56,6 @@ class PodWebhook:
         controller_lives: Callable[[], bool],
         clock: Clock,
         metrics: PlacementMetrics,
-        tag_ttl: float = TAG_TTL,
     ) -> None:
         self._facts = facts
         self._secrets = secrets
@@ -66,14 +64,13 @@ class PodWebhook:
         self._controller_lives = controller_lives
         self._clock = clock
         self._metrics = metrics
-        self._tag_ttl = tag_ttl
         self._waiting = 0
         self._series = Series()
         self._audits: set[asyncio.Task[None]] = set()
         facts.on_change(self._facts_changed)
 
     def route(self) -> Route[Pod]:
-        """For the admission server: CREATE of pods; whatever goes wrong, the pod is allowed unchanged (PL-103)."""
+        """The route for the admission server: CREATE of pods. On any error the pod is allowed unchanged (PL-103)."""
         return Route(
             path=names.POD_WEBHOOK_PATH,
             name=names.POD_WEBHOOK,
@@ -86,7 +83,7 @@ class PodWebhook:
         )
 
     async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
-        """The answer for one pod; never a refusal."""
+        """The response for one pod; it always allows the pod."""
         if not self._facts.is_ready or self._facts.cppc is None:
             self._measure("ignored", request.arrived_at)
             return _UNCHANGED
@@ -115,28 +112,20 @@ class PodWebhook:
         self._lookups.revoke()
 
     async def close(self) -> None:
-        """Ends what goes on in the background."""
+        """Cancels background tasks."""
         for task in (tasks := list(self._audits)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._lookups.close()
 
     def _look(self, request: AdmissionRequest[Pod]) -> Look:
-        facts = self._facts.of(request.namespace)
-        return self._series.look(
-            Facts(
-                pod=request.object,
-                namespace=request.namespace,
-                settings=facts.settings,
-                sources=facts.sources,
-                nodes=facts.nodes,
-                seal=facts.seal,
-                record_was_sent=_has_record(request.object) and was_sent(request.raw_object),
-            )
-        )
+        pod, namespace = request.object, request.namespace
+        record_was_sent = _has_record(pod) and was_sent(request.raw_object)
+        facts = self._facts.of(namespace)
+        return self._series.look(facts.about(pod, namespace, stored=False, record_was_sent=record_was_sent))
 
     def _known(self, case: Case, request: AdmissionRequest[Pod]) -> dict[str, Inspection]:
-        """Answers that are usable now (PL-112), and failures of a moment ago with what they stand in for (PL-407)."""
+        """Answers that are usable now (PL-112), and recent failures with their last good readings (PL-407)."""
         source = PullSource.of(case.pod, request.namespace)
         now = self._clock.monotonic()
         answers = at_hand(
@@ -145,7 +134,6 @@ class PodWebhook:
             self._secrets.lazy(source),
             since=request.arrived_at,
             now=now,
-            tag_ttl=self._tag_ttl,
             stale_for=case.settings.images_stale_for,
         )
         for use in case.images if len(answers) < len(case.images) else ():
@@ -158,7 +146,7 @@ class PodWebhook:
     async def _ask_within_budget(
         self, case: Case, request: AdmissionRequest[Pod], answers: dict[str, Inspection]
     ) -> None:
-        """Adds what registries answer in time. One image that cannot be had gates the pod, so then nobody is asked."""
+        """Adds the answers that registries give in time. One failing image gates the pod, so then none is asked for."""
         missing = [use for use in case.images if use.text not in answers]
         budget = min(case.settings.inline_budget, request.timeout_seconds / 2)
         left = request.arrived_at + budget - self._clock.monotonic()
@@ -182,9 +170,9 @@ class PodWebhook:
         answers.update(_given(asked))
 
     def _ask(self, uses: Iterable[ImageUse], source: PullSource, *, arrived_at: float) -> dict[str, Coming]:
-        """The answers to come, by the text of the reference; those are missing for which there is no room.
+        """Future answers by the text of the reference; images that found the queue full are left out.
 
-        ``arrived_at``: ``imagePullPolicy: Always`` wants its tag checked since (PL-112).
+        ``arrived_at``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time (PL-112).
         """
         asked = {}
         for use in uses:
@@ -197,7 +185,7 @@ class PodWebhook:
         return asked
 
     def _audit_later(self, case: Case, answers: dict[str, Inspection]) -> None:
-        """Counts what enforce would have done once the images are known (PL-130)."""
+        """Looks up the images of an audited pod in the background and counts the decision of ``enforce`` (PL-130)."""
         missing = [use for use in case.images if use.text not in answers and use.reference is not None]
         if not missing:
             return
@@ -215,7 +203,7 @@ class PodWebhook:
             async with deadline(self._clock, AUDIT_DEADLINE):
                 await asyncio.wait(asked.values())
         except TimeoutError:
-            log.debug("images of an audited pod were not known in time", namespace=case.facts.namespace)
+            log.debug("image look-ups of an audited pod timed out", namespace=case.facts.namespace)
         decision = decide(case, {**answers, **_given(asked)})
         if not decision.unresolved:
             self._metrics.decided(decision.reason.value, By.ADMISSION.value, "audit")
@@ -248,7 +236,7 @@ class PodWebhook:
 
 
 def _given(asked: dict[str, Coming]) -> dict[str, Inspection]:
-    """The answers that are there."""
+    """The answers that have arrived."""
     done = {text: answer.result() for text, answer in asked.items() if answer.done()}
     return {text: answer for text, answer in done.items() if answer is not None}
 

@@ -1,8 +1,8 @@
-"""Whether a decision annotation was sent by the pod's creator, or put there by an admission webhook since (PL-853).
+"""Whether the pod's creator sent the decision annotation, or a webhook added it during this admission (PL-853).
 
-The API server writes down in ``metadata.managedFields`` which fields a creator's request sets, before it asks any
-webhook, and nobody can keep a field out of that. So in a second round of an admission (PL-114) our own annotation
-stands on the pod and in nobody's fields, while a copied or forged one stands in its author's. Pure.
+The API server records in ``metadata.managedFields`` which fields the creator's request sets, before it calls any
+webhook, and a client cannot hide a field from it. So when our webhook is reinvoked (PL-114), our own annotation is on
+the pod but in no ``managedFields`` entry; a copied or forged one is in its creator's entry. Pure.
 
 Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/ (FieldsV1).
 """
@@ -30,7 +30,7 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 
 def was_sent(pod: msgspec.Raw | bytes) -> bool:
-    """Whether the creator of this pod set its decision annotation; so it is, too, where that cannot be told."""
+    """Whether the pod's creator set the decision annotation; true if ``managedFields`` cannot be read."""
     try:
         managed = _decode(pod).metadata.managed
     except (msgspec.MsgspecError, RecursionError):

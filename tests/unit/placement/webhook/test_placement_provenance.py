@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from polyarch.placement import names
-from polyarch.placement.decide.provenance import was_sent
+from polyarch.placement.webhook.provenance import was_sent
 
 ANNOTATION = f"f:{names.DECISION_ANNOTATION}"
 LABELS = {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:containers": {}}}
