@@ -25,7 +25,7 @@ from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.traffic.pacing import Pacing
 
 TRANSFER_SECONDS = 24 * 3600.0
-"""A transfer has no time of its own: it ends when nothing moves any more (RG-051, idle)."""
+"""Effectively unlimited: a transfer ends when it is idle (RG-051)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Contents:
     holder: Holder
     access: Access
     name: str
-    """What messages call the place: a host, or ``oci:PATH``."""
+    """The place in messages: a host, or ``oci:PATH``."""
     visit: Callable[[], Visit]
-    """Time for one step."""
+    """Makes the time limit for one step."""
 
     @property
     def source(self) -> Source:

@@ -25,7 +25,7 @@ class Artifact(msgspec.Struct, frozen=True, gc=False):
 
 
 Finding = IndexReading | ConfigReading | Artifact | InspectionError
-"""What was found behind a digest that an entry names."""
+"""The content of the digest that an entry names, or the error of reading it."""
 
 
 class Flattened(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +76,7 @@ def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = Fa
     warnings: list[InspectionWarning] = []
     failures: list[InspectionError] = []
     if inner := [entry.digest for entry in top.entries if isinstance(found.get(entry.digest), IndexReading)]:
-        # Read like any other (RG-042), but not by every tool: who reproduces one of those has to know (MF-076).
+        # Readable (RG-042), but not by every tool, so say it (MF-076).
         warnings.append(InspectionWarning("nested-index", f"{', '.join(inner)} in the index is an index itself"))
     for entry in _entries(top, found):
         if entry.outcome == "skipped":
@@ -129,8 +129,8 @@ def _entries(top: IndexReading, found: Mapping[str, Finding]) -> Iterator[IndexE
 
 
 def _open_entries(top: IndexReading, found: Mapping[str, Finding]) -> Iterator[tuple[IndexEntry, int]]:
-    # Every entry that another document answers for, with the level of the index that names it, each digest once:
-    # breadth first, so that a digest named at several levels counts at the lowest.
+    # Every entry whose document has to be read, with the level of its index, each digest once. Breadth first, so that
+    # a digest named at several levels counts at the lowest.
     seen: set[str] = set()
     readings, level = [top], 1
     while readings:
@@ -158,7 +158,7 @@ def _unique(runnable: list[Entry], warnings: list[InspectionWarning]) -> list[En
 
 
 def _worth_telling(failures: list[InspectionError]) -> InspectionError:
-    # If one of several could be different at the next try, so could the answer.
+    # Prefer a transient error: the next attempt may succeed.
     return next((failure for failure in failures if failure.error_class in ("transient", "limit")), failures[0])
 
 

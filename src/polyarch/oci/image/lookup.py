@@ -81,7 +81,7 @@ class Lookup:
                         raise
                 if not self._is_public(place):
                     return None
-        # Where GETs are charged those who ask have an account of their own to charge; elsewhere nobody needs one.
+        # Where GETs are charged, use the caller's own account; elsewhere anonymous access is enough.
         access_credentials = credentials if charged else (ANONYMOUS,)
         key = (place, selector, question.mode)
         while True:
@@ -96,7 +96,7 @@ class Lookup:
                     self._cache.mark_private(place)
                     if joined and charged:
                         return None  # other credentials than these were refused
-                # What is left to nobody in particular says nothing of those who have an account (RG-063).
+                # The anonymous rate limit says nothing about callers with an account (RG-063).
                 elif error_class != "limit" and (error_class != "absent" or self._is_public(place)):
                     raise
                 if others:
@@ -152,7 +152,7 @@ class Lookup:
         record = self._cache.reading(digest)
         if record is not None and record.usable_in(place):
             if not self._proves(access, place):
-                # Somebody else read it: one HEAD shows whether these may (RG-111). Any GET that follows is charged.
+                # Another caller read it: one HEAD proves access (RG-111). A following GET is charged.
                 stated = await self._client.head_manifest(access, digest, visit)
                 if stated is None:
                     return await self._get(question, access, place, digest, visit, after_head=True)
@@ -249,7 +249,7 @@ class Lookup:
             raise
         public = self._is_public_access(access, place)
         seconds = None if read.complete else self._settings.negative_ttl
-        # Not "in a repository that is public": it may have ceased to be since that was found (RG-111).
+        # Only if this read was anonymous: the repository may not be public any more (RG-111).
         anonymously = access.accepted is not None and access.accepted.is_anonymous
         self._cache.put_reading(read.reading, place, public=anonymously, seconds=seconds)
         return self._told(question, access, read.reading, visit, checked_at=checked_at, cached=False, public=public)

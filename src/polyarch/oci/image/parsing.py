@@ -40,7 +40,7 @@ BUNDLE_LABELS = frozenset(
         "metrics.builder",
     )
 )
-"""Labels that only the images of operator bundles have: plain data, whatever platform they state (RG-046)."""
+"""Labels of operator bundles, which are plain data, whatever platform they state (RG-046)."""
 
 Outcome = Literal["runnable", "skipped", "index", "unstated"]
 
@@ -205,8 +205,7 @@ _SCHEMA1 = InspectionWarning(
     "schema1", "the image has a schema 1 manifest, which registries and runtimes no longer take"
 )
 
-# Longer than anything a platform has, which bounds what a reading takes in memory; no control characters, because
-# these texts reach terminals.
+# The length limit bounds the memory of a reading; no control characters, because these texts reach terminals.
 _Text = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -297,7 +296,7 @@ def _kept(
 
 
 def _skipped(descriptor: _Descriptor, reason: str) -> IndexEntry:
-    # A skipped entry's digest is only ever shown, so it need not be one; it is bounded as all that is kept.
+    # A skipped entry's digest is only displayed, so it is not validated, only cut.
     return IndexEntry("skipped", (descriptor.digest or "")[:200], reason=reason)
 
 

@@ -49,7 +49,7 @@ class Key(NamedTuple):
 
 
 Names = tuple[tuple[str, ...], ...]
-"""Where the credentials of a ``Key`` come from, in its order. Equal secrets may have several names."""
+"""Origins of the credentials of a ``Key``, in its order. Equal secrets may have different origins."""
 
 
 def names_of(credentials: Iterable[Iterable[Credential]]) -> Names:
@@ -213,7 +213,7 @@ class Recall:
         return msgspec.structs.replace(answer, stale=True) if stale else answer
 
     def _fails(self, source: Source, now: float) -> bool:
-        """Whether the source is left alone now, or a check of this tag failed a short time ago."""
+        """Whether the host is paused or its circuit open, or a check of this tag failed a short time ago."""
         if self._pacing.busy(source.host):
             return True
         tag = self._cache.tag(place_of(source), source.tag or "", memory_only=True)

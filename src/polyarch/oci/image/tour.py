@@ -26,7 +26,7 @@ from polyarch.oci.traffic.failures import Failure
 
 PASSING = frozenset({"transient", "limit"})
 LAST_GOOD_PROOF = 24 * 3600.0
-"""How old the proof of a last good reading may be: the longest that any reading may stand in (PL-407)."""
+"""Maximum age of the proof for a last good reading, which is the maximum of ``stale_for`` (PL-407)."""
 
 
 class Errand(NamedTuple):

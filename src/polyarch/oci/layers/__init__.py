@@ -1,1 +1,1 @@
-"""Inside an image's layers: for which machine is the program that it starts? (RG-048, RG-049)"""
+"""Inside an image's layers: which machine its program is built for (RG-048, RG-049)."""

@@ -1,8 +1,8 @@
-"""Layers of images read as they arrive: unpacked and taken apart piece by piece, nothing kept but names (RG-049).
+"""Streaming reader for image layers: decompression and tar members (RG-049).
 
-A layer is a tar archive, mostly compressed, of any size and from anybody. Python's own reader wants a file to read
-from and believes what headers say of lengths; this one is given bytes as they come, keeps at most a header and the
-first bytes of a program, and has a limit on everything that it is told.
+A layer is a tar archive, usually compressed, of any size and untrusted. Python's ``tarfile`` needs a file object and
+trusts the lengths in headers; this reader is fed with bytes as they arrive, keeps at most a header and the first bytes
+of a program, and limits everything a header can state.
 
 Pure: no I/O, no threads.
 """
@@ -18,10 +18,10 @@ import msgspec
 
 BLOCK = 512
 HEAD_SIZE = 256
-"""How much of a program is kept: an ELF header, or a ``#!`` line as long as a kernel reads it."""
+"""Bytes kept of a program: an ELF header, or the longest ``#!`` line that a kernel reads."""
 PIECE = 1024 * 1024
 MAX_EXTENSION = 1024 * 1024
-"""The longest extension header that is read: names of paths have 4 KiB at most."""
+"""Maximum size of an extension header: paths have at most 4 KiB."""
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -30,13 +30,13 @@ _EXTENSIONS = frozenset({tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTY
 
 
 class Unreadable(Exception):  # noqa: N818 - it says what the layer is
-    """The layer cannot be taken apart here; the text is a clause that says why."""
+    """The layer cannot be read; the text is a clause that says why."""
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
     """One member of a layer; ``path`` has no leading slash. A link's ``target`` is as written, a hard link's absolute.
 
-    ``head`` is kept of executable files only.
+    ``head`` is filled for executable files only.
     """
 
     path: str
@@ -50,10 +50,10 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unpacker:
-    """Takes a layer's bytes and gives the archive's in bounded pieces: gzip, zstd where Python has it, or plain.
+    """Decompresses a layer in bounded pieces: gzip, zstd where Python has it, or plain.
 
-    The first bytes decide what a layer is: media types are wrong too often. Layers that can be read lazily consist of
-    many compressed members (eStargz, zstd:chunked), which are read as one.
+    The first bytes decide the format, because media types are often wrong. Lazily readable layers (eStargz,
+    zstd:chunked) consist of many compressed members, which are read as one stream.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Unpacker:
         self._packed: _Packed | None = None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The next pieces of the archive, none longer than what was given or :data:`PIECE`. Raises `Unreadable`."""
+        """The next pieces, none longer than the input or :data:`PIECE`. Raises `Unreadable`."""
         if self._form is None:
             data = self._begin + data
             if len(data) < len(ZSTD):
@@ -83,7 +83,7 @@ class Unpacker:
 
 
 class _Packed(Protocol):
-    """One compressed member. ``rest`` is what was given beyond its end."""
+    """One compressed member. ``rest`` is the input after its end."""
 
     rest: bytes
 
@@ -120,7 +120,7 @@ class _Gzip:
 
 
 class _Zstd:
-    """RFC 8878, by the standard library from Python 3.14 on."""
+    """RFC 8878, with the standard library from Python 3.14 on."""
 
     def __init__(self) -> None:
         try:
@@ -154,7 +154,7 @@ class _Zstd:
 
 
 class ArchiveReader:
-    """Takes an archive's bytes in any pieces and gives its members: POSIX (pax), GNU and older headers."""
+    """Parses an archive, fed in any pieces, into members: POSIX (pax), GNU and older headers."""
 
     def __init__(self) -> None:
         self._state: Literal["header", "extension", "head", "end"] = "header"
@@ -163,10 +163,10 @@ class ArchiveReader:
         self._skip = 0
         self._header = tarfile.TarInfo()
         self._records: dict[str, str] = {}
-        """What extension headers say of the next member: pax names of records."""
+        """Extension headers for the next member, by pax name."""
 
     def feed(self, data: bytes) -> Iterator[Member]:
-        """The members that are complete now. Raises :class:`Unreadable`."""
+        """The members complete so far. Raises :class:`Unreadable`."""
         position, end = 0, len(data)
         while position < end and self._state != "end":
             if self._skip:
@@ -236,7 +236,7 @@ class ArchiveReader:
         self._state, self._wanted, self._skip = state, wanted, skip
 
     def _size(self) -> int:
-        """The bytes that follow the header. Links, folders and devices have none, whatever they say."""
+        """Bytes that follow the header. Links, directories and devices have none, whatever the header states."""
         header = self._header
         if not (header.isreg() or header.type not in tarfile.SUPPORTED_TYPES):
             return 0
@@ -264,7 +264,7 @@ class ArchiveReader:
 
 
 def clean_path(path: str) -> str:
-    """The path from the root, without a leading slash; ``..`` ends at the root as it does there."""
+    """The path from the root, without a leading slash; ``..`` stops at the root."""
     return posixpath.normpath(f"/{path}").lstrip("/")
 
 
@@ -273,7 +273,7 @@ def _text(body: bytes) -> str:
 
 
 def _pax_records(body: bytes) -> Iterator[tuple[str, str]]:
-    """``LENGTH KEY=VALUE\\n``, POSIX.1-2001; reading ends at the first record that is none."""
+    """``LENGTH KEY=VALUE\\n``, POSIX.1-2001; stops at the first invalid record."""
     position = 0
     while position < len(body):
         space = body.find(b" ", position, position + 20)

@@ -1,11 +1,11 @@
-"""Looking into images: does every child of an index keep what the index says of it? (RG-048, RG-049)
+"""Deep inspection: do the children of an index match their entries? (RG-048, RG-049)
 
-An index is written by hand or by scripts, and nothing checks it: an image of another architecture behind an entry is
-found when its pod fails with ``exec format error``. The config of every child is compared with its entry, and on demand
-the program that the image starts, which is the last word. Layers are streamed and looked at from the top; nothing is
-written to disk and nothing executed. The entry's platform stays the answer, differences are warnings.
+Indexes are written by hand or by scripts, and nothing checks them: an image of the wrong architecture is noticed only
+when its pod fails with ``exec format error``. Deep inspection compares every child's config with its entry and, on
+demand, the ELF header of the program that the image starts. Layers are streamed, from the top down; nothing is written
+to disk and nothing executed. The entry's platform remains the answer; differences are warnings.
 
-A check that could not be made for a passing reason is an error of the image, not silence.
+A check that fails for a transient reason makes the answer an error: it must not look like a clean result.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ MIB = 1024 * 1024
 LAYERS_LIMIT = 256 * MIB
 """Compressed bytes read for one child (RG-049)."""
 UNPACKED_LIMIT = 4096 * MIB
-"""What they may unpack to: small layers can be made that would take hours."""
+"""Bytes after decompression: a small layer can be crafted to take hours."""
 STEP = MIB // 2
-"""Compressed bytes that are unpacked at a time: a turn of a thread for every piece of the network costs more."""
+"""Compressed bytes unpacked per call of a thread: one call per network read would cost more."""
 AT_ONCE = 4
 ELF_SYSTEMS = frozenset({"linux", "android", "freebsd", "netbsd", "openbsd", "dragonfly", "illumos", "solaris"})
 
 
 async def look_deeper(connection: Connection, answer: Inspection, depth: Depth) -> Inspection:
-    """The answer with what a look into its children adds; unchanged if it has none, or nobody was asked for it.
+    """The answer with the findings of a deep inspection; unchanged without entries or source.
 
-    Each child has the time of an image for itself.
+    Each child has the full time limit of an image.
     """
     if answer.status is not Status.RESOLVED or not answer.entries:
         return answer
@@ -70,7 +70,7 @@ async def look_deeper(connection: Connection, answer: Inspection, depth: Depth) 
 
 
 async def _contents(connection: Connection, answer: Inspection) -> Contents | None:
-    """Where the answer came from."""
+    """The place the answer came from."""
     reference = answer.reference
     if reference.transport == "oci":
         return connection.within(Layout(reference.repository))
@@ -83,7 +83,7 @@ async def _contents(connection: Connection, answer: Inspection) -> Contents | No
 
 
 class _Look:
-    """One child. ``error`` says why it could not be looked at."""
+    """The inspection of one child. ``error`` says why it failed."""
 
     def __init__(self, contents: Contents, entry: Entry, *, is_child: bool, depth: Depth) -> None:
         self.visit: Visit = contents.visit()
@@ -116,7 +116,7 @@ class _Look:
         self.warnings.append(InspectionWarning(code, f"{self._name}: {message}"))
 
     async def _read_config(self, document: Document) -> tuple[bytes | None, Document]:
-        """The config of an image, compared with the entry."""
+        """Read an image's config and compare it with the entry."""
         if document.type == "index":
             self._warn("mislabelled", "the entry states a platform, but there is an index behind it")
             return None, document
@@ -124,7 +124,7 @@ class _Look:
             self._compare(read_schema1(document))
             return None, document
         config = read_manifest(document).config
-        if config is None:  # an artifact has no platform of its own to compare
+        if config is None:  # an artifact has no platform to compare
             return None, document
         body = config.data
         if body is None:
@@ -179,13 +179,13 @@ class _Scan:
         self._unpacked = 0
 
     async def read(self, contents: Contents, digest: str, visit: Visit, *, last: bool) -> Program | None:
-        """The program, if this layer or those above it tell. Raises `Unfound` and `Unreadable`."""
+        """The program, if this layer or those above determine it. Raises `Unfound` and `Unreadable`."""
         self._search.begin_layer()
         await contents.stream(digest, self._receive, visit)
         return self._program or self._search.look(last=last)
 
     async def _receive(self, chunks: AsyncIterator[bytes]) -> None:
-        self._search.restart_layer()  # a layer that broke off is read again
+        self._search.restart_layer()  # after a broken connection the layer is read again
         unpacker, archive = Unpacker(), ArchiveReader()
         waiting: list[bytes] = []
         async for chunk in chunks:

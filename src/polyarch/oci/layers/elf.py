@@ -1,7 +1,7 @@
-"""Which machine a program is for, from the first bytes of its file (RG-049).
+"""The machine of a program, from its ELF header (RG-049).
 
-An ELF header names the machine, the word size and the byte order; an architecture of an image stands for exactly one
-such triple. The byte order counts because ppc64 and ppc64le share a machine number.
+The header states machine, word size and byte order; an architecture of an image corresponds to exactly one such triple.
+The byte order matters because ppc64 and ppc64le share a machine number.
 
 Pure: no I/O.
 """
@@ -57,7 +57,7 @@ _EXPECTED = {
 
 
 def read_machine(head: bytes) -> Machine | None:
-    """What the file that begins with ``head`` is for; None if it is no ELF file."""
+    """The machine of the file that begins with ``head``; None if it is not an ELF file."""
     if len(head) < HEADER_SIZE or not head.startswith(_MAGIC):
         return None
     bits = {1: 32, 2: 64}.get(head[4])
@@ -68,5 +68,5 @@ def read_machine(head: bytes) -> Machine | None:
 
 
 def expected_machine(architecture: str) -> Machine | None:
-    """The machine of a normalised architecture; None if its programs are no ELF files or it is not known."""
+    """The machine of a normalised architecture; None if it is unknown or has no ELF programs."""
     return _EXPECTED.get(architecture)

@@ -1,8 +1,8 @@
-"""Where the program that an image starts is, seen through its layers from the top down (RG-049).
+"""Finds the program that an image starts in its layers, from the top down (RG-049).
 
-Layers are read from the top because a program is mostly in one of the last: what is found there hides what is below,
-so the search is over long before everything was read. What a layer says is kept as names only. A look-up that depends
-on a layer not read yet says so, and is repeated when more is known.
+Layers are read from the top because the program is usually in one of the last, and upper layers hide lower ones: the
+search mostly ends long before everything was read. Of each layer only names are kept. A look-up that depends on an
+unread layer is repeated when that layer is known.
 
 Pure: no I/O.
 """
@@ -16,27 +16,27 @@ from polyarch.oci.documents import CONFIG_LIMIT, check_size, decode
 from polyarch.oci.layers.archive import Member, clean_path
 
 MAX_STEPS = 8
-"""Links and ``#!`` lines that are followed in all."""
+"""Maximum of links and ``#!`` lines followed."""
 MAX_NAMES = 200_000
-"""Members kept per image; the largest images have a tenth of that."""
+"""Maximum of members kept per image; the largest images have a tenth of that."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
 
 
 class Unfound(Exception):  # noqa: N818 - it says how the search ended
-    """There is no program to look at; the text is a clause that says why."""
+    """The program was not found; the text is a clause that says why."""
 
 
 class Program(msgspec.Struct, frozen=True, gc=False):
-    """The file that the kernel would load: for a script its interpreter."""
+    """The file the kernel would load; for a script its interpreter."""
 
     path: str
     head: bytes
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """What an image starts: the first word of its entry point or command, and where that is looked for."""
+    """What an image starts: the first word of its entry point or command, and the directories to search."""
 
     command: str
     search: tuple[str, ...]
@@ -44,15 +44,16 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The places of the command in order, from the root."""
+        """The possible paths of the command, in order, from the root."""
         if "/" in self.command:
             return (clean_path(posixpath.join(self.folder, self.command)),)
         return tuple(clean_path(posixpath.join(self.folder, each, self.command)) for each in self.search)
 
 
 def read_start(config: bytes) -> Start:
-    """What the config of an image says (image specification, ``config``). Raises `ContentError`, or :class:`Unfound`
-    if it starts nothing."""
+    """The start command in a config (image specification, ``config``). Raises `ContentError`; :class:`Unfound` if there
+    is none.
+    """
     check_size("config", len(config), CONFIG_LIMIT)
     settings = decode(config, _Config, "the config").config or _Settings()
     words = settings.entrypoint or settings.command or []
@@ -63,7 +64,7 @@ def read_start(config: bytes) -> Start:
 
 
 class Search:
-    """Looks for what a :class:`Start` names in layers that are given from the top down, member by member."""
+    """Searches for the program of a :class:`Start` in layers fed from the top down, member by member."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -72,16 +73,16 @@ class Search:
         self._awaited = start.paths[0] if start.paths else ""
 
     def begin_layer(self) -> None:
-        """The next lower layer follows."""
+        """Begin the next lower layer."""
         self._layers.append(_Layer())
 
     def restart_layer(self) -> None:
-        """The layer under way is read again from its beginning."""
+        """Read the current layer again from its beginning."""
         self._names -= len(self._layers[-1].members)
         self._layers[-1] = _Layer()
 
     def add(self, member: Member) -> Program | None:
-        """The program, if the search ends with this member. Raises :class:`Unfound`."""
+        """The program, if this member ends the search. Raises :class:`Unfound`."""
         removes = posixpath.basename(member.path).startswith(WHITEOUT)
         if not (removes or member.kind == "link" or (member.kind == "file" and member.executable)):
             return None
@@ -93,11 +94,11 @@ class Search:
         return self.look(last=False) if member.path == self._awaited else None
 
     def look(self, *, last: bool) -> Program | None:
-        """The program, if the layers so far tell; None if the next one has to be read. Raises :class:`Unfound`, with
-        ``last`` also where nothing was found in any layer.
+        """The program, if the layers so far determine it; None if the next one is needed. Raises :class:`Unfound`, with
+        ``last`` also if no layer has the program.
 
-        Of the folders of ``PATH`` the first with a hit counts, even if a layer not read yet had one in an earlier
-        folder: to be certain of that, every layer of every image would have to be read to its end.
+        The first directory of ``PATH`` with a hit counts, even if an unread layer had one in an earlier directory:
+        certainty would require reading every layer of every image to its end.
         """
         awaited: list[str] = []
         for path in self._start.paths:
@@ -131,7 +132,7 @@ class Search:
         raise Unfound(f"/{shown} is behind more than {MAX_STEPS} links")
 
     def _find(self, path: str) -> "Member | str":
-        """The member, or the path that stands for this one because a folder on the way is a link."""
+        """The member, or the path it resolves to because a parent directory is a link."""
         for layer in self._layers:
             member = layer.members.get(path)
             if member is not None:
@@ -149,7 +150,7 @@ class Search:
 
 
 class _Undecided(Exception):  # noqa: N818
-    """Only a lower layer can tell."""
+    """Depends on a lower layer."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -157,11 +158,11 @@ class _Undecided(Exception):  # noqa: N818
 
 
 class _Absent(Exception):  # noqa: N818
-    """A layer removed it."""
+    """An upper layer removed the path."""
 
 
 class _Layer:
-    """The links, programs and removals of one layer."""
+    """Links, programs and whiteouts of one layer."""
 
     __slots__ = ("_opaque", "_removed", "members")
 
@@ -180,7 +181,7 @@ class _Layer:
             self.members[member.path] = member
 
     def hides(self, path: str) -> bool:
-        """Whether lower layers do not count for this path (image specification, whiteouts)."""
+        """Whether lower layers are hidden for this path (image specification, whiteouts)."""
         if not (self._removed or self._opaque):
             return False
         while True:

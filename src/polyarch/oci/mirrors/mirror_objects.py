@@ -100,7 +100,7 @@ def _location(origin: str, where: str, value: object) -> str:
 def _merged(earlier: Registry, later: Registry) -> Registry:
     known = {(mirror.location, mirror.pull) for mirror in earlier.mirrors}
     added = tuple(mirror for mirror in later.mirrors if (mirror.location, mirror.pull) not in known)
-    # Whoever blocks the source is named when nothing else is left to ask.
+    # The blocking object is the one to name if no source is left.
     named = later if later.blocked and not earlier.blocked else earlier
     return msgspec.structs.replace(named, mirrors=earlier.mirrors + added)
 

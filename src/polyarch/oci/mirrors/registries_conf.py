@@ -45,12 +45,12 @@ class Registry(msgspec.Struct, frozen=True, gc=False):
     blocked: bool = False
     mirrors: tuple[Mirror, ...] = ()
     origin: str = ""
-    """The file or object it comes from."""
+    """The file or object it was read from."""
     entry: str = ""
-    """Which entry there, in words."""
+    """The entry in it, for messages."""
     every_port: bool = False
-    """A host without a port stands for the host on every port: so the nodes' runtime takes what OpenShift's objects
-    say, and pulls accordingly (PL-424). A file says which port it means (RG-091)."""
+    """A host without a port matches every port, as the nodes' runtime treats OpenShift's objects (PL-424). In a file it
+    does not (RG-091)."""
 
     def matched(self, reference: Reference) -> int | None:
         """How many characters of the canonical reference the prefix covers; None if it does not match (RG-091)."""
@@ -76,7 +76,7 @@ class RegistriesConf(msgspec.Struct, frozen=True, gc=False):
 
     registries: tuple[Registry, ...] = ()
     search: tuple[str, ...] | None = None
-    """``unqualified-search-registries``; None where no file says anything, which differs from an empty list."""
+    """``unqualified-search-registries``; None if absent, which differs from an empty list."""
     aliases: dict[str, str] = {}
 
 

@@ -50,7 +50,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
 
     base_url: str
     host: str
-    """``host[:port]`` of ``base_url``: what credentials, pauses and metrics go by."""
+    """``host[:port]`` of ``base_url``: the key for credentials, pauses and metrics."""
     repository: str
     tag: str | None = None
     digest: str | None = None
@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
     tls: Tls = Tls()
     headers: tuple[Header, ...] = ()
     origin: str = ""
-    """The file and entry that name this place; empty for a registry that is asked directly."""
+    """The file and entry that name this source; empty for the registry itself."""
 
     @property
     def reference(self) -> Reference:
@@ -93,7 +93,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     insecure_hosts: frozenset[str] = frozenset()
     """Hosts named by ``--insecure``: ``host[:port]``, lower-case."""
     search: tuple[str, ...] = ()
-    """Registries in which short names are looked for, if that is wanted (RG-096)."""
+    """Registries to search for short names, if enabled (RG-096)."""
     aliases: dict[str, str] = {}
 
     @classmethod

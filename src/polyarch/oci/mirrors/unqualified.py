@@ -3,7 +3,7 @@
 from polyarch.oci.reference import Reference, parse
 
 ANYWHERE = "*"
-"""Stands for the registry of a short name that is searched for; no host has this name."""
+"""Placeholder for the registry of a short name; no host has this name."""
 
 
 def is_short(text: str, reference: Reference) -> bool:

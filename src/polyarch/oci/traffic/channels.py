@@ -17,7 +17,7 @@ from polyarch.oci.traffic.pacing import HOSTS_KEPT
 from polyarch.oci.transport.tls import Channel
 
 LONGEST_WAIT = 2.0
-"""Seconds that a request waits for another one's search; then it searches itself, as if there were no other."""
+"""Seconds that a request waits for another one's search before it searches itself."""
 
 
 class _Found(NamedTuple):
@@ -74,7 +74,7 @@ class Channels:
             over.set()
             if self._searches.get(key) is over:
                 del self._searches[key]
-        await asyncio.sleep(0)  # those who waited get in line before this one asks for what comes next (RG-052)
+        await asyncio.sleep(0)  # lets waiting requests queue before this one's next request (RG-052)
 
     def keep(self, key: tuple[str, Tls], found: _Found) -> None:
         self._found.put(key, found)

@@ -30,7 +30,7 @@ from polyarch.oci.transport.tls import Channel, try_next
 LONGEST_DELAY = 8.0
 
 Receive = Callable[[AsyncIterator[bytes]], Awaitable[None]]
-"""Takes the body of a success piece by piece. Called anew when the request is repeated; it may end before the body."""
+"""Receives the body of a success as a stream. Called again when the request is retried; it may stop early."""
 
 
 class Stream:
@@ -74,24 +74,24 @@ class Request:
     limit: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     own_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """For the first origin only: credentials and what a source's configuration adds."""
+    """For the first origin only: credentials and configured headers of the source."""
     body: bytes | Stream | None = field(default=None, repr=False)
     receive: Receive | None = field(default=None, repr=False)
-    """Who takes the body of a success while it arrives; the reply then has none."""
+    """Receives the body of a success as a stream; the reply's body is then empty."""
     idempotent: bool = False
     """May be repeated although it is neither GET nor HEAD: a PUT by digest (RG-061)."""
     urgency: Urgency = Urgency.MANIFEST
     charged: bool = False
     """Counts against the rate limit of the account (RG-063)."""
     metered: bool = False
-    """Its answer tells what is left of that limit if there is one: a manifest's."""
+    """Its answer always has the rate limit headers, if there is a limit: a manifest's."""
     account: str = ""
-    """The fingerprint of the credential that it shows; empty for anonymous."""
+    """Fingerprint of its credential; empty for anonymous."""
     token: bool = False
     """Goes to a token endpoint: redirects stay within its origin (RG-105)."""
     reach: Reach = NAMED
     channels: tuple[Channel, ...] = (Channel.VERIFIED,)
-    """How the host may be spoken to, in order (RG-101)."""
+    """The channels to try, in order (RG-101)."""
     tls: Tls = NO_TLS
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -110,7 +110,7 @@ class Reply:
     url: str = field(repr=False)
     peer: AddressClass | None
     elsewhere: bool = False
-    """A redirect led out of the origin that was asked: what the answer wants is not the registry's word (RG-084)."""
+    """A redirect led to another origin: the answer's challenges are not the registry's (RG-084)."""
 
 
 class Visit:
@@ -237,7 +237,7 @@ class Exchange:
             return
         said = read_errors(reply.body, request.secrets)
         words = f" {said}" if str(said) else ""
-        what = f"HTTP {reply.status}{words} for {request.what}; the host is left alone for {seconds:.0f} s"
+        what = f"HTTP {reply.status}{words} for {request.what}; requests to the host are paused for {seconds:.0f} s"
         raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
 
     async def _attempt(self, host: Host, request: Request, visit: Visit) -> Reply:

@@ -29,7 +29,7 @@ class Flights(Generic[K, V]):
     def __init__(self) -> None:
         self._flights: dict[K, _Flight[V]] = {}
         self._tasks: set[asyncio.Task[V]] = set()
-        """With those that nobody can join any more because they are about to end."""
+        """Including cancelled flights that have not ended yet."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -73,7 +73,7 @@ class Flights(Generic[K, V]):
         self._tasks.discard(task)
         self._forget(key, task)
         if not task.cancelled():
-            task.exception()  # whoever waited got it; if all have gone meanwhile, it is not a mistake to have no reader
+            task.exception()  # mark it as retrieved: callers got it, or have all left
 
     def _forget(self, key: K, task: asyncio.Task[V]) -> None:
         flight = self._flights.get(key)

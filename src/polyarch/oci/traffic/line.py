@@ -32,7 +32,7 @@ class Line:
     def __init__(self, slots: int, *, per_tenant: int | None = None, waiting: int | None = None) -> None:
         self.slots = slots
         self.length = 0
-        """How many wait now."""
+        """Number of waiting requests."""
         self._free = slots
         self._per_tenant = per_tenant
         self._waiting = waiting
@@ -57,7 +57,7 @@ class Line:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()  # the slot was handed over in the same turn of the loop in which the waiter was cancelled
+                self.leave()  # the slot was passed on just as the waiter was cancelled
             else:
                 self._withdraw(urgency, tenant, turn)
             raise
@@ -71,7 +71,7 @@ class Line:
                 self.length -= 1
                 if waiting:
                     tenants[tenant] = waiting
-                if not turn.done():  # a waiter that was cancelled in this turn of the loop is still in line
+                if not turn.done():  # a waiter cancelled just now is still in the queue
                     turn.set_result(None)
                     return
         self._free += 1

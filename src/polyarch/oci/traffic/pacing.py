@@ -129,7 +129,7 @@ class Host:
         """By fingerprint of the credential, ``""`` for anonymous."""
         self.no_head_until = 0.0
         self.told: set[str] = set()
-        """Texts of ``Warning`` headers that were shown already (RG-064)."""
+        """Texts of ``Warning`` headers already shown (RG-064)."""
 
     @property
     def rate(self) -> RateLimit | None:
@@ -188,12 +188,12 @@ class Pacing:
         until = max(host.pause.until, known.pause.until if known is not None else 0.0)
         if until > now:
             seconds = until - now
-            return Obstacle("rate-limited", seconds, f"{host.name} asked to be left alone for {seconds:.0f} s more")
+            return Obstacle("rate-limited", seconds, f"requests to {host.name} are paused for {seconds:.0f} s more")
         if host.open_until > now:
             seconds = host.open_until - now
             text = (
-                f"circuit open: {host.name} could not be reached {host.failures} times in a row and is left alone "
-                f"for {seconds:.0f} s more"
+                f"circuit open: {host.name} could not be reached {host.failures} times in a row; "
+                f"it is not asked for {seconds:.0f} s more"
             )
             return Obstacle("network", seconds, text)
         if charged and known is not None and (seconds := self._until_refilled(known.rate, now)) > 0:

@@ -83,13 +83,13 @@ class Attempt:
         self.peer = ""
         self.refusal: RefusedAddress | None = None
         self.tried = 0
-        """Addresses that were permitted, and so had their chance."""
+        """Number of permitted addresses, which were tried."""
         self.opened = False
-        """A socket was made for the latest connection; false if it came from the pool."""
+        """The latest connection is new; false if it came from the pool."""
         self.once = False
-        """The body comes from elsewhere and cannot be sent a second time."""
+        """The body is a stream and cannot be sent twice."""
         self.seconds = timeouts.connect
-        """What the current phase was allowed."""
+        """Time limit of the current phase."""
         self._policy = policy
         self._reach = reach
         self._timeouts = timeouts

@@ -37,7 +37,7 @@ from polyarch.oci.transport.tls import Trust
 
 DEFAULT_HEADERS = {"user-agent": f"polyarch/{__version__}", "accept-encoding": "identity"}
 STORING_SECONDS = 300.0
-"""How long a registry may take to answer a body that came piece by piece: it moves gigabytes before it does."""
+"""Time limit for the answer to a streamed upload: the registry may store gigabytes first."""
 MAX_HEADER = 16 * 1024  # signed URLs in a Location are long
 _AIOHTTP_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)

@@ -1,1 +1,1 @@
-"""Putting an index together and bringing it to a repository (RG-150 to RG-157)."""
+"""Building an image index and pushing it (RG-150 to RG-157)."""

@@ -1,8 +1,8 @@
-"""Putting an image index together: the same children give the same bytes, always and everywhere (RG-151 to RG-154).
+"""Builds an image index reproducibly: the same children always give the same bytes (RG-151 to RG-154).
 
-Whoever assembles an index twice, on two machines or in another order, gets one digest, so a second push has nothing to
-do and a signature stays valid. Nothing is converted: the children's digests are what the index is about, so Docker and
-OCI images do not mix. Whatever would make an index that misleads is refused with the sources that cause it.
+Building an index twice, on two machines or from sources in another order, gives the same digest, so a second push has
+nothing to do and a signature stays valid. Nothing is converted: the index is about its children's digests, so Docker
+and OCI images cannot be mixed. An index that would mislead is refused, naming the sources at fault.
 
 Pure: imports neither asyncio nor aiohttp (RG-001).
 """
@@ -24,14 +24,14 @@ _NAMES = {"oci": "OCI", "docker": "Docker"}
 
 
 class Refused(ValueError):  # noqa: N818 - it says what becomes of the index
-    """There will be no such index (RG-152): nothing is pushed. The text says which sources cause it and what to do."""
+    """The index is refused (RG-152) and nothing is pushed. The text names the sources at fault and the remedy."""
 
 
 class Child(msgspec.Struct, frozen=True):
-    """An image of the new index, or an attestation: then ``raw`` is its descriptor, carried over as it is, and
-    ``subject`` the digest of the image that it is about.
+    """An image of the new index, or an attestation, with its descriptor ``raw`` copied unchanged and ``subject`` the
+    digest of its image.
 
-    ``size`` is the number of bytes of the manifest that has the digest. ``source`` names it in messages and documents.
+    ``size`` is the size of the manifest with this digest. ``source`` names the child in messages and documents.
     """
 
     media_type: str
@@ -49,7 +49,7 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Assembled(msgspec.Struct, frozen=True):
-    """An index as bytes. ``children`` in its order, attestations last; ``dropped`` are attestations left out."""
+    """The bytes of an index. ``children`` in its order, attestations last; ``dropped`` are omitted attestations."""
 
     body: bytes
     media_type: str
@@ -59,11 +59,11 @@ class Assembled(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A platform as a user asks for it: what is not written matches anything (``linux/arm`` any variant)."""
+    """A requested platform: unstated parts match anything (``linux/arm`` any variant)."""
 
     platform: Platform
     variant: str = ""
-    """The variant as it was written, ``""`` if none was; an alias such as ``armhf`` writes one."""
+    """The stated variant, ``""`` if none; an alias such as ``armhf`` states one."""
     text: str = ""
 
     @classmethod
@@ -85,8 +85,9 @@ class Wanted(msgspec.Struct, frozen=True):
         )
 
     def refine(self, platform: Platform, source: str) -> Platform:
-        """A config's platform, as far as it says one, with what was written more closely; :class:`Refused` if the two
-        contradict each other (RG-151)."""
+        """A config's platform, completed with the parts stated here; :class:`Refused` if they contradict each other
+        (RG-151).
+        """
         wanted = self.platform
         if platform.node != wanted.node:
             raise Refused(f"{source} is {platform}, not {self.text}: name the platform that it is, or none")
@@ -132,7 +133,7 @@ def assemble(
 
 
 def check_required(children: Iterable[Child], required: Iterable[Wanted]) -> None:
-    """:class:`Refused` if the index lacks a platform that it must have (RG-152)."""
+    """:class:`Refused` if the index lacks a required platform (RG-152)."""
     there = [child.platform for child in children if child.platform is not None and not child.is_attestation]
     missing = [each.text for each in required if not any(each.matches(platform) for platform in there)]
     if missing:
@@ -141,7 +142,7 @@ def check_required(children: Iterable[Child], required: Iterable[Wanted]) -> Non
 
 
 def _unique(images: Sequence[Child]) -> list[Child]:
-    """Each platform once; what is named several times has the annotations of all."""
+    """Each platform once; an image named several times gets the annotations of all."""
     found: dict[Platform, Child] = {}
     for child in images:
         if child.platform is None:
@@ -159,7 +160,7 @@ def _unique(images: Sequence[Child]) -> list[Child]:
 
 
 def _joined(one: Child, other: Child) -> dict[str, str]:
-    # Of two values for a name the lesser, so that the order of the sources does not show.
+    # Of two values the smaller one, so that the result does not depend on the order of the sources.
     names = {*one.annotations, *other.annotations}
     values = (one.annotations, other.annotations)
     return {name: min(each[name] for each in values if name in each) for name in names}
@@ -175,7 +176,7 @@ def _order(child: Child) -> tuple[Any, ...]:
 def _attestations(
     images: Sequence[Child], attestations: Iterable[Child], choice: Attestations
 ) -> tuple[list[Child], list[Child]]:
-    """Those to carry, each digest once in the order of its subject, and those to leave out (RG-154)."""
+    """The attestations to keep, each digest once in the order of its subjects, and those to drop (RG-154)."""
     position = {child.digest: at for at, child in reversed(list(enumerate(images)))}
     unique = list({(child.subject, child.digest): child for child in attestations}.values())
     if choice == "drop":
@@ -228,11 +229,11 @@ _MEMBERS = ("mediaType", "digest", "size", "platform", "annotations")
 
 
 def _carried(child: Child) -> dict[str, Any]:
-    """An attestation's descriptor as it was, members in the order that all have."""
+    """An attestation's descriptor, unchanged but for the order of its members."""
     raw = {**(child.raw or {}), "mediaType": child.media_type, "digest": child.digest, "size": child.size}
     return {name: raw[name] for name in (*_MEMBERS, *sorted(raw.keys() - set(_MEMBERS))) if name in raw}
 
 
 def parse_wanted(texts: Iterable[str]) -> list[Wanted]:
-    """Platforms separated by commas, in any number of texts. Raises ``InvalidPlatform``."""
+    """Comma-separated platforms in any number of texts. Raises ``InvalidPlatform``."""
     return [Wanted.parse(part.strip()) for text in texts for part in text.split(",")]

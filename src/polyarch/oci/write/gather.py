@@ -1,8 +1,8 @@
-"""From sources to the children of an index: asked, checked, and ready to be copied (RG-151, RG-152, RG-154).
+"""Collects the children of a new index from its sources (RG-151, RG-152, RG-154).
 
-A source may be an image or an index, in a registry or a layout directory. Of an index the runnable entries are taken,
-nested ones too, never the index itself; of an image the platform that its config states. Every child's manifest is
-read, so that sizes are true and a child that is not there is found before anything is written.
+A source is an image or an index, in a registry or a layout directory. An index contributes its runnable entries, nested
+ones too, never itself; an image contributes itself with its config's platform. Every child's manifest is read, so that
+sizes are correct and a missing child is found before anything is written.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A child, its manifest as bytes, and where what is below it can be had."""
+    """A child, its manifest, and access to its blobs."""
 
     child: Child
     contents: Contents
@@ -35,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What the sources have; ``missing`` ones were passed over."""
+    """The children of all sources; ``missing`` sources were skipped."""
 
     pieces: tuple[Piece, ...]
     missing: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one source has. ``digest`` and ``annotations`` are those of the manifest that it names."""
+    """The children of one source. ``digest`` and ``annotations`` are those of the source's manifest."""
 
     pieces: tuple[Piece, ...]
     digest: str
@@ -51,9 +51,9 @@ class Found:
 
 
 class Gathering:
-    """Asks sources. Methods raise :class:`Refused` for what must not become an index, else ``Failure``.
+    """Reads sources. Methods raise :class:`Refused` for a source that an index cannot contain, else ``Failure``.
 
-    ``only`` are the platforms to take, all if there are none; ``notice`` is told what is left out.
+    ``only`` are the platforms to take (all if empty); ``notice`` receives messages about omitted ones.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Gathering:
         self._notice = notice
 
     async def gather(self, sources: Iterable[SourceImage]) -> Gathered:
-        """The children of all sources, in their order."""
+        """The children of all sources, in order."""
         given = list(sources)
         found = await map_concurrently(self._present, given, at_once=AT_ONCE)
         return Gathered(
@@ -81,7 +81,7 @@ class Gathering:
         )
 
     async def read(self, source: SourceImage) -> Found:
-        """The children of one source; ``Failure`` ``not-found`` if there is none such."""
+        """The children of one source; ``Failure`` ``not-found`` if it does not exist."""
         contents, manifest = await self._connection.open(source.reference)
         name = source.reference.canonical
         try:
@@ -102,7 +102,7 @@ class Gathering:
         return Found((Piece(child, contents, manifest.body),), manifest.digest)
 
     async def _present(self, source: SourceImage) -> Found | None:
-        """None for a source that is missing and may be (RG-152)."""
+        """None for a missing source, if that is allowed (RG-152)."""
         try:
             return await self.read(source)
         except Failure as failure:
@@ -142,7 +142,7 @@ class Gathering:
         attestations = [
             node
             for node in tree.walk()
-            # Of an entry that was picked out only its own attestations are of interest.
+            # With PLATFORM= keep only the attestations of the selected entry.
             if node.is_attestation and (source.wanted is None or node.annotations.get(SUBJECT) in there)
         ]
         return (*pieces, *await map_concurrently(attestation, attestations, at_once=AT_ONCE))
@@ -163,7 +163,7 @@ class Gathering:
         return Piece(child, contents, manifest.body)
 
     async def _attestation(self, node: Node, contents: Contents, name: str) -> Piece:
-        """With its manifest only if it is to be carried."""
+        """Its manifest is read only if it is to be kept."""
         raw, digest = node.raw, node.entry.digest
         subject = node.annotations.get(SUBJECT, "")
         media_type, size = str(raw.get("mediaType") or ""), raw.get("size")
@@ -179,7 +179,7 @@ class Gathering:
 
 
 def _selected(entries: Sequence[Entry], source: SourceImage) -> Sequence[Entry]:
-    """The entry that ``PLATFORM=`` names, all without (RG-151)."""
+    """The entry for ``PLATFORM=``; all entries without it (RG-151)."""
     wanted, name = source.wanted, source.reference.canonical
     if wanted is None:
         return entries

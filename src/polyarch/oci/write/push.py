@@ -1,9 +1,8 @@
-"""Bringing an index and everything below it to a repository (RG-155).
+"""Pushes an index and everything below it (RG-155).
 
-In an order that leaves nothing half done in sight: blobs, children, the index by digest, and only then tags, so no tag
-ever names an index whose children are missing. Each step looks first whether it is done already. That makes a second
-run cheap, and one that was cut off anywhere is completed by running it again. Blobs of the same registry are mounted,
-not copied; others are streamed from where they are, a few at a time, never kept.
+Blobs are pushed first, then children, the index by digest, and last the tags, so that no tag ever names an incomplete
+index. Each step first checks whether it is already done, so a second run is cheap and completes an interrupted one.
+Blobs in the same registry are mounted; others are streamed from their source, a few at a time, and never stored.
 """
 
 import random
@@ -25,20 +24,20 @@ from polyarch.oci.write.gather import Piece
 from polyarch.oci.write.upload import Session, Writer
 
 COPIES = 3
-"""Blobs of one push on their way at a time."""
+"""Concurrent blob transfers of one push."""
 CHILDREN = 8
 PASSING = frozenset({"transient", "limit"})
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """What became of a push: ``copied`` are the digests of the children that were not there before."""
+    """The result of a push: ``copied`` are the digests of the children that were new."""
 
     changed: bool
     copied: frozenset[str] = frozenset()
 
 
 class PushFailed(Exception):  # noqa: N818 - it says what happened
-    """A push that did not come to its end; ``done`` names what it wrote, which a second run does not write again."""
+    """An incomplete push; ``done`` lists what was written, which a second run skips."""
 
     def __init__(self, failure: Failure, done: Sequence[str]) -> None:
         super().__init__(failure.error.message)
@@ -47,7 +46,7 @@ class PushFailed(Exception):  # noqa: N818 - it says what happened
 
 
 async def open_destination(connection: Connection, reference: Reference) -> Writer:
-    """The repository to write to; mirrors play no part. Raises ``Failure`` ``blocked``."""
+    """The repository to write to, regardless of mirrors. Raises ``Failure`` ``blocked``."""
     try:
         source = mirrors.destination(reference, connection.configuration)
     except mirrors.Blocked as error:
@@ -56,7 +55,7 @@ async def open_destination(connection: Connection, reference: Reference) -> Writ
 
 
 class Push:
-    """One push. ``notice`` is told of each step that was done."""
+    """One push. ``notice`` receives a message for each step done."""
 
     def __init__(
         self,
@@ -79,14 +78,14 @@ class Push:
         self._done: list[str] = []
 
     async def unchanged(self, tags: Iterable[str]) -> bool:
-        """Whether every tag names this very index already; nothing is written."""
+        """Whether every tag already names this index; nothing is written."""
         return all(digest == self._assembled.digest for digest in await self._named_by(list(tags)))
 
     async def go(self, tags: Sequence[str], *, begun_from: str | None = None) -> Pushed:
-        """Writes what is not there, then the tags in order. Raises :class:`PushFailed`.
+        """Write what is missing, then the tags in order. Raises :class:`PushFailed`.
 
-        ``begun_from`` is the digest that the first tag named when the index was made from it, ``""`` for none: if it
-        names another in the end, somebody else's work would be lost, and it is left as it is.
+        ``begun_from`` is the digest that the first tag named when the index was built from it, ``""`` for none. If the
+        tag names another one by then, it is left alone: a concurrent change would be lost.
         """
         try:
             named = await self._named_by(tags)
@@ -111,7 +110,7 @@ class Push:
     # -- children ------------------------------------------------------------------------------------------------------
 
     async def _write_children(self) -> list[str]:
-        """Those that are not there, blobs first; their digests."""
+        """Write missing children, blobs first; returns their digests."""
         pieces = list({piece.child.digest: piece for piece in self._pieces}.values())
         heads = await map_concurrently(
             self._writer.digest_of, [piece.child.digest for piece in pieces], at_once=CHILDREN
@@ -137,7 +136,7 @@ class Push:
         self._note(f"index {index.digest}")
 
     async def _check_written(self, selector: str, what: str) -> None:
-        """The registry names the index where it took it; some need a moment before all of their servers do."""
+        """Check that the registry returns what it accepted; some need a moment until all of their servers do."""
         attempt, named = 1, await self._writer.digest_of(selector)
         while named != self._assembled.digest:
             if attempt >= self._connection.settings.attempts:
@@ -175,8 +174,9 @@ class Push:
         await map_concurrently(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
 
     async def _bring(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"] | None:
-        """How the blob got there; None if it was. What fails for passing reasons is tried again from the start, after
-        the pause that a registry asked for if all of them together are no longer than ``max_wait`` (RG-062)."""
+        """How the blob was transferred; None if it existed. Transient errors restart the transfer, after the pause that
+        the registry asks for, as long as all pauses together fit ``max_wait`` (RG-062).
+        """
         settings = self._connection.settings
         attempt, paused = 0, 0.0
         while True:
@@ -223,7 +223,7 @@ class Push:
 
 
 def _blobs(piece: Piece) -> list[Blob]:
-    """What has to be there before the manifest is; blobs with ``urls`` are had elsewhere (RG-155)."""
+    """The blobs to push before the manifest; those with ``urls`` are hosted elsewhere (RG-155)."""
     try:
         return [blob for blob in read_blobs(classify(piece.manifest, piece.child.media_type)) if not blob.urls]
     except ContentError as error:

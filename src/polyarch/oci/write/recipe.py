@@ -1,9 +1,9 @@
-"""What an index is to be made of, as users write it (RG-150, RG-156).
+"""User input for an index: destination, sources, tags and annotations (RG-150, RG-156).
 
-A command line of sources, a template with a list of platforms, or a file: each says the same thing, a destination and
-sources with or without a platform. Everything that is wrong with it is a usage error, found before the first request.
+It comes from the command line, a template with a list of platforms, or a file. Every error in it is a usage error,
+found before the first request.
 
-Pure: imports neither asyncio nor aiohttp, and no YAML; whoever reads the file gives its content.
+Pure: imports neither asyncio nor aiohttp, and no YAML; the caller passes the parsed file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,28 +21,28 @@ _PLATFORM = frozenset({"os", "architecture", "variant", "os.version", "os.featur
 
 
 class InvalidRecipe(ValueError):  # noqa: N818 - the name says what is the matter
-    """A destination, source, tag, annotation or file that cannot be used; the message names it."""
+    """An invalid destination, source, tag, annotation or file; the message names it."""
 
 
 class SourceImage(msgspec.Struct, frozen=True):
-    """An image or index to take children from; ``wanted`` is the platform that was written before it."""
+    """An image or index to take children from; ``wanted`` is the platform of ``PLATFORM=``."""
 
     reference: Reference
     wanted: Wanted | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """Everything that is written down about an index."""
+    """The content of a spec file."""
 
     destination: Reference
     sources: tuple[SourceImage, ...]
     tags: tuple[str, ...] = ()
-    """Tags that shall name the index besides the destination's."""
+    """Tags in addition to the destination's."""
     annotations: Mapping[str, str] = {}
 
 
 def parse_destination(text: str) -> Reference:
-    """A repository of a registry with a tag, ``latest`` unless stated; never a digest, which is what comes out."""
+    """A repository with a tag, ``latest`` by default; never a digest, which results from the content."""
     reference = _reference(text, "the destination")
     if reference.transport != "docker":
         raise InvalidRecipe(f"the destination {text} is a layout directory: name a repository of a registry")
@@ -86,7 +86,7 @@ def parse_annotations(texts: Iterable[str]) -> dict[str, str]:
 
 
 def expand(template: str, platforms: Sequence[str]) -> tuple[SourceImage, ...]:
-    """A source for each platform (RG-156): ``OS``, ``ARCH`` and ``VARIANT``, as far as one is written, are replaced."""
+    """One source per platform (RG-156): ``OS``, ``ARCH`` and ``VARIANT`` are replaced; without variant by nothing."""
     if not any(word in template for word in ("OS", "ARCH", "VARIANT")):
         raise InvalidRecipe(f"the template {template} has none of OS, ARCH and VARIANT: it would name one image only")
     sources = []
@@ -96,7 +96,7 @@ def expand(template: str, platforms: Sequence[str]) -> tuple[SourceImage, ...]:
         except InvalidPlatform as error:
             raise InvalidRecipe(f"--platforms: {error}") from None
         platform = wanted.platform
-        # Not one after the other: what was put in for a word must not be looked through for the next.
+        # Replace through marks: a value must not be searched for the next word.
         image = template
         for word, mark in (("VARIANT", "\0v"), ("ARCH", "\0a"), ("OS", "\0o")):
             image = image.replace(word, mark)
@@ -107,20 +107,20 @@ def expand(template: str, platforms: Sequence[str]) -> tuple[SourceImage, ...]:
 
 
 def read_spec(data: object, *, origin: str) -> Recipe:
-    """The content of a file for ``--from-spec`` (RG-156)."""
+    """Parse the content of a ``--from-spec`` file (RG-156)."""
     spec = _mapping(data, origin, _SPEC)
     image = _text(spec, "image", origin)
     destination = parse_destination(image)
     tags = _texts(spec, "tags", origin)
     manifests = spec.get("manifests")
     if not isinstance(manifests, list) or not manifests:
-        raise InvalidRecipe(f"{origin}: 'manifests' is to be a list of images")
+        raise InvalidRecipe(f"{origin}: 'manifests' must be a list of images")
     sources = tuple(_source(each, f"{origin}: manifests[{at}]") for at, each in enumerate(manifests))
     annotations = spec.get("annotations") or {}
     if not isinstance(annotations, Mapping) or not all(
         isinstance(part, str) for pair in annotations.items() for part in pair
     ):
-        raise InvalidRecipe(f"{origin}: 'annotations' is to be a mapping from text to text")
+        raise InvalidRecipe(f"{origin}: 'annotations' must be a mapping from text to text")
     return Recipe(destination, sources, parse_tags(tags, destination), dict(annotations))
 
 
@@ -155,7 +155,7 @@ def _text(data: Mapping[Any, Any], name: str, place: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not value:
         hint = f"; write it in quotes: '{value}'" if isinstance(value, int | float) else ""
-        raise InvalidRecipe(f"{place}: {name!r} is to be a text{hint}")
+        raise InvalidRecipe(f"{place}: {name!r} must be a text{hint}")
     return value
 
 
@@ -166,7 +166,7 @@ def _optional(data: Mapping[Any, Any], name: str, place: str) -> str:
 def _texts(data: Mapping[Any, Any], name: str, place: str) -> list[str]:
     values = data.get(name) or []
     if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        raise InvalidRecipe(f"{place}: {name!r} is to be a list of texts; write numbers in quotes")
+        raise InvalidRecipe(f"{place}: {name!r} must be a list of texts; write numbers in quotes")
     return values
 
 

@@ -1,7 +1,7 @@
-"""Writing to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification; RG-155).
+"""Writes to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification; RG-155).
 
-What is written is named by its digest, so that everything but setting a tag can be done twice without harm. A place
-for an upload that the registry names is judged before a byte goes there (RG-106).
+Content is addressed by digest, so every request but setting a tag can be repeated safely. An upload location named by
+the registry is checked before any data is sent there (RG-106).
 """
 
 from urllib.parse import quote, urlencode, urlsplit
@@ -21,7 +21,7 @@ ANSWER_LIMIT = 64 * 1024
 
 
 Session = Redirect
-"""An upload under way: where its bytes go, and whether the registry's credentials go along."""
+"""An upload session: its URL, and whether to send the registry's credentials there."""
 
 
 class Writer:
@@ -44,7 +44,7 @@ class Writer:
     # -- manifests -----------------------------------------------------------------------------------------------------
 
     async def digest_of(self, selector: str) -> str:
-        """The digest that a tag names, or the digest itself if it is there; ``""`` if nothing is."""
+        """The digest of a tag, or the digest itself if it exists; ``""`` if there is nothing."""
         visit, client = self._connection.visit(), self._connection.client
         try:
             stated = await client.head_manifest(self._access, selector, visit)
@@ -58,7 +58,7 @@ class Writer:
         return fetched.digest if fetched is not None else ""
 
     async def put_manifest(self, selector: str, body: bytes, media_type: str, digest: str) -> None:
-        """Writes a manifest under its digest or a tag; an error unless the registry took exactly these bytes."""
+        """Write a manifest under its digest or a tag; an error unless the registry stored exactly these bytes."""
         by_digest = ":" in selector
         request = self._request(
             "PUT",
@@ -89,9 +89,9 @@ class Writer:
         raise self._failure(request, reply)
 
     async def mount(self, digest: str, repository: str) -> Session | None:
-        """Takes a blob over from another repository of the registry: None if that is done, else a session (RG-155).
+        """Mount a blob from another repository of the registry: None if done, else an upload session (RG-155).
 
-        Who may not read there, or cannot mount at all, gets an ordinary session.
+        Without read access there, or without support for mounts, an ordinary session is returned.
         """
         query = urlencode({"mount": digest, "from": repository}, safe=":/")
         try:
@@ -103,11 +103,11 @@ class Writer:
         return None if reply.status == 201 else self._session(reply)
 
     async def begin(self) -> Session:
-        """A session for one blob."""
+        """An upload session for one blob."""
         return self._session(await self._begin("", self._access))
 
     async def send(self, session: Session, digest: str, body: Stream) -> None:
-        """The blob's bytes, to the end of its session."""
+        """Upload the blob and close its session."""
         joint = "&" if urlsplit(session.url).query else "?"
         home = session.keep_authorization
         request = Request(
@@ -154,7 +154,7 @@ class Writer:
         return place
 
     def _mounting_from(self, repository: str) -> Access:
-        """The same credentials for a token that reads there as well (RG-075)."""
+        """The same credentials, for a token that may also read the other repository (RG-075)."""
         access = self._mounting.get(repository)
         if access is None:
             access = self._mounting[repository] = self._with_push(self._access, repository)
