@@ -94,8 +94,8 @@ def pods(images: list[str], count: int) -> list[dict[str, Any]]:
 
 
 async def warm(bench: Bench) -> list[Figure]:
-    """40 images that were seen before: a burst of 1000, then 200 paced at 20 a second; a control run of both without a
-    webhook, and one of the burst with a webhook that answers a fixed patch."""
+    """40 known images: a burst of 1000 pods, then 200 at 20 per second. Control runs: both without a webhook, and the
+    burst with a webhook that answers a fixed patch."""
     images = await bench.images("warm")
     namespace = await bench.namespace()
     await load.drive(bench.client, namespace, pods(images, len(images)), in_flight=8)
