@@ -1,7 +1,7 @@
-"""Which pods wait for the API server to be there again, and how often they look (PL-811).
+"""Retries of pods whose PATCH did not reach the API server (PL-811).
 
-Ten thousand pods must not knock at a door that is shut, and none of them may be the last to hear that it is open. So
-all of them together knock some ten times a second, and the first that is let in fetches the others.
+Ten thousand pods must not overload an API server that is starting, and none may wait long after it is back. So all pods
+together send about ten PATCHes a second, and the first that is answered wakes the others.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ class Outage:
 
     @property
     def has_begun(self) -> bool:
-        """Some pod waits already."""
+        """Some pod is already waiting."""
         return bool(self._waiting)
 
     def holds(self, key: Key) -> float:
-        """The pod waits; the seconds until it tries again, if none is let in before."""
+        """Adds the pod; returns the seconds until its next attempt, if no other pod succeeds before."""
         self._waiting.add(key)
         pause = min(max(LEAST, len(self._waiting) / PER_SECOND), MOST)
         return pause * (0.75 + 0.5 * self._uniform())
 
     def over(self) -> None:
-        """A PATCH was answered: everybody tries again now."""
+        """A PATCH was answered: wakes all waiting pods."""
         waiting, self._waiting = self._waiting, set()
         for key in waiting:
             self._wake(key)

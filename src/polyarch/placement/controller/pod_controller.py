@@ -1,12 +1,11 @@
-"""Finishes gated pods: facts and answers in, at most one PATCH out (PL-300 to PL-335, PL-530).
+"""Reconciles gated pods: decides each and sends at most one PATCH (PL-300 to PL-335, PL-530).
 
-A pass looks at the pod as it is in the store, finds out what is known of its images (``inquiry``), decides with the
-pure rules and carries that out (``releases``). A pod whose images are not known yet is parked in ``Waiting`` and the
-pass ends; it comes back when an answer is there, when time alone changes what is to be done, or when facts change.
-Every pass may be cut off anywhere and repeated.
+A reconcile reads the pod from the cache, collects the answers for its images (``inquiry``), decides with the pure rules
+and carries the decision out (``releases``). A pod with unknown images is parked in ``Waiting``; it is reconciled again
+when an answer arrives, a time limit passes, or facts change. Reconciles may be interrupted anywhere and repeated.
 
-A standby runs the same passes a little later and writes only what rests on complete answers; giving up, holding,
-failure labels and events are the leader's. The tests in the PATCH let at most one of theirs win.
+A standby reconciles the same pods a little later and writes only decisions with complete answers. Giving up, holding,
+failure labels and events belong to the leader. The ``test`` operations of the PATCH let only one of the writers win.
 """
 
 import random as _random
@@ -102,7 +101,7 @@ class PodController:
         self._causes = Causes()
         facts.on_change(self.facts_changed)
 
-    # -- what others tell ----------------------------------------------------------------------------------------------
+    # -- notifications ------------------------------------------------------------------------------------------------
 
     def facts_changed(self, namespace: str | None) -> None:
         """Decides the gated pods concerned again, at once (PL-044, PL-334)."""

@@ -1,7 +1,7 @@
-"""What is done with a gated pod once it is decided: it is released, or it is told why it waits (PL-303 to PL-305).
+"""Carries out a decision about a gated pod: releases it, or reports why it waits (PL-303 to PL-305).
 
-A decision costs at most one PATCH from each version of the pod, and events only after the write they speak of. What the
-API server says to the PATCH decides when the pod is looked at again: never at once, whatever it says.
+There is at most one PATCH per resourceVersion of the pod, and events are posted only after the write that they report.
+The API server's response determines when the pod is reconciled again, never immediately.
 """
 
 from collections.abc import Callable, Iterable

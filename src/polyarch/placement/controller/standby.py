@@ -1,7 +1,7 @@
 """When a controller that does not lead writes a pod all the same (PL-530).
 
-It helps where nobody else does: so no pod waits for a Lease to run out, and a leader that is merely busy gets no second
-writer, whose PATCHes would only be refused. Times are ``Clock.monotonic()``.
+A standby writes only while it sees no other replica release pods. So no pod waits for a Lease to expire, and a busy
+leader gets no second writer whose PATCHes would conflict. Times are ``Clock.monotonic()``.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What was told of a gated pod already, so that it is not told at every pass (PL-305, PL-332, PL-334, PL-710).
+"""Which events and log lines a gated pod already got, so that they are not repeated (PL-305, PL-332, PL-334, PL-710).
 
 Times are ``Clock.monotonic()``. A process that starts may tell once more what another told before it.
 """

@@ -1,10 +1,9 @@
-"""Pods come in series: what the rules said of a pod is said again of the next one like it.
+"""Cache of admission decisions for equal pods, such as the replicas of a template (PL-801).
 
-A thousand replicas of one template are a thousand equal questions, as a pod without a name yet differs from its
-siblings in nothing that a rule reads. The likeness of two pods is the encoded form of what the model reads of them, and
-the rules are shown a pod made of that alone, so that nothing they look at is left out of it; the settings, sources and
-nodes have to be the same objects, and the answers of the registries equal. Everything else is decided anew. Pure, like
-the rules themselves; an answer from here costs a third of a decision (PL-801), and how much is remembered is bounded.
+At admission such pods have no name yet and differ in nothing that the rules read. The cache key is the encoded form of
+all that the model reads of a pod, and the rules get a pod made of that alone, so they cannot read anything outside the
+key. A cached decision is used only if settings, sources and nodes are the same objects and the image answers are equal.
+A hit costs a third of a decision. The size of the cache is bounded. Pure, like the rules.
 """
 
 from collections.abc import Iterable, Mapping

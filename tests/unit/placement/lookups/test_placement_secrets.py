@@ -185,7 +185,7 @@ async def test_pl_854_the_line_of_a_namespace_has_an_end(secrets, api, clock):
     last = reading[-1]
     api.wait.set()
     said = (await last).problems
-    assert "pull secret greedy/s39-31 could not be read: too many of its namespace are" in said
+    assert "pull secret greedy/s39-31 could not be read: too many reads of its namespace are queued" in said
     await asyncio.gather(*reading)
     assert api.gets.total() == AT_ONCE + IN_LINE
     clock.advance(5)
