@@ -23,7 +23,7 @@ from polyarch.kube.objects import finalizers, schema
 from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Outcome
 from polyarch.kube.objects.conditions import Condition, apply_status, merged
 from polyarch.kube.objects.owners import Owner, Owns, owned_by
-from polyarch.kube.process.duties import Duties, Leadership
+from polyarch.kube.process.components import Components, Leadership
 from polyarch.kube.process.roles import Addresses, Process, ProcessSettings, Role
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, Resource
 from polyarch.kube.rights import Rule, rule
@@ -233,8 +233,8 @@ def rights(group: str) -> tuple[Rule, ...]:
     )
 
 
-async def take_up(process: Process) -> Duties:
-    settings = process.given(Settings)
+async def setup(process: Process) -> Components:
+    settings = process.settings_of(Settings)
     recorder = process.recorder("example.dev/fleet-operator")
     logic = Fleets(process, settings, recorder)
     controller: Controller[Key] = Controller(
@@ -245,14 +245,14 @@ async def take_up(process: Process) -> Duties:
     conversion = ConversionRoute(
         path=CONVERT, name="fleets", resource=logic.resource, spokes={"v1alpha1": Spoke(to_v1, from_v1)}
     )
-    return Duties(
+    return Components(
         routes=(conversion,),
         leaderships=(Leadership(election=process.election(LEASE), controllers=(controller,)),),
         recorders=(recorder,),
     )
 
 
-ROLE = Role(name="fleet-operator", take_up=take_up, settings=(Settings,), needs_certificate=True)
+ROLE = Role(name="fleet-operator", setup=setup, settings=(Settings,), needs_certificate=True)
 
 
 async def main(settings: Settings) -> None:
@@ -263,7 +263,7 @@ async def main(settings: Settings) -> None:
     )
     async with (
         Client(where, role=ROLE.name, clock=SystemClock()) as client,
-        Process(ROLE.name, told, client, Metrics(), given=[settings], announce=_announce) as process,
+        Process(ROLE.name, told, client, Metrics(), role_settings=[settings], announce=_announce) as process,
     ):
         await process.run(ROLE)
 

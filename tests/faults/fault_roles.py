@@ -291,7 +291,7 @@ class Fleet:
 
     def bugs(self) -> list[str]:
         """Lines of the logs that tell of mistakes of ours; faults of others are warnings without a traceback."""
-        signs = ("met a bug", "internal error", '"exception":', "Traceback", '"level": "critical"')
+        signs = ("met a bug", "unexpected error", "internal error", '"exception":', "Traceback", '"level": "critical"')
         return [line[:2000] for line in self.logs().splitlines() if any(sign in line for sign in signs)]
 
     def logs(self) -> str:

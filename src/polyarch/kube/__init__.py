@@ -1,5 +1,6 @@
 """Kubernetes as a library: what controller-runtime is to Go, on aiohttp and msgspec.
 
-It knows no feature of polyarch. Import from the modules: ``config``, ``resources``, ``errors``, ``client``, ``watch``,
-``store``, ``informer``, ``queue``, ``controller``, ``lease``, ``events``, ``admission``, ``certificates``, ``manager``.
+It knows no feature of polyarch. Packages: ``access`` (kubeconfig, credentials), ``client``, ``runtime`` (informers,
+queues, controllers, leader election, events), ``serving`` (webhooks, certificates, health), ``objects`` (apply sets,
+conditions, finalizers, RBAC), ``process`` (roles and their manager). Import from the modules.
 """

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 
-from polyarch.kube.process.duties import Caches
+from polyarch.kube.process.components import Caches
 from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import SECRETS
 from polyarch.model.secret import Secret
@@ -63,13 +63,13 @@ class Parts:
     def _take_verbosity(self, namespace: str | None) -> None:
         cppc = self.facts.cppc
         if namespace is None and cppc is not None:
-            self.process.given(Verbosity).set(cppc.spec.log_verbosity)
+            self.process.settings_of(Verbosity).set(cppc.spec.log_verbosity)
 
 
 @asynccontextmanager
 async def open_parts(process: Process) -> AsyncIterator[Parts]:
     """Open the parts. Asks the API server once whether this is OpenShift; watches start when the process runs."""
-    namespace, settings = process.settings.namespace, process.given(RegistrySettings)
+    namespace, settings = process.settings.namespace, process.settings_of(RegistrySettings)
     client, clock = process.client, process.clock
     async with AsyncExitStack() as stack:
         registries = await stack.enter_async_context(

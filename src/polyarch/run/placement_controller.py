@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from polyarch.kube.process.duties import Duties, Leadership, Task, leads
+from polyarch.kube.process.components import Components, Leadership, Task, leader_check
 from polyarch.kube.process.roles import Process, Role
 from polyarch.kube.resources import PODS
 from polyarch.kube.runtime.controller import Controller
@@ -28,16 +28,16 @@ WORKERS: Final = 32
 """Concurrent reconciles; each lasts about one PATCH."""
 
 
-async def take_up(process: Process) -> Duties:
+async def setup(process: Process) -> Components:
     """The controller, built from the shared parts of its process."""
-    return duties(process, await process.share(open_parts))
+    return components(process, await process.share(open_parts))
 
 
-def duties(process: Process, parts: Parts) -> Duties:
+def components(process: Process, parts: Parts) -> Components:
     """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events (PL-530)."""
     metrics, clock = parts.metrics, process.clock
     election = process.election(names.CONTROLLER_LEASE)
-    is_leading = leads(election)
+    is_leading = leader_check(election)
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
     queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
@@ -95,7 +95,7 @@ def duties(process: Process, parts: Parts) -> Duties:
     passes = Controller(
         "pods", controller.reconcile, queue=queue, workers=WORKERS, clock=clock, metrics=process.metrics
     )
-    return Duties(
+    return Components(
         caches=tuple(parts.caches),
         controllers=(passes,),
         leaderships=(Leadership(election=election, background={"take over": take_over}),),
@@ -104,4 +104,4 @@ def duties(process: Process, parts: Parts) -> Duties:
     )
 
 
-ROLE: Final = Role(name="placement-controller", take_up=take_up, settings=(RegistrySettings, Verbosity))
+ROLE: Final = Role(name="placement-controller", setup=setup, settings=(RegistrySettings, Verbosity))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from polyarch.kube.process.duties import Duties
+from polyarch.kube.process.components import Components
 from polyarch.kube.process.roles import Process, Role
 from polyarch.kube.resources import LEASES
 from polyarch.kube.runtime.lease import Lease, RecordAge
@@ -17,7 +17,7 @@ CONTROLLER_SILENCE = 30.0
 """Seconds without a change of its Lease after which the controller counts as unavailable (PL-107)."""
 
 
-async def take_up(process: Process) -> Duties:
+async def setup(process: Process) -> Components:
     """The webhook, built from the shared parts of its process."""
     parts = await process.share(open_parts)
     webhook = PodWebhook(
@@ -30,7 +30,7 @@ async def take_up(process: Process) -> Duties:
     )
     process.at_end(webhook.close)
     parts.credentials_changed.append(webhook.credentials_changed)
-    return Duties(routes=(webhook.route(),), caches=tuple(parts.caches))
+    return Components(routes=(webhook.route(),), caches=tuple(parts.caches))
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:
@@ -51,5 +51,5 @@ def lease_watch(process: Process) -> Callable[[], bool]:
 
 
 ROLE: Final = Role(
-    name="placement-webhook", take_up=take_up, settings=(RegistrySettings, Verbosity), needs_certificate=True
+    name="placement-webhook", setup=setup, settings=(RegistrySettings, Verbosity), needs_certificate=True
 )

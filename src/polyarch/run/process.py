@@ -26,7 +26,7 @@ async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None
             settings.process,
             client,
             metrics,
-            given=(settings.registries, verbosity),
+            role_settings=(settings.registries, verbosity),
             announce=_announce,
         ) as process,
     ):

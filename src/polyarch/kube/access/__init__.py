@@ -1,1 +1,1 @@
-"""Which API server, as whom, and over which TLS: what is known before the first request (KR-001)."""
+"""Configuration of the client: kubeconfig, in-cluster, credentials, TLS (KR-001)."""

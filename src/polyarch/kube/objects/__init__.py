@@ -1,1 +1,1 @@
-"""What an operator does with objects: apply sets, conditions, finalizers, owners, rights, schemas (KR-051 – KR-054)."""
+"""Blocks for operators: apply sets, conditions, finalizers, owner references, RBAC, schemas (KR-051 – KR-054)."""

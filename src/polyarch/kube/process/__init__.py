@@ -1,1 +1,1 @@
-"""One process put together from its parts, started and stopped in order (KR-034)."""
+"""Roles, and the manager that runs their components in one process (KR-034, KR-050)."""

@@ -1,15 +1,15 @@
-"""One process: what starts after what, and what stops before what (KR-034).
+"""The manager of one process: starts and stops its components in order (KR-034).
 
 ::
 
     start   health and metrics servers → caches, certificates → admission and other servers → controllers of every
             replica → Leases → (leading) the leader's controllers and tasks
-    stop    unready → wait until endpoints have forgotten us, still answering → servers and workers finish what they
-            have → Leases given back → events posted → caches → metrics and health servers
+    stop    unready → keep serving until endpoints have dropped us → servers and workers drain → Leases released →
+            events posted → caches → metrics and health servers
 
-A standby runs everything but what needs the Lease, so that it takes over at once. Should anything that runs here end
-with an exception, everything ends, and with it the process: its replacement begins with a clean state. The first
-SIGTERM (or SIGINT) asks for the orderly end, a second one cuts it short.
+A standby runs everything except what needs the Lease, so that takeover is immediate. If any component fails, the whole
+process ends, and its replacement starts with a clean state. The first SIGTERM or SIGINT starts a graceful shutdown, a
+second one cuts it short.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from polyarch.kube.clock import Clock, SystemClock, is_cancelled
-from polyarch.kube.process.duties import Duties, Leadership, Server, Task
+from polyarch.kube.process.components import Components, Leadership, Server, Task
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.lease import LeaderElection, LeadershipError
 from polyarch.kube.serving.certificates import Certificates
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. Together they stay below the 30 s that a pod has for its end by default."""
+    """Seconds of each step of the shutdown; with the release of Leases below a pod's default grace period of 30 s."""
 
     unready: float = 5.0
     drain: float = 12.0
@@ -42,15 +42,14 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """Runs the duties it is given. ``probes`` are the servers of ``health`` and of metrics: up before all else.
+    """Runs components. ``probes`` are the servers of ``health`` and of metrics, which start before everything else.
 
-    ``abort`` ends the process at once: for the one case in which waiting would let two lead, workers that do not stop
-    although the Lease was lost.
+    ``abort`` exits at once if workers do not stop after the Lease was lost: waiting could allow two leaders.
     """
 
     def __init__(
         self,
-        duties: Duties,
+        components: Components,
         *,
         health: Health,
         probes: Sequence[Server] = (),
@@ -60,12 +59,12 @@ class Manager:
         abort: Callable[[], None] = lambda: os._exit(1),
     ) -> None:
         self.started = asyncio.Event()
-        self._duties = duties
+        self._duties = components
         self._clock = clock or SystemClock()
         self._settings = settings or ManagerSettings()
         self._probes = probes
         self._certificates = certificates
-        self._servers = list(duties.servers.values())
+        self._servers = list(components.servers.values())
         self._abort = abort
         self._stop_asked = asyncio.Event()
         self._cut_short = False
@@ -77,16 +76,16 @@ class Manager:
         health.readiness.add("running", self._not_running)
         health.readiness.add("caches", self._incomplete)
         health.readiness.add("certificates", self._uncertified)
-        for checks, further in ((health.liveness, duties.liveness), (health.readiness, duties.readiness)):
+        for checks, further in ((health.liveness, components.liveness), (health.readiness, components.readiness)):
             for name, check in further.items():
                 checks.add(name, check)
 
     def stop(self) -> None:
-        """Asks for the orderly end, as SIGTERM does."""
+        """Starts the graceful shutdown, as SIGTERM does."""
         self._stop_asked.set()
 
     async def run(self, *, signals: bool = True) -> None:
-        """Returns after the orderly end, or at the second signal; raises an ExceptionGroup if a part failed."""
+        """Returns after the shutdown, or at the second signal; raises an ExceptionGroup if a component failed."""
         with self._signals() if signals else _nothing():
             try:
                 await self._run()
@@ -114,13 +113,13 @@ class Manager:
             await _cancel(running)
 
     def _run_background(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        duties = self._duties
+        components = self._duties
         parts: list[tuple[str, Task]] = [
             ("event loop", self._loop_watch.run),
-            *((f"caches {number}", caches.run) for number, caches in enumerate(duties.caches)),
+            *((f"caches {number}", caches.run) for number, caches in enumerate(components.caches)),
             *((f"certificates {number}", source.run) for number, source in enumerate(self._certificates)),
-            *duties.background.items(),
-            *((f"events {number}", recorder.run) for number, recorder in enumerate(duties.recorders)),
+            *components.background.items(),
+            *((f"events {number}", recorder.run) for number, recorder in enumerate(components.recorders)),
         ]
         return [tasks.create_task(_run(run), name=name) for name, run in parts]
 
@@ -147,7 +146,7 @@ class Manager:
         log.info("started", servers=[server.url for server in self._servers])
 
     async def _end(self, starting: asyncio.Task[None]) -> None:
-        """Unready, wait, drain, release, post: each step has its own limit."""
+        """Unready, wait, drain, release, post events: each step has its own deadline."""
         await _cancel([starting])
         settings = self._settings
         if self._servers and self.started.is_set():
@@ -171,11 +170,11 @@ class Manager:
         return [*self._duties.controllers, *led]
 
     async def _drain(self, controller: Controller[Any]) -> None:
-        """Keys that a standby has collected are nobody's here: the leader has them, too."""
+        """Keys in a standby's queue are dropped: the leader has them too."""
         if controller not in self._workers:
             controller.queue.shut_down(drain=False)
         elif not await controller.stop(self._settings.drain):
-            log.warning("passes cut off at the end of the process", controller=controller.name)
+            log.warning("shutdown: reconciles cancelled after the drain timeout", controller=controller.name)
 
     async def _hold_lease(self, election: LeaderElection) -> None:
         try:
@@ -186,7 +185,7 @@ class Manager:
             raise
 
     async def _lead(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> None:
-        """Begins what only the leader does; its workers are fenced by the Lease (KR-030)."""
+        """Starts what only the leader runs; its workers are fenced by the Lease (KR-030)."""
         election = leadership.election
         holds = (lambda: election.is_leader) if election is not None else None
         for controller in leadership.controllers:
@@ -217,7 +216,7 @@ class Manager:
 
         def received() -> None:
             if self._stop_asked.is_set() and main is not None:
-                log.warning("second signal: ending at once")
+                log.warning("second signal: exiting at once")
                 self._cut_short = True
                 main.cancel()
             self._stop_asked.set()
@@ -247,7 +246,7 @@ async def _run(run: Task) -> None:
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels and waits for the end; what a task raises on the way is its task group's to report."""
+    """Cancels the tasks and waits for them; their task group reports what they raise."""
     pending = [task for task in tasks if not task.done()]
     for task in pending:
         task.cancel()

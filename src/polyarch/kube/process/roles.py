@@ -1,8 +1,8 @@
-"""Roles, and the process that plays any set of them at once (KR-050).
+"""Roles, and the process that runs any set of them (KR-050).
 
-A :class:`Role` is declared in its module; what it does is made when a :class:`Process` takes it up. All roles of a
-process share one client, one informer for each resource and selection, one admission server, one server of health and
-one of metrics, and whatever else they open by :meth:`Process.share`. So "all roles in one process" is a tuple of roles.
+A :class:`Role` is declared in its module; :class:`Process` sets it up and runs it. All roles of a process share one
+client, one informer per resource and selection, one admission server, one health server, one metrics server, and
+whatever else they open with :meth:`Process.share`. So "all roles in one process" is a tuple of roles.
 """
 
 import secrets
@@ -18,7 +18,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.clock import Clock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.duties import Duties, Server, together
+from polyarch.kube.process.components import Components, Server, merged
 from polyarch.kube.process.manager import Manager
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.events import Recorder
@@ -38,23 +38,23 @@ ADMISSION: Final = "admission"
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process is told. A port of 0 takes a free one."""
+    """Settings of every process. Port 0 takes a free one."""
 
     namespace: str
-    """Where the process itself runs: its Leases, its Secrets."""
+    """The process's own namespace, with its Leases and Secrets."""
     bind: str = "127.0.0.1"
     """The address to listen on; empty for all."""
     port: int = 9443
-    """Of the admission server, if a role has routes."""
+    """Port of the admission server, if a role has routes."""
     metrics_port: int = 8443
     health_port: int = 8081
     cert_dir: str = ""
-    """A folder with ``tls.crt`` and ``tls.key``, followed while they change. Without it metrics are plain HTTP."""
+    """Directory of ``tls.crt`` and ``tls.key``, reloaded when they change. Without it metrics are plain HTTP."""
     leader_elect: bool = True
 
 
 class Addresses(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a process listens, as URLs; ``servers`` are those that its roles bring, by name."""
+    """URLs on which a process listens; ``servers`` are the roles' own servers, by name."""
 
     role: str
     admission: str = ""
@@ -64,23 +64,24 @@ class Addresses(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """One role: its name, what it has to be told, and what it does.
+    """One role: its name, the settings it reads, and what it runs.
 
-    ``take_up`` makes its duties for a process: it wires, and may ask the API server a question or two, but everything
-    that goes on belongs into the duties. ``settings`` are the kinds of settings that it reads by :meth:`Process.given`,
-    besides the process's own. API servers call webhooks over TLS only, so a role with routes ``needs_certificate``.
+    ``setup`` builds its components for a process, as ``SetupWithManager`` does in controller-runtime. It may send a
+    few requests, but whatever keeps running belongs in the components. ``settings`` are the types it reads with
+    :meth:`Process.settings_of`. API servers call webhooks over TLS only, so a role with routes ``needs_certificate``.
     """
 
     name: str
-    take_up: Callable[["Process"], Awaitable[Duties]]
+    setup: Callable[["Process"], Awaitable[Components]]
     settings: tuple[type[Any], ...] = ()
     needs_certificate: bool = False
 
 
 class Process:
-    """One process while it is put together and runs. Use as an async context manager.
+    """One process, from setup to shutdown. Use as an async context manager.
 
-    ``given`` are settings of the roles, one value of each kind. ``announce`` is called once, when everything listens.
+    ``role_settings``: one value per type of settings that the roles read. ``announce`` is called once, when all servers
+    listen.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Process:
         client: Client,
         metrics: Metrics,
         *,
-        given: Iterable[object] = (),
+        role_settings: Iterable[object] = (),
         announce: Callable[[Addresses], None] = lambda _: None,
     ) -> None:
         self.name = name
@@ -100,7 +101,7 @@ class Process:
         self.clock: Clock = client.clock
         self.informers = Informers(client, clock=self.clock, metrics=metrics)
         self.identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-        self._given = {type(value): value for value in given}
+        self._settings_by_type = {type(value): value for value in role_settings}
         self._announce = announce
         self._shared: dict[Callable[[Process], Any], Any] = {}
         self._opened = AsyncExitStack()
@@ -108,7 +109,7 @@ class Process:
         if settings.cert_dir:
             self._certificates = FileCertificates(settings.cert_dir, clock=self.clock, metrics=metrics)
         self._health = Health()
-        # With certificates metrics are for whom the API server allows; without, for whoever reaches the address.
+        # With a certificate the API server authorizes scrapers; without one, whoever reaches the port may read.
         scrapers = ScraperAuthorization(client, clock=self.clock) if self._certificates is not None else None
         self._health_server = HttpServer(self._health.serve, host=settings.bind, port=settings.health_port)
         self._metrics_server = HttpServer(
@@ -130,10 +131,10 @@ class Process:
 
     # -- for roles ----------------------------------------------------------------------------------------------------
 
-    def given(self, kind: type[V]) -> V:
-        """The settings of this kind. Raises LookupError if the process was started without."""
+    def settings_of(self, kind: type[V]) -> V:
+        """The role settings of this type. Raises LookupError if the process was started without them."""
         try:
-            value: V = self._given[kind]  # type: ignore[assignment]
+            value: V = self._settings_by_type[kind]  # type: ignore[assignment]
         except KeyError:
             raise LookupError(
                 f"{self.name} was started without {kind.__name__}, which one of its roles reads"
@@ -141,14 +142,14 @@ class Process:
         return value
 
     async def share(self, open: Callable[["Process"], AbstractAsyncContextManager[V]]) -> V:
-        """What ``open`` makes for this process: once, whichever roles ask for it, and closed at the end."""
+        """What ``open`` yields: opened once for all roles that ask, closed when the process ends."""
         if open not in self._shared:
             self._shared[open] = await self._opened.enter_async_context(open(self))
         value: V = self._shared[open]
         return value
 
     def at_end(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Calls ``close`` when all has stopped, before what was shared up to now is closed."""
+        """Calls ``close`` when everything has stopped, before what was shared so far is closed."""
         self._opened.push_async_callback(close)
 
     def informer(
@@ -161,7 +162,7 @@ class Process:
         field_selector: str = "",
         indexes: Mapping[str, IndexFunction[T]] | None = None,
     ) -> Informer[T]:
-        """A watch that runs as long as the process does, shared by all who ask for the same."""
+        """An informer that runs as long as the process, shared by all roles that ask for the same selection."""
         return self.informers.informer(
             resource,
             type,
@@ -172,7 +173,7 @@ class Process:
         )
 
     def recorder(self, controller: str) -> Recorder:
-        """Posts events in this process's name."""
+        """A recorder that posts Events as this process."""
         return Recorder(
             self.client,
             controller=controller,
@@ -182,11 +183,11 @@ class Process:
         )
 
     def election(self, lease: str) -> LeaderElection | None:
-        """For a ``Leadership``; None: this process leads without asking."""
+        """The election for a ``Leadership``; None if leader election is off and this process always leads."""
         return self.candidate(lease) if self.settings.leader_elect else None
 
     def candidate(self, lease: str) -> LeaderElection:
-        """Takes and renews the Lease, whoever leads: what others see of this process (PL-107)."""
+        """An election even if leader election is off: others see by the Lease that this process lives (PL-107)."""
         return LeaderElection(
             self.client,
             namespace=self.settings.namespace,
@@ -199,11 +200,11 @@ class Process:
     # -- running ------------------------------------------------------------------------------------------------------
 
     async def run(self, *roles: Role) -> None:
-        """Plays these roles until SIGTERM."""
-        duties = together([(role.name, await role.take_up(self)) for role in roles])
-        servers: dict[str, Server] = dict(duties.servers)
-        if duties.routes:
-            webhooks = Webhooks(duties.routes, clock=self.clock, metrics=self.metrics)
+        """Runs these roles until SIGTERM."""
+        components = merged([(role.name, await role.setup(self)) for role in roles])
+        servers: dict[str, Server] = dict(components.servers)
+        if components.routes:
+            webhooks = Webhooks(components.routes, clock=self.clock, metrics=self.metrics)
             own = self.settings
             servers[ADMISSION] = HttpServer(webhooks.serve, host=own.bind, port=own.port, tls=self._tls)
 
@@ -215,10 +216,10 @@ class Process:
 
         manager = Manager(
             msgspec.structs.replace(
-                duties,
+                components,
                 servers=servers,
-                caches=(self.informers, *duties.caches),
-                background={**duties.background, "announcement": announce},
+                caches=(self.informers, *components.caches),
+                background={**components.background, "announcement": announce},
             ),
             health=self._health,
             probes=[self._health_server, self._metrics_server],

@@ -1,1 +1,1 @@
-"""What keeps a process in step with a cluster: watch, store, informer, queue, controller, lease, events."""
+"""The controller runtime: watch, store, informer, queue, controller, lease, events (KR-010 – KR-031)."""

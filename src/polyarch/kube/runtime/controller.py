@@ -1,22 +1,22 @@
-"""Workers that bring the world closer to what it should be, one key at a time (KR-021).
+"""The controller: a work queue, its workers and one ``reconcile(key)`` function (KR-021).
 
-A controller is a queue, a number of workers and one function, ``reconcile(key)``. The function looks at the object as
-it is now, does what is needed and says when to look again. How a pass ends decides what becomes of the key:
+``reconcile`` reads the object as it is now, does what is needed and says when to look again. Its result decides whether
+the key is requeued:
 
 =========================  ==========================================================================================
-returns ``Done()``         nothing until somebody adds the key again
-returns ``After(seconds)`` another look in that time, or earlier if somebody adds the key
-raises ``Terminal``        logged; nothing until somebody adds the key again: another try would end alike
-raises anything else       logged, another try with the key's backoff, at least the server's ``Retry-After``
-is cancelled               the key goes back: whoever runs this controller next (a regained Lease) begins with it
+returns ``Done()``         not requeued
+returns ``After(seconds)`` requeued after that time, or earlier if an event adds the key
+raises ``Terminal``        logged, not requeued: a retry would fail in the same way
+raises anything else       logged, requeued with the key's backoff, at least the server's ``Retry-After``
+is cancelled               requeued for the next ``run`` of this controller (a regained Lease)
 =========================  ==========================================================================================
 
-A controller that is not safe beside another's is fenced (KR-030): a pass begins only while the Lease holds by the
-monotonic clock, so that a process that stood still does not go on with work that is another's by now.
+A controller that only the leader may run is fenced (KR-030): a reconcile starts only while the Lease holds by the
+monotonic clock, so that a process that was suspended does not go on with work that another leader has taken over.
 
-``run`` may be cancelled and run again; handlers may fill the queue all the while, which is how a standby takes over at
-once. ``stop`` is for the end of the process. With ``writes`` no pass begins while the cache still shows the object as
-it was before our own last write (KR-022): the watch event of that write brings the key back.
+``run`` may be cancelled and run again; handlers fill the queue all the while, so a standby takes over at once. ``stop``
+is for the shutdown of the process. With ``writes`` no reconcile starts while the cache still shows the object as it was
+before our own last write (KR-022): the watch event of that write requeues the key.
 """
 
 import asyncio
@@ -36,22 +36,22 @@ from polyarch.kube.runtime.queue import ShutDown, WorkQueue
 log = structlog.get_logger(__name__)
 
 YIELD_EVERY: Final = 32
-"""Passes of one worker after which everything else in the process has a turn, be it only for a moment."""
+"""Reconciles after which a worker yields to the event loop once."""
 FENCED_LOOK: Final = 0.5
-"""Seconds until a worker looks again whether the Lease holds; mostly it is cancelled before."""
+"""Seconds between two checks of a lost Lease; usually the worker is cancelled first."""
 STALE_LOOK: Final = 5.0
-"""Seconds until a key that waits for the event of our own write is looked at again, should the event not come."""
+"""Seconds until a key with a stale cache is checked again, in case the watch event does not come."""
 
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The object is as it should be."""
+    """The object is as desired; nothing is requeued."""
 
 
 class After(msgspec.Struct, frozen=True):
-    """Look again in ``seconds``; not a failure."""
+    """Requeue after ``seconds``; not a failure."""
 
     seconds: float
 
@@ -60,17 +60,17 @@ Result = Done | After
 
 
 class Terminal(Exception):  # noqa: N818 - how a pass ends, beside Done and After
-    """This pass failed, and so would the next one until something changes. The text says why."""
+    """This reconcile failed, and a retry would fail too until something changes. The text says why."""
 
 
 class Writes(Protocol[K_contra]):
-    """What a controller asks the memory of its own writes (``writes.OwnWrites`` of an informer, KR-022)."""
+    """Tells whether the cache is behind our own writes (``writes.OwnWrites`` of an informer, KR-022)."""
 
     def is_stale(self, key: K_contra) -> bool: ...
 
 
 class Controller(Generic[K]):
-    """A queue, its workers and ``reconcile``; each pass has ``timeout`` seconds."""
+    """A queue, its workers and ``reconcile``, each call of which has ``timeout`` seconds."""
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class Controller(Generic[K]):
         self._counts = {result: passes.labels(name, result) for result in ("done", "after", "terminal", "error")}
 
     async def run(self, *, holds: Callable[[], bool] | None = None) -> None:
-        """Works until the queue is shut down or the task is cancelled; no pass begins while ``holds()`` is false."""
+        """Runs until the queue is shut down or it is cancelled; no reconcile starts while ``holds()`` is false."""
         async with asyncio.TaskGroup() as workers:
             for number in range(self._workers):
                 workers.create_task(self._work(holds), name=f"{self.name}-{number}")
 
     async def stop(self, seconds: float) -> bool:
-        """Takes no new keys and finishes the ready ones; False if ``seconds`` were not enough (cancel ``run`` then)."""
+        """Drains the queue and accepts no new keys; False if ``seconds`` were not enough (then cancel ``run``)."""
         self.queue.shut_down(drain=True)
         try:
             async with deadline(self._clock, seconds):
@@ -118,7 +118,7 @@ class Controller(Generic[K]):
     async def _work(self, holds: Callable[[], bool] | None) -> None:
         for number in itertools.count(1):
             if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # passes that wait for nothing would keep the loop until the queue is empty
+                await asyncio.sleep(0)  # reconciles that never wait would block the loop until the queue is empty
             try:
                 key = await self.queue.get()
             except ShutDown:
@@ -148,7 +148,7 @@ class Controller(Generic[K]):
             if isinstance(error, asyncio.CancelledError):
                 if is_cancelled():
                     raise
-                error = RuntimeError("something that the pass awaited was cancelled")
+                error = RuntimeError("something that reconcile awaited was cancelled")
             self._counts["error"].inc()
             late = scope.expired()
             self._retry(key, TimeoutError(f"not finished within {self._timeout:g} s") if late else error, late)

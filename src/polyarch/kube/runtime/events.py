@@ -1,9 +1,9 @@
-"""Events about objects, events.k8s.io/v1, that never hold up who reports them (KR-031).
+"""The event recorder: events.k8s.io/v1, posted in the background, repetitions as series (KR-031).
 
-``Recorder.event`` only notes and returns; workers post. What repeats becomes one Event with a series: the first
+``Recorder.event`` queues an occurrence and returns; workers post. Repetitions become one Event with a series: the first
 occurrence is posted at once, later ones within six minutes of each other are counted and written at most once a minute.
-There is a bound on what waits to be posted; beyond it, and when the API server does not take an Event after several
-tries, it is dropped and counted. Losing one is no error: state lives in objects, Events are for people.
+The queue is bounded; beyond the bound, and after several failed tries, an Event is dropped and counted. A lost Event is
+no error: state lives in objects, Events are for people.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from polyarch.model.meta import ObjectMeta
 log = structlog.get_logger(__name__)
 
 RIGHTS: Final = (rule(EVENTS, "create", "patch"),)
-"""What a recorder needs, in the namespaces of the objects that it tells of."""
+"""RBAC rules of a recorder, in the namespaces of the objects that its Events regard."""
 SERIES_WINDOW: Final = 360.0
 """Occurrences further apart than this are separate Events, as in client-go."""
 
@@ -63,7 +63,7 @@ class Regarding(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventsClient(Protocol):
-    """What posting needs of the client."""
+    """The part of the client that a recorder uses."""
 
     async def create(
         self, resource: Resource, document: Mapping[str, Any], *, namespace: str = "", retry: bool = True
@@ -145,7 +145,7 @@ class Recorder:
         action: str,
         related: Regarding | None = None,
     ) -> None:
-        """Notes an occurrence; never waits, never fails. ``note`` is for people and cut at 1 024 bytes."""
+        """Queues an occurrence; never waits, never fails. ``note`` is for people and is cut at 1 024 bytes."""
         occurrence = _Occurrence(regarding, type, reason, action or reason, _cut(note), related)
         now, moment = self._clock.monotonic(), self._clock.now()
         known = self._series.get(occurrence)
@@ -171,7 +171,7 @@ class Recorder:
         await self._poster.run()
 
     async def close(self, seconds: float) -> None:
-        """Posts what is noted, counts of series included, for at most ``seconds``; then ``run`` returns."""
+        """Posts what is queued, with the counts of series, for at most ``seconds``; then ``run`` returns."""
         for occurrence in self._waiting:
             self._poster.queue.add(occurrence)
         await self._poster.stop(seconds)
@@ -187,7 +187,7 @@ class Recorder:
             return Done()
         count = series.count
         failures = self._poster.queue.failures(occurrence)
-        if failures >= TRIES:  # tries that ran into their timeout end here, those that were answered below
+        if failures >= TRIES:  # all tries timed out; answered failures are handled below
             return self._give_up(occurrence, "no answer in time")
         try:
             await self._send(occurrence, series)
@@ -251,7 +251,7 @@ class Recorder:
         return f"{name if _NAME.fullmatch(name) else occurrence.regarding.kind.lower()}.{unique}"
 
     def _forget_old(self) -> None:
-        """Bounds the memory for repetitions; what waits to be posted is never forgotten."""
+        """Bounds the memory for series; what waits to be posted is kept."""
         if len(self._series) > REMEMBERED:
             for occurrence in self._series:
                 if occurrence not in self._waiting:
@@ -269,7 +269,7 @@ def _series(series: _Series) -> dict[str, Any]:
 
 
 def _is_passing(error: KubernetesError) -> bool:
-    """Worth another try? A refusal is not: no permission, an object that is invalid, a namespace that is going."""
+    """Whether a retry may succeed; not after a refusal (no permission, invalid, namespace terminating)."""
     return not isinstance(error, ApiError) or isinstance(error, TooManyRequests) or error.status >= 500
 
 

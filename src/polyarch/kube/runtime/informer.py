@@ -1,8 +1,8 @@
-"""Keeps stores like the API server (KR-015): typed objects in memory, and handlers that hear of every change.
+"""Informers: caches of typed objects, kept current by a watch, with event handlers (KR-015).
 
-An :class:`Informer` is one resource and selection in one type; :class:`Informers` hands the same one to everybody who
-asks for the same, and one watch to all types of the same resource and selection (KR-050). Handlers are plain functions
-that enqueue a key and return. How the watch is kept, whatever happens, is ``reflector.py``.
+An :class:`Informer` caches one resource and selection in one type. :class:`Informers` shares them: one
+informer per type, and one watch for all types of a resource and selection (KR-050). Handlers are plain functions that
+enqueue a key and return. The list and watch loop is in ``reflector.py``.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Informer(Generic[T]):
         chance: Random | None = None,
         reflector: Reflector | None = None,
     ) -> None:
-        """``reflector``: the watch to follow; without, one of its own."""
+        """``reflector``: the shared watch; None for a watch of its own."""
         self.resource = resource
         self.type = type
         self.selection = selection or Selection()
@@ -64,13 +64,13 @@ class Informer(Generic[T]):
         return str(self._reflector)
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Calls ``handler`` with every change; with what is there already at once, as ``initial`` ones."""
+        """Calls ``handler`` with every change, and at once with every cached object, as an ``initial`` change."""
         self._handlers.append(handler)
         for key, object_ in self.store.items():
             self._tell(handler, Change("apply", key, None, object_, True))
 
     def remove_handler(self, handler: Handler[T]) -> None:
-        """Tells it nothing any more."""
+        """``handler`` is not called any more."""
         self._handlers.remove(handler)
 
     @property
@@ -79,38 +79,38 @@ class Informer(Generic[T]):
 
     @property
     def problem(self) -> str | None:
-        """Set while the API server keeps refusing us: which verb on which resource, and the next action."""
+        """Set while the API server refuses the watch: which verb on which resource, and the next action."""
         return self._reflector.problem
 
     @property
     def last_error(self) -> str | None:
-        """Why the last request or watch failed; None while one is held."""
+        """Why the last request or watch failed; None while the watch is open."""
         return self._reflector.last_error
 
     @property
     def blind_seconds(self) -> float:
-        """For how long, in all, requests failed and nothing could be seen."""
+        """Seconds in total during which the watch was broken."""
         return self._reflector.blind_seconds
 
     @property
     def broken_seconds(self) -> float:
-        """Seconds since the watch was lost and could not be had again; 0 while it holds."""
+        """Seconds since the watch broke; 0 while it is open."""
         return self._reflector.broken_seconds
 
     async def synced(self) -> None:
-        """Returns once the first list is complete, or once nobody uses this informer any more."""
+        """Returns when the first list is complete, or the informer was released."""
         await self._settled.wait()
 
     def end(self) -> None:
-        """For ``Informers``: it is released for good, and nothing is to be waited for."""
+        """Called by ``Informers`` on release: ends every :meth:`synced`."""
         self._settled.set()
 
     async def run(self) -> None:
-        """Watches until it is cancelled. For one with a watch of its own; ``Informers`` runs those that are shared."""
+        """Watches until cancelled. For an informer with its own watch; ``Informers`` runs the shared ones."""
         await self._reflector.run()
 
     def take(self, output: Output[T]) -> None:
-        """For the reflector: what it saw."""
+        """Called by the reflector: updates the store and calls the handlers."""
         for change in self.store.take(output):
             for handler in tuple(self._handlers):
                 self._tell(handler, change)
@@ -127,7 +127,7 @@ class Informer(Generic[T]):
 
 
 class _Shared:
-    """One watch, its informers by type, how many use each, which are waited for, and the task that runs it."""
+    """One watch, its informers by type, the number of users of each, which are required, and its task."""
 
     def __init__(self, reflector: Reflector) -> None:
         self.reflector = reflector
@@ -137,14 +137,14 @@ class _Shared:
         self.task: asyncio.Task[None] | None = None
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        """Begins the watch, or begins it anew: with other types each object has to be read again."""
+        """Starts or restarts the watch: with another set of types every object has to be decoded again."""
         if self.task is not None:
             self.task.cancel()
         self.task = tasks.create_task(self.reflector.run(), name=f"watch {self.reflector}")
 
 
 class Informers:
-    """All informers of a process: one watch per resource and selection, whoever asks for it and in which type."""
+    """The informers of a process: one watch per resource and selection, shared by all users and types."""
 
     def __init__(
         self,
@@ -155,9 +155,9 @@ class Informers:
         metrics: Metrics | None = None,
         freeze: bool = True,
     ) -> None:
-        """``freeze``: keep what the first lists brought out of later garbage collections (KR-014)."""
+        """``freeze``: exclude the objects of the first lists from garbage collection (``gc.freeze``, KR-014)."""
         self._broken = (metrics or Metrics()).gauge(
-            "polyarch_watch_broken_seconds", "How long a watch could not be had again; 0 while it holds", ("resource",)
+            "polyarch_watch_broken_seconds", "Seconds since a watch broke; 0 while it is open", ("resource",)
         )
         self._client = client
         self._clock = clock
@@ -177,9 +177,9 @@ class Informers:
         indexes: Mapping[str, IndexFunction[T]] | None = None,
         required: bool = True,
     ) -> Informer[T]:
-        """The shared informer; indexes add up. One asked for while ``run()`` runs starts at once.
+        """The shared informer; indexes are added to it. While ``run()`` runs, a new one starts at once.
 
-        ``required``: the process is not ready before its first list is there, nor while it is refused.
+        ``required``: the process is not ready before its first list is complete, nor while its watch is refused.
         """
         selection = Selection(namespace, label_selector, field_selector)
         shared = self._shared.get((resource, selection))
@@ -202,7 +202,7 @@ class Informers:
         return known
 
     def release(self, informer: Informer[Any]) -> None:
-        """Ends one use of an informer; with the last use of all its types the watch ends."""
+        """Ends one use of an informer; its watch ends with the last use."""
         where = informer.resource, informer.selection
         shared = self._shared[where]
         shared.uses[informer.type] -= 1
@@ -221,7 +221,7 @@ class Informers:
                 shared.task.cancel()
 
     async def run(self) -> None:
-        """Runs them all until it is cancelled."""
+        """Runs all watches until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for shared in self._shared.values():
                 shared.run_in(tasks)
@@ -236,7 +236,7 @@ class Informers:
                 self._tasks = None
 
     async def synced(self) -> None:
-        """Returns once every informer that is required has its first list."""
+        """Returns when every required informer has synced."""
         while pending := [informer for informer in self._required() if not informer.has_synced]:
             await pending[0].synced()
 
@@ -246,7 +246,7 @@ class Informers:
 
     @property
     def problems(self) -> list[str]:
-        """What keeps this process from being ready, one sentence each; caches still being filled are named, too."""
+        """Why the process is not ready, one sentence per informer: refused watches, caches that have not synced."""
         sentences = (
             informer.problem or f"the cache of {informer} is not complete yet"
             for informer in self._required()

@@ -1,13 +1,13 @@
-"""One leader among replicas, by a Lease (KR-030).
+"""Leader election by a Lease (KR-030).
 
-Nobody's wall clock is believed: whether a Lease has run out is judged by how long *this* process has seen its record
-unchanged, on the monotonic clock. The leader gives up ``renew_deadline`` seconds after it began its last successful
-renewal, earlier than anyone else can take over (``duration`` seconds after they saw that renewal at the earliest); the
-difference is the time its workers have to stop. On an orderly end the workers stop first and then the Lease is given
-back, so that the next leader need not wait.
+No wall clock is trusted: a Lease has expired when *this* process has seen its record unchanged for its duration, on the
+monotonic clock. The leader steps down ``renew_deadline`` seconds after it began its last successful renewal, before
+anyone else can take over (``duration`` seconds after they saw that renewal at the earliest); the difference is the time
+its workers have to stop. On a graceful shutdown the workers stop first and then the Lease is released, so that the next
+leader need not wait.
 
-The Lease is written with a PUT under the condition of its resourceVersion: of two that try, one gets Conflict. It is
-the one object that is read as a whole and written back, so that fields unknown to us survive.
+The Lease is written with a PUT under its resourceVersion: of two candidates that try, one gets Conflict. It is the only
+object that is read as a whole and written back, so that fields unknown to us survive.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Callback = Callable[[], Awaitable[None]]
 
 
 def rights(name: str) -> tuple[Rule, ...]:
-    """What an election by this Lease needs in its namespace. RBAC cannot narrow the creation by name."""
+    """RBAC rules of an election in the Lease's namespace. RBAC cannot restrict ``create`` by name."""
     return rule(LEASES, "get", "update", names=[name]), rule(LEASES, "create")
 
 
@@ -55,7 +55,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseClient(Protocol):
-    """What leadership needs of the client."""
+    """The part of the client that an election uses."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str = "", retry: bool = True
@@ -71,13 +71,13 @@ class LeaseClient(Protocol):
 
 
 class LeadershipError(Exception):
-    """Workers did not stop although the Lease was lost; the process must end before another one leads."""
+    """Workers did not stop after the Lease was lost; the process must exit before another one leads."""
 
 
 class RecordAge:
-    """How long a Lease has not changed, as seen from here (PL-107); it begins with the first look.
+    """How long this process has seen a Lease unchanged (PL-107), from the first look on.
 
-    ``blind`` tells the seconds, in all, in which nothing could be seen; they do not count.
+    ``blind``: seconds in total during which the watch was broken; they do not count.
     """
 
     def __init__(self, clock: Clock, *, blind: Callable[[], float] = lambda: 0.0) -> None:
@@ -102,10 +102,10 @@ class RecordAge:
 
 
 class LeaderElection:
-    """Takes the Lease when it can and holds it; ``on_started`` and ``on_stopped`` are awaited at each change.
+    """A candidate: acquires and renews the Lease; awaits ``on_started`` and ``on_stopped`` at each change.
 
-    ``on_started`` has to return at once (it starts the workers), as renewals begin after it. ``on_stopped`` returns
-    when the workers have ended; it has ``duration - renew_deadline`` seconds for it when the Lease was lost.
+    ``on_started`` starts the workers and must return at once, as renewals begin after it. ``on_stopped`` returns when
+    the workers have stopped; if the Lease was lost it has ``duration - renew_deadline`` seconds.
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class LeaderElection:
 
     @property
     def is_leader(self) -> bool:
-        """True only while nobody else can hold the Lease, also right after the event loop stood still for long."""
+        """True only while nobody else can hold the Lease, even right after the event loop was blocked for long."""
         return self._leading and self._clock.monotonic() < self._renewed_at + self._renew_deadline
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last looked at; empty if nobody."""
+        """The holder's identity when the Lease was last read; empty if nobody."""
         return self._holder
 
     def subscribe(self, on_started: Callback | None, on_stopped: Callback | None) -> None:
@@ -166,8 +166,8 @@ class LeaderElection:
         self._callbacks.append((on_started, on_stopped))
 
     async def run(self) -> None:
-        """Until cancelled: waits for the Lease, holds it, and waits again if it was lost. Cancelled as the leader, it
-        stops the workers and then gives the Lease back.
+        """Acquires the Lease, renews it, and acquires it again after a loss, until cancelled. Cancelled as leader, it
+        stops the workers and then releases the Lease.
 
         Raises :class:`LeadershipError` if the workers do not stop in time after a loss.
         """
@@ -215,7 +215,7 @@ class LeaderElection:
                 log.warning("lease not renewed", lease=self._name, error=str(error) or "no answer in time")
 
     async def _try(self) -> bool:
-        """Takes or renews the Lease if it is free, ours or has run out; False if it is another's, or somebody wrote."""
+        """Acquires or renews a Lease that is free, ours or expired; False if another holds it, or on Conflict."""
         began = self._clock.monotonic()
         try:
             document = self._document or await self._client.get(
@@ -296,7 +296,7 @@ class LeaderElection:
         released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_time(self._clock.now())}
         try:
             async with deadline(self._clock, RELEASE_SECONDS):
-                if document is None:  # a renewal was cut off, and nobody knows whether it was carried out
+                if document is None:  # a renewal was cancelled; the server may have carried it out
                     document = await self._client.get(LEASES, self._name, namespace=self._namespace, retry=False)
                     if (document.get("spec") or {}).get("holderIdentity") != self.identity:
                         return
@@ -304,9 +304,9 @@ class LeaderElection:
                     LEASES, self._with_spec(document, released), namespace=self._namespace, retry=False
                 )
         except (KubernetesError, TimeoutError) as error:
-            log.warning("lease not given back, the next leader waits until it runs out", error=str(error))
+            log.warning("lease not released, the next leader waits until it expires", error=str(error))
         else:
-            log.info("lease given back", lease=self._name)
+            log.info("lease released", lease=self._name)
 
     @staticmethod
     def _with_spec(document: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

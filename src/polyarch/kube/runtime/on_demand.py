@@ -1,7 +1,7 @@
-"""An informer that is there only while something needs it: for what one may not be allowed to watch, or need not.
+"""An optional informer, which runs only while a setting needs it (KR-055).
 
-A setting that asks for a kind's objects may come and go while the process runs; the right to read them is granted for
-that setting alone. So nothing waits for such an informer's first list, and its problems are for whoever wants it.
+The setting may come and go while the process runs, and RBAC may allow the watch only with that setting. So readiness
+does not depend on it; the user of the informer reports its problems.
 """
 
 from collections.abc import Callable, ValuesView
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 class Shares(Protocol):
-    """What is needed of ``Informers``."""
+    """The part of ``Informers`` that is used."""
 
     def informer(self, resource: Resource, type: type[T], /, *, required: bool = ...) -> Informer[T]: ...
 
@@ -25,7 +25,7 @@ class Shares(Protocol):
 
 
 class OnDemand(Generic[T]):
-    """The objects of one kind while :meth:`want` says so; ``handler`` is told of every change meanwhile."""
+    """The objects of one kind while they are wanted (:meth:`want`); ``handler`` gets every change meanwhile."""
 
     def __init__(
         self, informers: Shares, resource: Resource, type: type[T], handler: Callable[[Change[T]], None]
@@ -37,7 +37,7 @@ class OnDemand(Generic[T]):
         self._informer: Informer[T] | None = None
 
     def want(self, wanted: bool) -> None:
-        """Starts or ends the watch; what was known is forgotten with it, without a word to the handler."""
+        """Starts or stops the watch; stopping drops the cache without calling the handler."""
         if wanted and self._informer is None:
             self._informer = self._informers.informer(self.resource, self.type, required=False)
             self._informer.add_handler(self._handler)
@@ -52,12 +52,12 @@ class OnDemand(Generic[T]):
 
     @property
     def is_known(self) -> bool:
-        """The first list is there."""
+        """The first list is complete."""
         return self._informer is not None and self._informer.has_synced
 
     @property
     def problem(self) -> str | None:
-        """Why the objects cannot be had, if the API server refuses them."""
+        """Why the API server refuses the watch."""
         return self._informer.problem if self._informer is not None else None
 
     def get(self, key: Key) -> T | None:
@@ -67,6 +67,6 @@ class OnDemand(Generic[T]):
         return self._informer.store.values() if self._informer is not None else ()
 
     async def synced(self) -> None:
-        """Returns once the first list is there; at once if nothing is wanted."""
+        """Returns when the first list is complete, or nothing is wanted."""
         if self._informer is not None:
             await self._informer.synced()

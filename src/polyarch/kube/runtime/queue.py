@@ -1,7 +1,8 @@
-"""A queue of keys: "look at this object again", never what happened to it (KR-020).
+"""The work queue: keys to reconcile, deduplicated, with delays, backoff and priorities (KR-020).
 
-A key is in the queue at most once and with at most one worker; if it is added while a worker has it, it comes back
-exactly once when that worker is done. So a burst of events costs one pass, and no two passes contradict each other.
+A key says "look at this object again", never what happened to it. It is in the queue at most once and with at most one
+worker; if it is added while a worker has it, it comes back exactly once when that worker is done. So a burst of events
+costs one reconcile, and no two reconciles of one object run at the same time.
 
 ::
 
@@ -10,10 +11,10 @@ exactly once when that worker is done. So a burst of events costs one pass, and 
                   ▲                         └──────► again ──done──► ready
                   └── retry (backoff per key, until ``forget``)
 
-Among delays of one key the earliest wins. An ``add`` does not take a delay away: whoever asked for a look in five
-minutes gets it, at the price of one pass more. ``LOW`` is for the initial list, ``NORMAL`` for what happens now; after
-``LOW_SHARE - 1`` normal keys one low one is served, so neither starves. The number of keys is bounded by the number of
-objects; nothing is dropped before ``shut_down``.
+Of several delays of one key the earliest wins. ``add`` does not cancel a delay: a requeue in five minutes still
+happens, at the cost of one more reconcile. ``LOW`` is for the initial list, ``NORMAL`` for live events; one low key is
+served after ``LOW_SHARE - 1`` normal ones, so neither starves. The number of keys is bounded by the number of objects;
+nothing is dropped before ``shut_down``.
 """
 
 import asyncio
@@ -41,11 +42,11 @@ class Priority(IntEnum):
 
 
 class ShutDown(Exception):  # noqa: N818 - a state that a worker loop ends on, not an error
-    """``get`` has nothing more to give, now or ever."""
+    """The queue is shut down and empty: ``get`` returns no more keys."""
 
 
 class WorkQueue(Generic[K]):
-    """Everything but ``get`` and ``drained`` returns at once; all of it belongs to one event loop."""
+    """Only ``get`` and ``drained`` wait. Not thread-safe: one event loop uses it."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class WorkQueue(Generic[K]):
         backoff: float = BACKOFF_FIRST,
         metrics: Metrics | None = None,
     ) -> None:
-        """``backoff``: the seconds from which the delays of a key's failures are doubled."""
+        """``backoff``: the base of the exponential backoff per key, in seconds."""
         self.name = name
         self._clock = clock
         self._random = random
@@ -78,7 +79,7 @@ class WorkQueue(Generic[K]):
         )
 
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
-        """The key gets a pass that starts after this call. A higher priority than before moves it up."""
+        """Queues the key; its next reconcile starts after this call. A higher priority than before moves it up."""
         if self._shut_down:
             return
         if self._metrics:
@@ -86,7 +87,7 @@ class WorkQueue(Generic[K]):
         self._admit(key, priority, self._clock.monotonic())
 
     def add_after(self, key: K, seconds: float, priority: Priority = Priority.NORMAL) -> None:
-        """As ``add``, in ``seconds``; if the key is delayed already, the earlier of both times counts."""
+        """As ``add``, in ``seconds``; if the key is already delayed, the earlier time wins."""
         if seconds <= 0:
             self.add(key, priority)
             return
@@ -103,7 +104,7 @@ class WorkQueue(Generic[K]):
         self._set_alarm()
 
     async def get(self) -> K:
-        """The next key, which is this worker's alone until ``done``. Raises ``ShutDown`` when nothing will come."""
+        """The next key; no other worker gets it until ``done``. Raises ``ShutDown`` at the end."""
         while True:
             self._promote()
             if self._ready[Priority.NORMAL] or self._ready[Priority.LOW]:
@@ -124,7 +125,7 @@ class WorkQueue(Generic[K]):
                 raise
 
     def done(self, key: K) -> None:
-        """The worker has finished its pass; if the key was added meanwhile it is ready again."""
+        """The worker has finished; if the key was added meanwhile, it is ready again."""
         started = self._processing.pop(key)
         if self._metrics:
             self._metrics.work.observe(self._clock.monotonic() - started)
@@ -133,9 +134,9 @@ class WorkQueue(Generic[K]):
         self._settle()
 
     def retry(self, key: K, *, at_least: float = 0.0) -> float:
-        """Puts the key back with its backoff (5 ms doubling to 5 min, the upper half of each step at random).
+        """Requeues the key with backoff (5 ms doubling to 5 min; the upper half of each step is jitter).
 
-        Returns the delay in seconds. ``at_least`` is what a server asked for (``Retry-After``), up to those 5 min.
+        Returns the delay in seconds. ``at_least`` is a server's ``Retry-After``, capped at 5 min.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         step = min(BACKOFF_LAST, self._backoff * 2.0 ** min(failures, 32))
@@ -146,7 +147,7 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure starts with the shortest delay again."""
+        """Resets the key's backoff, after a success."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
@@ -154,9 +155,9 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def shut_down(self, *, drain: bool) -> None:
-        """Takes nothing new from here on. ``drain`` still gives out what is ready; delays are dropped in any case.
+        """Accepts no more keys. With ``drain`` ready keys are still handed out; delayed keys are dropped in any case.
 
-        What is dropped is not lost: whoever takes over lists every object and enqueues it.
+        What is dropped is not lost: the next leader lists every object and enqueues it.
         """
         self._shut_down = True
         self._delayed.clear()
@@ -170,26 +171,26 @@ class WorkQueue(Generic[K]):
         self._settle()
 
     async def drained(self) -> None:
-        """Returns when no key is ready or with a worker. Delayed ones do not count."""
+        """Returns when no key is ready or being processed; delayed keys do not count. The caller sets a deadline."""
         while self._processing or len(self):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
             await waiter
 
     def __len__(self) -> int:
-        """Keys that a worker could take now."""
+        """Number of ready keys."""
         self._promote()
         return sum(len(keys) for keys in self._ready.values())
 
     @property
     def oldest_age(self) -> float:
-        """Seconds since the key that waits longest became ready; 0.0 if none waits."""
+        """Seconds since the oldest ready key became ready; 0.0 if there is none."""
         self._promote()
         ready_since = [since for keys in self._ready.values() for since in keys.values()]
         return self._clock.monotonic() - min(ready_since) if ready_since else 0.0
 
     def _reported_age(self) -> float:
-        """A standby collects keys without working on them, which nobody should be woken for."""
+        """0 without workers: a standby collects keys and must not raise an alert."""
         return self.oldest_age if self._getters or self._processing else 0.0
 
     def _admit(self, key: K, priority: Priority, since: float) -> None:
@@ -220,7 +221,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def _promote(self) -> None:
-        """Moves the delayed keys whose time has come to where ``add`` would have put them."""
+        """Makes the delayed keys that are due ready."""
         now = self._clock.monotonic()
         while self._delays and self._delays[0][0] <= now:
             due, _, key = heapq.heappop(self._delays)
@@ -230,7 +231,7 @@ class WorkQueue(Generic[K]):
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """The alarm is only needed while somebody waits; busy workers look at the delays when they come back."""
+        """The alarm is only needed while a worker waits; busy workers check the delays in their next ``get``."""
         while self._delays and self._is_void(self._delays[0]):
             heapq.heappop(self._delays)
         if self._delays and self._getters:

@@ -1,9 +1,9 @@
-"""The loop of one watch: drives the watch machine with real requests and a real clock (KR-012).
+"""The reflector: the list and watch loop of one resource and selection (KR-012).
 
-A :class:`Reflector` lists and watches one resource and selection for any number of views, each of which decodes the
-objects into a type of its own (KR-050). Nothing that a server says or a network does ends it: it waits and asks again.
-A watch that cannot be had again shows in ``broken_seconds`` and in a line of the log each minute (PL-531); where it is
-refused for want of permission it says so in ``problem``, which turns readiness off.
+It drives the state machine of ``watch.py`` with real requests, for any number of views, each of which decodes the
+objects into its own type (KR-050). No error ends it: it backs off and retries. A broken watch shows in
+``broken_seconds`` and in one log line a minute (PL-531); missing permission is explained in ``problem``, which turns
+readiness off.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
 WATCH_SECONDS: Final = (300, 600)
-"""The server ends a watch after a time between these, so that the watches of many clients do not end together."""
+"""Range of the random watch timeout, so that the watches of many clients do not end together."""
 TELL_EVERY: Final = 60.0
-"""Seconds between two lines of the log about a watch that keeps failing in the same way."""
+"""Seconds between two log lines about a watch that keeps failing in the same way."""
 
 
 class WatchClient(Protocol):
-    """What a reflector needs of the client."""
+    """The part of the client that a reflector uses."""
 
     async def list_page(
         self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
@@ -64,7 +64,7 @@ class WatchClient(Protocol):
 
 
 class View(Protocol):
-    """Who follows the watch: objects come decoded into ``type``."""
+    """A consumer of the watch, which gets the objects decoded into ``type``."""
 
     @property
     def type(self) -> type[Any]: ...
@@ -87,9 +87,9 @@ class Reflector:
         self.resource = resource
         self.selection = selection
         self.problem: str | None = None
-        """Set while the API server keeps refusing us: which verb on which resource, and the next action."""
+        """Set while the API server refuses the watch: which verb on which resource, and the next action."""
         self.last_error: str | None = None
-        """Why the last request or watch failed; None while one is held."""
+        """Why the last request or watch failed; None while the watch is open."""
         self._views: tuple[View, ...] = ()
         self._blind = 0.0
         self._blind_since: float | None = None
@@ -107,12 +107,12 @@ class Reflector:
         return f"{self.resource}{where}{f' ({chosen})' if chosen else ''}"
 
     def add(self, view: View) -> None:
-        """From the next :meth:`run` on, which begins with a list, the view hears of everything."""
+        """Adds a view; the next :meth:`run` starts with a list, so it gets every object."""
         self._views = (*self._views, view)
         self._state = Empty()
 
     def remove(self, view: View) -> None:
-        """It hears of nothing any more; the others are served as before, by a watch that begins anew."""
+        """Removes a view; restart :meth:`run` for the others."""
         self._views = tuple(each for each in self._views if each is not view)
         self._state = Empty()
 
@@ -123,18 +123,18 @@ class Reflector:
 
     @property
     def blind_seconds(self) -> float:
-        """For how long, in all, requests failed and nothing could be seen: who concludes something from silence
-        does not count this time."""
+        """Seconds in total during which the watch was broken; not counted by those who conclude from silence
+        (the age of a Lease, PL-107)."""
         return self._blind + self.broken_seconds
 
     @property
     def broken_seconds(self) -> float:
-        """Seconds since the watch was lost and could not be had again; 0 while it holds."""
+        """Seconds since the watch broke; 0 while it is open."""
         since = self._blind_since
         return self._clock.monotonic() - since if since is not None else 0.0
 
     async def run(self) -> None:
-        """Watches until it is cancelled."""
+        """Lists and watches until cancelled."""
         while True:
             await self._clock.sleep(delay_before(self._state, self._chance))
             ask = request_for(self._state)
@@ -152,7 +152,7 @@ class Reflector:
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
-                log.exception("watch met a bug, listing anew", resource=str(self))
+                log.exception("unexpected error in a watch, listing again", resource=str(self))
                 self._failed(Failed(UnreadableAnswer(f"watch {self.resource}: {error!r}")))
 
     async def _watch(self, ask: Ask) -> None:
@@ -209,17 +209,17 @@ class Reflector:
 
     def _tell_of(self, error: KubernetesError) -> None:
         if isinstance(error, Gone):
-            log.info("watch begins anew", resource=str(self), error=str(error))
+            log.info("watch expired, listing again", resource=str(self), error=str(error))
             return
         now = self._clock.monotonic()
         if type(self._told) is type(error) and now - self._told_at < TELL_EVERY:
             return
         self._told, self._told_at = error, now
         broken = round(self.broken_seconds, 1)
-        log.warning("watch failed, trying again", resource=str(self), error=str(error), broken_seconds=broken)
+        log.warning("watch failed, retrying", resource=str(self), error=str(error), broken_seconds=broken)
 
     def _refusal(self, error: KubernetesError) -> str:
-        """In words of RBAC, since that is where it is mended."""
+        """In RBAC's terms, since RBAC is where it is fixed."""
         if isinstance(error, Unauthorized):
             return f"the API server does not accept our credentials ({error}); check the token or certificate"
         verb = error.verb if isinstance(error, ApiError) else "watch"
@@ -228,7 +228,7 @@ class Reflector:
 
 
 def _of(output: Output[Any], number: int) -> Output[Any] | None:
-    """What one of several views hears. An object that does not fit its type is not there for it."""
+    """The output for one of several views; an object that does not decode into its type does not exist for it."""
     match output:
         case Apply(object=several_views):
             own, metadata = several_views.views[number], several_views.metadata

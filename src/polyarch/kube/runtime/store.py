@@ -1,13 +1,12 @@
-"""The objects of one watch, in memory, with indexes (KR-014).
+"""The store: the objects of one watch in memory, with indexes (KR-014).
 
-Reading is a dict look-up. Writing belongs to the informer alone: :meth:`Store.take` consumes the outputs of the watch
-machine and says what changed for those who read. A new list is collected beside the old content, which goes on being
-read; when it is complete the two are compared and swapped in one step, and only then changes come out: whatever
-differs, and a delete for everything that vanished meanwhile. An object that the new list shows unchanged stays the
-same instance.
+Reads are dict look-ups. Only the informer writes: :meth:`Store.take` consumes the outputs of the watch machine and
+returns the changes for handlers. A new list is collected beside the old content, which stays readable; when it is
+complete the two are compared and swapped in one step, and only then the changes are returned, with a delete for every
+object that vanished meanwhile. An object that the new list shows unchanged keeps its instance.
 
-Within one list or stream, order between objects means nothing here. For one object, a version older than the one
-known, than its deletion or than the list is ignored; so events that come twice do no harm.
+The order of events of different objects does not matter. For one object, a version older than the cached one, than its
+deletion or than the list is ignored, so duplicate events do no harm.
 """
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -25,14 +24,14 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
 IndexFunction = Callable[[T], Iterable[str]]
-"""The values under which an object is found: few, plain, and depending on the object alone."""
+"""The index values of an object; they must depend on the object alone."""
 
 _GRAVES: Final = 4096
-"""Deletions remembered, so that a late duplicate does not bring an object back."""
+"""Number of deletions remembered, so that a late duplicate event does not bring an object back."""
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What handlers are told: what was known before, and what is now; ``initial`` ones are from the first list."""
+    """A change for handlers: the object before and after. ``initial`` changes are from the first list."""
 
     kind: Literal["apply", "delete"]
     key: Key
@@ -71,7 +70,7 @@ class Store(Generic[T]):
         return self._objects.items()
 
     def by_index(self, name: str, value: str) -> list[Key]:
-        """The keys of objects that have this value; the list is the caller's."""
+        """The keys of the objects with this value, as a new list."""
         return list(self._indexes[name].get(value, ()))
 
     def __iter__(self) -> Iterator[Key]:
@@ -86,7 +85,7 @@ class Store(Generic[T]):
     # -- for the informer ---------------------------------------------------------------------------------------------
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        """Adds an index over what is there and what will come. The same name twice has to mean the same function."""
+        """Adds an index over present and future objects. A name can be added twice only with the same function."""
         if name in self._functions:
             if self._functions[name] is not function:
                 raise ValueError(f"there is an index {name!r} with another function already")
@@ -97,7 +96,7 @@ class Store(Generic[T]):
             self._index_one(name, key, None, object_)
 
     def take(self, output: Output[T]) -> tuple[Change[T], ...]:
-        """Carries out one output of the watch machine and returns what readers see changed."""
+        """Applies one output of the watch machine and returns the changes."""
         match output:
             case Apply(object=object_):
                 return self._apply(object_)
@@ -172,7 +171,7 @@ class Store(Generic[T]):
         return tuple(changes)
 
     def _in_list(self, version: str) -> bool:
-        """Of before the list, which says what came of it."""
+        """Older than the list, which already contains its outcome."""
         return older(version, self._listed_at)
 
     def _bury(self, key: Key, version: str) -> None:
@@ -218,7 +217,7 @@ class Store(Generic[T]):
 
 
 def older(version: str, known: str) -> bool:
-    """Certainly older: resourceVersions are decimals since KEP-5504, of any others nobody can tell."""
+    """Certainly older: resourceVersions are decimals since KEP-5504; any others cannot be compared."""
     return version.isdecimal() and known.isdecimal() and (len(version), version) < (len(known), known)
 
 

@@ -1,15 +1,14 @@
-"""The watch as one state machine: what happened goes in, what the store has to do comes out (KR-010).
+"""The watch protocol as a pure state machine: server events in, store operations out (KR-010).
 
-It is the whole protocol between a cache and an API server on one page, without a server, a clock or a socket, so that
-tests can drive it through any history. :func:`request_for` says what to ask the server in a state, :func:`step` what
-follows from the answer, :func:`delay_before` how long to wait before asking::
+It has no server, clock or socket, so tests can drive it through any history. :func:`request_for` is the request to send
+in a state, :func:`step` the transition on its answer, :func:`delay_before` the backoff before the request::
 
     Empty ──(streaming list)──> Streaming ──(end mark)──┐
       │ └───(first page)──────> Paging ──(last page)────┴──> Watching
       └────────────── 410, garbled answer ──────────────────────┘
 
-Every way of failing leads back to a state from which the truth is reached again: to ``Empty``, or, when nothing can
-have been missed, to the same state with one more failure on its count. Pure.
+Every failure leads to a state from which the cache becomes correct again: to ``Empty``, or, if no event can have been
+missed, to the same state with one more failure counted.
 """
 
 from enum import Enum
@@ -45,27 +44,27 @@ from polyarch.model.meta import Key
 BACKOFF_BASE: Final = 0.5
 BACKOFF_CAP: Final = 10.0
 AWAY_CAP: Final = 2.0
-"""The same while the server is away or only just back: it is asked for nothing that costs it anything, and who waits
-for a pod to be placed waits at most so long after it is there again."""
+"""The cap while the server is unreachable or has just restarted: such requests cost it nothing, and pods wait at most
+this long after it is back."""
 PATIENCE: Final = 15
-"""Refusals (401, 403) in a row that may be those of an API server which does not know its own roles yet."""
+"""Refusals (401, 403) in a row that may come from an API server that has not loaded its RBAC roles yet."""
 RETRY_AFTER_CAP: Final = 60.0
-"""Something before an API server may ask for hours; a cache is not blind for so long at anybody's word."""
+"""A proxy before the API server may ask for hours; the cache must not stay stale for so long."""
 QUIET: Final = 30.0
-"""A stream that held for so many seconds was a good one: failures are counted from nought again (KR-012)."""
+"""A stream that stayed open for so many seconds resets the failure count (KR-012)."""
 REFUSALS_UNTIL_PROBLEM: Final = 2
 STREAMING_ATTEMPTS: Final = 2
-"""After so many broken streaming lists the next one is read in pages, whatever the reason was."""
+"""After so many failed streaming lists the next list is paged, whatever the reason was."""
 
 
 T = TypeVar("T", bound=KubernetesObject)
 
 
-# -- what the store has to do ---------------------------------------------------------------------------------------
+# -- outputs: what the store has to do ---------------------------------------------------------------------------------
 
 
 class Init(msgspec.Struct, frozen=True, gc=False):
-    """A new list begins, beside what is known; one that had begun is forgotten."""
+    """A new list starts; an unfinished one is discarded."""
 
 
 class InitApply(msgspec.Struct, Generic[T], frozen=True):
@@ -75,19 +74,19 @@ class InitApply(msgspec.Struct, Generic[T], frozen=True):
 
 
 class InitDone(msgspec.Struct, frozen=True, gc=False):
-    """The new list is complete and takes the place of the old; it says all that was up to ``resource_version``."""
+    """The new list is complete, at ``resource_version``, and replaces the store's content."""
 
     resource_version: str = ""
 
 
 class Apply(msgspec.Struct, Generic[T], frozen=True):
-    """An object came or changed."""
+    """An object was added or changed."""
 
     object: T
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
-    """An object went. While a list is being read, it goes from that list."""
+    """An object was deleted. While a list is being read, it is removed from that list."""
 
     key: Key
     resource_version: str
@@ -100,23 +99,23 @@ Output = Init | InitApply[T] | InitDone | Apply[T] | Delete
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):
-    """What failures taught: how many in a row, how many of them were refusals (401, 403), what the server asked for."""
+    """Failures in a row, how many of them were refusals (401, 403), and the server's ``Retry-After``."""
 
     failures: int = 0
     refusals: int = 0
     retry_after: float | None = None
     streaming: bool = True
-    """False once the server said that it knows no streaming lists."""
+    """False once the server has refused streaming lists as unsupported."""
     broken_lists: int = 0
-    """Lists that failed since the last one that was complete."""
+    """Lists that failed since the last complete one."""
     relists: int = 0
-    """Lists that had to be read anew since a stream last held."""
+    """Lists that had to be repeated since a stream last stayed open."""
     is_away: bool = False
-    """The last failure is that of a server which is not there, or not itself yet."""
+    """The last failure means that the server is unreachable or still starting."""
 
 
 class Empty(msgspec.Struct, frozen=True, gc=False):
-    """Nothing is known, or nothing reliable."""
+    """Nothing has been listed, or the cache may have missed events."""
 
     health: Health = Health()
 
@@ -149,7 +148,7 @@ State = Empty | Streaming | Paging | Watching
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """The request of a state. A ``page`` is one answer, the others are streams."""
+    """A request to send. ``page`` is answered at once, the others are streams."""
 
     kind: Literal["page", "streaming-list", "watch"]
     resource_version: str = ""
@@ -157,7 +156,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 def request_for(state: State) -> Ask:
-    """What to ask the server; a state in the midst of a stream that broke asks as its step after the failure says."""
+    """The request to send in this state."""
     match state:
         case Empty(health=health):
             streaming = health.streaming and health.broken_lists < STREAMING_ATTEMPTS
@@ -170,11 +169,11 @@ def request_for(state: State) -> Ask:
 
 
 def delay_before(state: State, random: Random) -> float:
-    """Seconds to wait before asking: none at first, then exponential with full jitter, after what the server asked.
+    """Seconds to wait before the request: 0 at first, then ``Retry-After`` plus exponential backoff with full jitter.
 
-    What arrives ends the waiting (KR-012), so the pages of a list follow each other without a pause. Only the beginning
-    of a list counts all that went wrong with the lists before it: an API server is not made to send its objects over
-    and over to somebody who cannot use them.
+    An answer resets the backoff (KR-012), so the pages of a list follow each other without a pause. Only the start of a
+    list counts the failures of earlier lists: the API server must not send all objects over and over to a client that
+    cannot use them.
     """
     health = state.health
     failures = health.failures
@@ -188,12 +187,12 @@ def delay_before(state: State, random: Random) -> float:
 
 
 def refused(state: State) -> bool:
-    """The server refused us repeatedly: this cache cannot be what it promises (KR-012)."""
+    """The server has refused the watch repeatedly; the cache cannot be trusted to be current (KR-012)."""
     return state.health.refusals >= REFUSALS_UNTIL_PROBLEM
 
 
 def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
-    """What follows from one event. ValueError: this event cannot come in this state, the driver has a bug."""
+    """The next state and the outputs. Raises ValueError for an event that is impossible in this state."""
     match state, event:
         case Watching(), Seen(object=object_):
             version = newer(state.resource_version, object_.metadata.resource_version)
@@ -212,7 +211,7 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
             cause = _cause(error)
             if cause is _Cause.OTHER:
                 return Watching(state.resource_version, health), ()
-            # "Gone" is an answer: what went wrong before it, such as the outage that made us fall behind, is over.
+            # 410 Gone is an answer, so the outage before it is over.
             failures = 0 if cause is _Cause.GONE else health.failures
             return Empty(_changed(health, failures=failures, relists=health.relists + 1)), ()
 
@@ -257,7 +256,7 @@ def _page(state: Empty | Paging, page: Page[T]) -> tuple[State, tuple[Output[T],
     if isinstance(state, Empty):
         outputs.insert(0, Init())
     else:
-        # The first page's: later than the list is nothing that a page of it says.
+        # All pages of a list have the first page's version.
         version = state.resource_version
     if page.continue_token:
         return Paging(page.continue_token, version, health), tuple(outputs)
@@ -275,14 +274,14 @@ _changed = msgspec.structs.replace
 
 
 def _accepted(health: Health) -> Health:
-    """The server took the request: not refused, though what comes of it remains to be seen."""
+    """The server accepted the request: it neither refuses nor asks to wait."""
     if health.refusals or health.retry_after is not None:
         return _changed(health, refusals=0, retry_after=None)
     return health
 
 
 def _arrived(health: Health) -> Health:
-    """The server did what was asked: nothing is waited for any more."""
+    """The answer has arrived: the backoff is reset."""
     return _changed(_accepted(health), failures=0)
 
 

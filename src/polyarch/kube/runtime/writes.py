@@ -1,12 +1,12 @@
-"""What we wrote, until the cache has seen it (KR-022).
+"""Own writes that the cache has not seen yet (KR-022).
 
-A cache lags behind its own process: right after a write it still shows the object of before, and a pass over that
-would decide again and write a second, perhaps contradictory, time. So whoever writes notes the resourceVersion of the
-answer, and whoever decides asks first whether the cache is stale for that key; if so it leaves the object alone: the
-event that makes the cache current brings the key back.
+A cache lags behind the writes of its own process: right after a write it still shows the old object, and a reconcile of
+that would write a second, perhaps contradictory, time. So a writer notes the resourceVersion of the answer, and a
+reconcile first asks whether the cache is stale for its key; if so it does nothing: the watch event that brings the
+cache up to date requeues the key.
 
-A cache that has not caught up within ``keep`` seconds is not late but cut off; the memory then ends, and the
-preconditions of the write itself have to protect the object.
+A cache that has not caught up within ``keep`` seconds is broken rather than late; the write is then forgotten, and the
+preconditions of the next write have to protect the object.
 """
 
 from typing import Generic, NamedTuple, TypeVar
@@ -26,7 +26,7 @@ class _Write(NamedTuple):
 
 
 class OwnWrites(Generic[T]):
-    """The writes of this process that its cache may not show yet."""
+    """The writes of this process that its cache does not show yet."""
 
     def __init__(self, store: Store[T], *, clock: Clock, keep: float = 60.0) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class OwnWrites(Generic[T]):
             self._writes[key] = write
 
     def is_stale(self, key: Key) -> bool:
-        """True while the cache shows less than what we wrote; then nothing may be decided from it."""
+        """True while the cache is older than our last write; nothing may be decided from it then."""
         write = self._writes.get(key)
         if write is None:
             return False
@@ -60,7 +60,7 @@ class OwnWrites(Generic[T]):
         return True
 
     def observe(self, change: Change[T]) -> None:
-        """A handler of the informer: forgets what the cache has seen, and what is deleted."""
+        """An informer handler: forgets writes that the cache has seen, and deleted objects."""
         write = self._writes.get(change.key)
         if write is not None and (change.new is None or _caught_up(write, change.new.metadata.resource_version)):
             del self._writes[change.key]

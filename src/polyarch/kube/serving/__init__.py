@@ -1,1 +1,1 @@
-"""What a process answers over HTTP: admission, probes and metrics, and the certificates for it."""
+"""HTTP servers of a process: admission, conversion, probes, metrics, and their certificates (KR-032, KR-033)."""

@@ -16,7 +16,7 @@ from memory_api import MemoryApi
 from manual_clock import ManualClock
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.duties import Duties, Leadership, leads
+from polyarch.kube.process.components import Components, Leadership, leader_check
 from polyarch.kube.process.manager import Manager, ManagerSettings
 from polyarch.kube.resources import LEASES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 from polyarch.kube.runtime.controller import Controller, Done, Result
@@ -109,13 +109,13 @@ class Process:
         self.everywhere = Controller("standby", self.work("standby"), clock=self.clock)
         led = Leadership(election=self.election, controllers=(self.leader_only,))
         self.manager = Manager(
-            Duties(
+            Components(
                 servers={"admission": self.admission},
                 caches=(self.caches,),
                 controllers=(self.everywhere,),
                 leaderships=(led, *options.pop("leaderships", ())),
                 recorders=(self.recorder,),
-                **options.pop("duties", {}),
+                **options.pop("components", {}),
             ),
             health=health,
             probes=[self.health, HttpServer(MetricsPage(Metrics()).serve)],
@@ -434,12 +434,12 @@ async def test_kr_034_without_an_election_every_controller_runs():
         return Done()
 
     controller = Controller("only", reconcile, clock=clock)
-    duties = Duties(leaderships=(Leadership(election=None, controllers=(controller,)),))
-    manager = Manager(duties, health=Health(), clock=clock)
+    components = Components(leaderships=(Leadership(election=None, controllers=(controller,)),))
+    manager = Manager(components, health=Health(), clock=clock)
     task = asyncio.create_task(manager.run(signals=False))
     controller.queue.add("k")
     await turns(task, lambda: bool(passes))
-    assert leads(None)()
+    assert leader_check(None)()
     manager.stop()
     await task
 
@@ -464,7 +464,9 @@ async def test_kr_055_a_process_takes_part_in_several_elections_and_each_is_won_
     api.put(LEASES, {"metadata": {"name": "shard", "namespace": "n"}, "spec": other})
     shard = LeaderElection(api, namespace="n", name="shard", identity="a", clock=clock, random=lambda: 0.5)
     sharded = Leadership(election=shard, background={"work": Told("shard", told)})
-    process = Process(api=api, clock=clock, leaderships=[sharded], duties={"background": {"x": Told("replica", told)}})
+    process = Process(
+        api=api, clock=clock, leaderships=[sharded], components={"background": {"x": Told("replica", told)}}
+    )
     async with running(process) as task:
         await turns(task, lambda: process.election.is_leader)
         assert told == ["replica begins"], "the other election is another's still"
@@ -503,7 +505,7 @@ async def test_kr_055_two_parts_that_share_an_election_begin_and_end_together():
 
 async def test_kr_050_a_roles_own_checks_are_told_beside_the_processs():
     problem: list[str] = []
-    checks = {"duties": {"readiness": {"first publish": lambda: problem[0] if problem else None}}}
+    checks = {"components": {"readiness": {"first publish": lambda: problem[0] if problem else None}}}
     process = Process(**checks)
     async with running(process) as task:
         await turns(task, process.manager.started.is_set)

@@ -15,7 +15,7 @@ from memory_api import MemoryApi
 
 from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.duties import Duties, Leadership, leads, together
+from polyarch.kube.process.components import Components, Leadership, leader_check, merged
 from polyarch.kube.process.roles import Addresses, Process, ProcessSettings, Role
 from polyarch.kube.resources import LEASES
 from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route
@@ -49,9 +49,9 @@ async def open_desk(process: Process) -> AsyncIterator[Desk]:
         OPENED.append("closed")
 
 
-async def greets(process: Process) -> Duties:
+async def greets(process: Process) -> Components:
     """A webhook."""
-    desk, tone = await process.share(open_desk), process.given(Tone)
+    desk, tone = await process.share(open_desk), process.settings_of(Tone)
 
     async def handler(request: AdmissionRequest[dict[str, Any]]) -> AdmissionResponse:
         desk.guests.append(request.name)
@@ -61,10 +61,10 @@ async def greets(process: Process) -> Duties:
         OPENED.append("greeter closed")
 
     process.at_end(close)
-    return Duties(routes=(Route(path="/greet", name="greet", type=dict, handler=handler, on_error="allow"),))
+    return Components(routes=(Route(path="/greet", name="greet", type=dict, handler=handler, on_error="allow"),))
 
 
-async def counts(process: Process) -> Duties:
+async def counts(process: Process) -> Components:
     """Work of the leader, beside a task of every replica and a plain server of its own."""
     desk = await process.share(open_desk)
     election = process.election("count")
@@ -77,9 +77,9 @@ async def counts(process: Process) -> Duties:
         await asyncio.Event().wait()
 
     async def serve(request: web.BaseRequest) -> web.Response:
-        return text(200, f"{sorted(desk.guests)} {leads(election)()}")
+        return text(200, f"{sorted(desk.guests)} {leader_check(election)()}")
 
-    return Duties(
+    return Components(
         servers={"count": HttpServer(serve)},
         leaderships=(Leadership(election=election, background={"work": work}),),
         background={"look": look},
@@ -87,8 +87,8 @@ async def counts(process: Process) -> Duties:
     )
 
 
-GREETER = Role(name="greeter", take_up=greets, settings=(Tone,))
-COUNTER = Role(name="counter", take_up=counts)
+GREETER = Role(name="greeter", setup=greets, settings=(Tone,))
+COUNTER = Role(name="counter", setup=counts)
 ALL = (GREETER, COUNTER)
 
 
@@ -119,7 +119,7 @@ async def running(*roles: Role, **settings: Any) -> AsyncIterator[Running]:
         own,
         api,  # type: ignore[arg-type]
         metrics,
-        given=[Tone("good evening")],
+        role_settings=[Tone("good evening")],
         announce=announced.put_nowait,
     ) as process:
         task = asyncio.create_task(process.run(*roles))
@@ -180,4 +180,4 @@ async def test_kr_050_two_roles_cannot_serve_the_same_path():
 
     route: Route[Any] = Route(path="/x", name="x", type=dict, handler=handler, on_error="allow")
     with pytest.raises(ValueError, match="b serves '/x', and so does another role"):
-        together([("a", Duties(routes=(route,))), ("b", Duties(routes=(route,)))])
+        merged([("a", Components(routes=(route,))), ("b", Components(routes=(route,)))])

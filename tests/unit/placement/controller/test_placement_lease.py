@@ -16,7 +16,7 @@ from polyarch.placement import names
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts
-from polyarch.run.placement_controller import duties
+from polyarch.run.placement_controller import components
 from polyarch.run.placement_webhook import CONTROLLER_SILENCE
 from polyarch.run.settings import RegistrySettings
 
@@ -67,10 +67,10 @@ async def test_pl_107_pods_are_gated_for_as_long_as_a_controller_runs(leader_ele
     leases = Leases(clock)
     settings = ProcessSettings(namespace=OPERATOR, leader_elect=leader_elect)
     given = [RegistrySettings(), Verbosity()]
-    process = Process("placement-controller", settings, leases, Metrics(), given=given)  # type: ignore[arg-type]
+    process = Process("placement-controller", settings, leases, Metrics(), role_settings=given)  # type: ignore[arg-type]
     secrets = PullSecrets(FakeSecrets(), clock)
     parts = Parts(process, facts_of(FakeWatches()), secrets, Registry(clock))  # type: ignore[arg-type]
-    role = duties(process, parts)
+    role = components(process, parts)
     (leadership,) = role.leaderships
     writer = leadership.election.run if leadership.election is not None else role.background["lease"]
     writing = asyncio.create_task(writer())
