@@ -364,7 +364,7 @@ def _refused_elsewhere(request: Request, access: Access, reply: Reply) -> Failur
     said = _words(read_errors(reply.body, access.secrets))
     what = f"the redirect to {origin_host(reply.url)} ended with HTTP {reply.status}{said} for {request.what}"
     code = "denied" if reply.status == 403 else "unauthorized"
-    action = "no credential is sent to where a registry redirects: tell whoever runs it"
+    action = "no credential is sent to the target of a redirect: report it to the registry's operator"
     return Failure.of(code, access.source.host, what, status=reply.status, action=action)
 
 

@@ -75,7 +75,7 @@ class Writer:
         stated = reply.headers.get("docker-content-digest")
         if stated and stated != digest:
             what = f"{request.what} was written as {stated}, not as {digest}"
-            raise Failure.of("digest-mismatch", self.host, what, action="tell whoever runs the registry")
+            raise Failure.of("digest-mismatch", self.host, what, action="report it to the registry's operator")
 
     # -- blobs ---------------------------------------------------------------------------------------------------------
 

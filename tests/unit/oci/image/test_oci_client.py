@@ -239,7 +239,7 @@ class TestRetries:
         )
         found = await inspector.inspect(image)
         assert (found.error.code, found.error.status, len(registry.seen)) == ("server-error", 502, 4)
-        for part in (image.canonical, registry.host, "HTTP 502", "UNKNOWN", '"bad day"', "4 attempts", "ask again"):
+        for part in (image.canonical, registry.host, "HTTP 502", "UNKNOWN", '"bad day"', "4 attempts", "try again"):
             assert part in found.error.message
 
     async def test_a_truncated_body_is_tried_again(self, registry, inspector, image, answer):
