@@ -5,6 +5,8 @@ a second round of admission, is decided afresh (PL-200). It is a claim: whoever 
 compares it with what stands on the pod, so that a forged or copied one takes nothing off that is not ours (PL-853).
 """
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -17,8 +19,10 @@ from polyarch.placement.names import DECISION_ANNOTATION
 VERSION: Final = 1
 MAX_BYTES: Final = 1024
 MAX_IMAGES: Final = 8
-_SIGNED: Final = len('"sig":"0123456789012345678901",')
+_SIGNED: Final = len('"of":"0123456789abcdef","sig":"0123456789012345678901",')
 """What the signature adds to the text."""
+_DIGEST: Final = 12
+"""Bytes of a digest of references."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
@@ -35,6 +39,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
     created: bool = False
     preferred: tuple[tuple[str, int], ...] = ()
     images: dict[str, str | int] = msgspec.field(default_factory=dict)
+    of: str | msgspec.UnsetType = msgspec.UNSET
+    """A digest of the pod's references, where ``images`` does not name all of them."""
     sig: str | msgspec.UnsetType = msgspec.UNSET
     stale: bool | msgspec.UnsetType = msgspec.UNSET
 
@@ -91,20 +97,29 @@ def is_believed(record: Record, scope: Scope) -> bool:
     if record.sig is msgspec.UNSET:
         return False
     bare = msgspec.structs.replace(record, sig=msgspec.UNSET)
-    images: Iterable[str] | None = scope.images
-    if not scope.was_sent:
-        images = record.named_images
-    elif not record.images:
-        images = ()  # none was asked for
-    return images is None or scope.seal.fits(record.sig, _signed(bare, scope.namespace, images))
+    images: Iterable[str] | None = scope.images if scope.was_sent else record.named_images
+    if record.of is not msgspec.UNSET:
+        if scope.was_sent and record.of != _digest(scope.images):
+            return False
+        images = ()
+    return images is not None and scope.seal.fits(record.sig, _signed(bare, scope.namespace, images))
 
 
 def write(decision: Decision, *, by: str, mode: str, scope: Scope) -> str:
     """The annotation's text. It holds no time, so it is the same on every call with the same facts."""
     record = made(decision, by=by, mode=mode)
-    if signature := scope.seal.sign(_signed(record, scope.namespace, scope.images)):
+    if scope.seal.has_key:
+        images = scope.images
+        if set(record.named_images or ()) != set(images):
+            record, images = msgspec.structs.replace(record, of=_digest(images)), ()
+        signature = scope.seal.sign(_signed(record, scope.namespace, images))
         record = msgspec.structs.replace(record, sig=signature)
     return _encode(record).decode()
+
+
+def _digest(images: Iterable[str]) -> str:
+    digest = hashlib.sha256(_encode(sorted(set(images)))).digest()[:_DIGEST]
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _signed(record: Record, namespace: str, images: Iterable[str]) -> bytes:

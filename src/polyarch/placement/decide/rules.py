@@ -71,7 +71,8 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def scope(self) -> Scope:
         """What a record of this pod's decision is made for."""
-        return Scope(self.facts.namespace, tuple(use.text for use in self.images), self.facts.seal)
+        images = self.images or images_of(self.pod)
+        return Scope(self.facts.namespace, tuple(use.text for use in images), self.facts.seal)
 
     @property
     def scoring_applies(self) -> bool:

@@ -153,12 +153,31 @@ def test_pl_853_a_second_round_needs_a_signature_as_well() -> None:
     assert required(admitted(document, ARM, seal=SEAL, record_was_sent=False).pod) == [ANOTHERS]
 
 
-def test_pl_114_preferences_alone_rest_on_no_image() -> None:
+def test_pl_114_preferences_alone_stand_when_another_webhook_adds_an_image() -> None:
     """PL-114."""
     first = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=1),), seal=SEAL).pod
     first["spec"]["containers"].append({"name": "injected", "image": SIDE, "imagePullPolicy": "IfNotPresent"})
-    second = admitted(first, sources=(source(arm64=1),), seal=SEAL)
-    assert second.admission.operations == ()
+    second = admitted(first, sources=(source(arm64=1),), seal=SEAL, record_was_sent=False).pod
+    assert preferences(second) == preferences(first)
+    again = admitted(second, sources=(source(arm64=1),), seal=SEAL, record_was_sent=False)
+    assert again.admission.operations == ()
+
+
+def test_pl_853_a_record_of_preferences_alone_is_not_for_a_pod_with_other_images() -> None:
+    """PL-853: copied there, it had taken off what another webhook prefers."""
+    first = admitted(pod(nodeSelector={"kubernetes.io/arch": "arm64"}), sources=(source(arm64=7),), seal=SEAL).pod
+    others = preference(7, arch("arm64"))
+    document = pod(SIDE, preferred=[others], annotations=dict(first["metadata"]["annotations"]))
+    result = admitted(document, ARM, seal=SEAL)
+    assert preferences(result.pod) == [others]
+    assert not result.case.view.own_preferred
+
+
+def test_pl_853_a_record_that_does_not_name_all_images_needs_a_signature_as_well() -> None:
+    """PL-853: in a second round as in the first."""
+    claim = forged(arch=["amd64"], terms=[0], created=True, images={"more": 9}, sig="A" * 22)
+    document = pod(terms=[ANOTHERS], annotations=claim)
+    assert required(admitted(document, ARM, seal=SEAL, record_was_sent=False).pod) == [ANOTHERS]
 
 
 def test_pl_853_every_part_of_the_record_is_signed() -> None:
