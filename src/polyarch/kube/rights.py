@@ -1,4 +1,4 @@
-"""What a piece of code may do at the API server, as data beside that code (KR-054, PL-550).
+"""RBAC rules as data beside the code that needs them (KR-054, PL-550).
 
 A :class:`Rule` says verbs, resources and names as RBAC does. Who runs several pieces takes the :func:`union` of their
 rules, and who grants rights to others has to have them, so an operator's own rules are computed from what it grants.

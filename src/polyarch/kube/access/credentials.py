@@ -1,4 +1,4 @@
-"""Who we are, kept current while the process runs (KR-001).
+"""Credentials of the client, kept current while the process runs (KR-001).
 
 Tokens live shorter than processes. A token file is read again every minute and when the server answers 401; a
 credential plugin runs again when what it gave expires, or is refused. However many requests are refused at once, one

@@ -1,4 +1,4 @@
-"""What comes back, in the type that the caller asked for: one object, a list in pages, a watch (KR-004).
+"""Responses, decoded into the caller's type: one object, a paged list, a watch (KR-004).
 
 The type decides in which form an answer is asked for: whoever wants metadata only is sent nothing else. What does not
 decode is an ``UnreadableAnswer`` that says of what; a cache, which must not go blind over one odd object, reads pages

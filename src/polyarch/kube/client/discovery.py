@@ -1,4 +1,4 @@
-"""What a server serves, group by group: for kinds that nobody declared, and for the question "is it installed"."""
+"""API discovery by group: for kinds that nobody declared, and to see whether a kind is installed."""
 
 from collections.abc import Awaitable, Callable
 

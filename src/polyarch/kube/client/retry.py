@@ -1,4 +1,4 @@
-"""Which failures of a request are worth another try, and when (KR-002).
+"""Retry policy of requests (KR-002).
 
 429 is retried for every verb, as the server did not begin; a connection that could not be made likewise, but only
 briefly: a server that is not there is its caller's business. 5xx and answers cut off are retried only where doing the

@@ -1,13 +1,12 @@
-"""The objects that an operator owns, kept as they should be by server-side apply (KR-051).
+"""An apply set: the objects that an operator owns, kept as desired by server-side apply (KR-051).
 
-Desired documents come from a pure function of the operator's. An :class:`ApplySet` compares them with its caches, sends
-what differs in the order in which objects depend on each other, and deletes what carries its label and is desired no
-longer, after a live read of each. A pass that finds nothing to change sends nothing: see ``managed_fields.py``. The
-same list that makes objects therefore unmakes them, so none is forgotten.
+A pure function of the operator returns the desired documents. An :class:`ApplySet` compares them with its caches,
+applies what differs in the order of dependencies, and prunes what carries its label and is no longer desired, after a
+live read of each. A pass without differences sends nothing: see ``managed_fields.py``.
 
 Fields of other managers are left alone, unless we desire them otherwise: with ``force`` they are taken, and told in the
-outcome; without, the object fails with the manager's name. What is taken back again and again is not fought over: five
-times in a minute, and the object is left as it is for the next.
+outcome; without, the object fails with the manager's name. If another manager takes a field back five times in a
+minute, the object is left alone for the next minute.
 """
 
 import functools
@@ -56,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one pass did."""
+    """What one call of :meth:`ApplySet.apply` did."""
 
     applied: tuple[Step, ...] = ()
     deleted: tuple[Ref, ...] = ()
@@ -82,7 +81,7 @@ class ApplyFailed(KubernetesError):  # noqa: N818 - what happened
 
 
 class Client(Protocol):
-    """What is needed of the client."""
+    """The part of the client that is used."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]

@@ -1,4 +1,4 @@
-"""Conditions, merged by type, and the status of an object, written only if it is another one (KR-052).
+"""Conditions, merged by type, and status apply that writes only a difference (KR-052).
 
 What a controller finds is a list of :class:`Condition`; what it writes is :func:`merged` with what the object has: the
 time of the last transition moves only with the status. Conditions of types that are not the controller's stay as they
@@ -31,7 +31,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 class AppliesStatus(Protocol):
-    """What is needed of the client."""
+    """The part of the client that is used."""
 
     async def apply(
         self,
@@ -73,7 +73,7 @@ async def apply_status(
     field_manager: str = FIELD_MANAGER,
     writes: OwnWrites[Unstructured] | None = None,
 ) -> bool:
-    """Writes what we say in the status of ``live`` if it does not say so; whether it was written.
+    """Applies ``status`` to ``live`` if it differs; returns whether it was written.
 
     Raises ``Conflict`` if the object is another one of that name by now. ``writes`` is the informer's memory (KR-022).
     """

@@ -1,7 +1,7 @@
-"""Deleting, and knowing that it is done: "gone" is believed from a live read alone (KR-052, PL-522).
+"""Delete and wait: an object counts as gone only after a live read (KR-052, PL-522).
 
-A cache that lags shows nothing where there is still, or already again, something. So each step reads first, and the
-DELETE carries the uid of what was read: a namesake made meanwhile is not touched.
+A stale cache may miss an object that still exists, or exists again. So each step reads first, and the DELETE carries
+the uid that was read: a new object of the same name is not touched.
 """
 
 from contextlib import suppress
@@ -15,7 +15,7 @@ from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 
 
 class DeletesObjects(Protocol):
-    """What is needed of the client."""
+    """The part of the client that is used."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]

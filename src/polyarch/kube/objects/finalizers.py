@@ -1,8 +1,8 @@
-"""Finalizers by name: put on before anything is made, taken off when everything is gone (KR-052).
+"""Finalizers: added before anything is created, removed after everything is deleted (KR-052).
 
-They are one list that several controllers write, so each change is a JSON patch that tests what it was made for: the
-object by its uid, and the list as it was seen. The patches are pure values; :func:`add` and :func:`remove` send them,
-and look again, thrice at most, where somebody else wrote in between.
+Several controllers write this list, so each change is a JSON patch that tests the object's uid and the list as it was
+read. The patches are pure values; :func:`add` and :func:`remove` send them, and retry with a fresh read if another
+controller wrote in between, three times at most.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ TRIES: Final = 3
 
 
 class PatchesObjects(Protocol):
-    """What is needed of the client."""
+    """The part of the client that is used."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
@@ -31,7 +31,7 @@ class PatchesObjects(Protocol):
 
 
 def adding(metadata: ObjectMeta, name: str) -> JsonPatch | None:
-    """The patch that adds it; None if it is there, or if the object is being deleted, when none can be added."""
+    """The patch that adds it; None if it is present, or the object is being deleted and takes no finalizers."""
     known = metadata.finalizers or []
     if name in known or metadata.deletion_timestamp is not None:
         return None
@@ -43,7 +43,7 @@ def adding(metadata: ObjectMeta, name: str) -> JsonPatch | None:
 
 
 def removing(metadata: ObjectMeta, name: str) -> JsonPatch | None:
-    """The patch that removes it; None if it is not there."""
+    """The patch that removes it; None if it is absent."""
     known = metadata.finalizers or []
     if name not in known:
         return None
@@ -53,13 +53,13 @@ def removing(metadata: ObjectMeta, name: str) -> JsonPatch | None:
 
 
 async def add(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> bool:
-    """Whether the object has it now; False if it is being deleted, or is not the one that was meant any more."""
+    """Whether the object has it now; False if the object is being deleted, or was replaced by another uid."""
     written = await _write(client, resource, metadata, lambda seen: adding(seen, name))
     return written is not None and name in (written.finalizers or [])
 
 
 async def remove(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> None:
-    """Returns when the object does not have it, or is gone."""
+    """Returns when the object does not have it, or is deleted."""
     await _write(client, resource, metadata, lambda seen: removing(seen, name))
 
 

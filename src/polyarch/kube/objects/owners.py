@@ -1,4 +1,4 @@
-"""Who owns what: owner references, and the way back from an owned object to its owner's key (KR-051, KR-052). Pure."""
+"""Owner references, and ``Owns``: from an owned object to its owner's key (KR-051, KR-052). Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from polyarch.model.meta import Key, ObjectMeta, OwnerReference
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """The object that others belong to. Kubernetes deletes them with it."""
+    """The owner of other objects, which Kubernetes deletes with it."""
 
     resource: Resource
     key: Key
@@ -54,7 +54,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 class Enqueues(Protocol):
-    """What is needed of a queue."""
+    """The part of a work queue that is used."""
 
     def add(self, key: Key) -> None: ...
 
@@ -69,7 +69,7 @@ class Owns:
         self._owner = owner
 
     def keys(self, change: Change[Any]) -> tuple[Key, ...]:
-        """The owners of before and after: one whose object was taken away has to know, too."""
+        """The owners before and after the change: an owner that lost an object is reconciled too."""
         found = (self._key(each.metadata) for each in (change.old, change.new) if each is not None)
         return tuple(dict.fromkeys(key for key in found if key is not None))
 

@@ -1,4 +1,4 @@
-"""Which object, and in which order: what others need is made first, and unmade last (KR-051). Pure."""
+"""References to objects, and the order in which to create and delete them (KR-051). Pure."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -43,7 +43,7 @@ class Ref(NamedTuple):
 
 
 def in_order(refs: Iterable[Ref]) -> list[Ref]:
-    """What others need first; among alike ones the order given."""
+    """Dependencies first; a stable sort."""
     return sorted(refs, key=rank)
 
 

@@ -1,4 +1,4 @@
-"""Serving certificates that change while they are used (KR-033).
+"""Serving certificates, reloaded while they are in use (KR-033).
 
 A certificate comes from files (a mounted Secret, cert-manager, an administrator) or straight from a Secret. It is read
 again every few seconds; if its content changed it is tried in a context of its own and then loaded into the live one:

@@ -1,4 +1,4 @@
-"""What a role tells about itself: ``/healthz`` and ``/readyz`` with their checks by name, and ``/metrics``.
+"""Health and metrics endpoints: ``/healthz`` and ``/readyz`` with named checks, and ``/metrics`` (KR-034).
 
 A check is a function that says what is wrong, or None. The answers list every check, as the API server's do, so that a
 pod that is not ready says why. Liveness is only what a restart would mend, an event loop that stood still (PL-531): an
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 Check = Callable[[], str | None]
 
 RIGHTS: Final = (rule(TOKEN_REVIEWS, "create"), rule(SUBJECT_ACCESS_REVIEWS, "create"))
-"""What it takes to ask who may read metrics (PL-703)."""
+"""RBAC rules to authorize scrapers (PL-703)."""
 STALL_LIMIT: Final = 10.0
 
 

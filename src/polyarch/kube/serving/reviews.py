@@ -1,4 +1,4 @@
-"""What an admission webhook says: AdmissionReview v1 in, an answer out, whatever happens in between (KR-032).
+"""Admission without a network: AdmissionReview v1 in, an answer out, whatever the handler does (KR-032).
 
 A handler gets the object decoded into the type of its route, in the same pass as the envelope, and answers with JSON
 patch operations. What must not depend on it stands here: the deadline of the request, which it cannot overrun; the

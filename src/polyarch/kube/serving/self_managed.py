@@ -1,4 +1,4 @@
-"""Certificates that need nobody else: a CA and a serving certificate, made and rotated here (KR-033, PL-540).
+"""Self-managed certificates: a CA and a serving certificate, created and rotated here (KR-033, PL-540).
 
 The CA and its key are in a Secret of their own, which only who runs this may read; the leaf is in another, which the
 servers read. Run by the leader, as a controller: each pass looks at both and at everything that has to trust them, and
