@@ -1,8 +1,7 @@
-"""What one process remembers of a pod that carries our gate: since when, what came of it, what was told of it.
+"""State of one process about one gated pod: waiting times, results of PATCHes, events already posted.
 
-Nothing of this is needed to decide; a process that starts with an empty memory only counts its waiting from its own
-first attempt (PL-330) and may tell once more what another told before. Keyed by pod, void when the uid changes. Each
-part changes by its own methods, and each has one module that calls them.
+No decision needs it: a process that starts without it only counts waiting from its own first attempt (PL-330) and may
+repeat an event. Kept per pod and dropped when the uid changes. Each part is changed by one module only.
 """
 
 from typing import Final

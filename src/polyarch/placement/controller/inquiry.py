@@ -1,8 +1,8 @@
-"""What is known of a gated pod's images when it is looked at, and what has to be waited for (PL-302, PL-404, PL-422).
+"""Collects the answers for a gated pod's images, and what it still waits for (PL-302, PL-404, PL-422).
 
-Answers come from the registry client's memory and from the look-ups that are under way; nothing is asked here and
-nothing waited for. If some image is not known without the pod's pull secrets and those are not in memory, they are read
-elsewhere, and the pod comes back.
+Answers come from the registry client's cache and from shared look-ups; nothing here sends a request or waits. If an
+image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is reconciled
+again.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""What came of the PATCHes of one pod, and when the next may be sent (PL-304, PL-305).
+"""Results of the PATCHes of one pod, and when the next may be sent (PL-304, PL-305).
 
-A version of the pod is written from once; its event brings the pod back. Refusals are counted without the time in which
-the API server did not answer: that is none in which it refused. Times are ``Clock.monotonic()``; None: not yet.
+At most one PATCH is sent per resourceVersion; the watch event of the change brings the pod back. Time without an answer
+from the API server does not count as time of refusal. Times are ``Clock.monotonic()``; None: not yet.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""For how long a pod has waited for its images, and from when on that counts (PL-330).
+"""How long a pod has waited for its images, and since when that counts (PL-330).
 
-Times are ``Clock.monotonic()``; None: not yet. Standing in line is nobody's failure, so the windows do not run
-meanwhile; but not for ever.
+Times are ``Clock.monotonic()``; None: not yet. The retry windows do not run while all
+look-ups of the pod are queued, but for ten minutes at most.
 """
 
 from typing import Final

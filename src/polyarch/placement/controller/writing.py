@@ -1,7 +1,7 @@
-"""The PATCH of a pod, and what an answer of the API server to it means (PL-303 to PL-305).
+"""Sends the PATCH of a pod and classifies the API server's response (PL-303 to PL-305).
 
-A failed ``test`` is HTTP 422 like a refused value, and the two must not be confused: the one says that the pod moved
-on, which is nobody's fault, the other that this pod can never be written like that.
+Both a failed ``test`` and an invalid value are HTTP 422 and must be told apart: the first means that the pod changed,
+the second that this PATCH can never succeed.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The annotation ``polyarch.dev/placement-decision``: what was decided, in at most 1 KiB of JSON (PL-246).
 
-It is also how a later call knows which expressions on the pod are ours, so that a manifest copied from a placed pod, or
-a second round of admission, is decided afresh (PL-200). It is a claim: whoever reads it looks at its signature, and
-compares it with what stands on the pod, so that a forged or copied one takes nothing off that is not ours (PL-853).
+A later call learns from it which expressions on the pod are ours, so that a manifest copied from a placed pod, or
+a second round of admission, is decided afresh (PL-200). It is only a claim: readers verify its signature
+and compare it with the pod, so a forged or copied record removes nothing that is not ours (PL-853).
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The signature of a decision annotation: it tells what placement wrote from what somebody else wrote (PL-853).
+"""The signature of decision annotations: proves that placement wrote them (PL-853).
 
 Whoever creates a pod can write any annotation. Without a signature a forged or copied record would let them name an
 expression that another webhook put on their pod, and have it taken off as ours. So a record is signed together with the

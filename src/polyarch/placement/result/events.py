@@ -1,7 +1,7 @@
-"""Which events tell of a decision, by level (PL-710), as values: posting them is somebody else's work.
+"""The events of a decision, by level (PL-710), as values; the caller posts them.
 
-``problems`` posts what somebody may have to act on, ``lean`` adds what explains a pod's placement, ``full`` tells every
-step as the predecessor did. Pods placed at admission get none. Notes are the decision's own sentence. Pure.
+``problems``: events that may need action; ``lean`` adds those that explain a pod's placement; ``full`` has every step,
+as the predecessor did. Pods placed at admission get none. Notes are the decision's own sentence. Pure.
 """
 
 from enum import StrEnum

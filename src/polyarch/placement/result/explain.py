@@ -1,7 +1,7 @@
-"""``polyarch.dev/explain/v1``: what would become of a pod, or became of it, as a document (PL-730 to PL-732).
+"""The document ``polyarch.dev/explain/v1``: how a pod would be placed, or was placed (PL-730 to PL-732).
 
-Built from the same decision, patch, warnings and events that the roles use, so it cannot say anything else than they
-do. Pure: gathering facts, asking for images and printing are the command's.
+Built from the same decision, patch, warnings and events that the roles use, so it cannot differ from
+them. Pure: gathering facts, asking for images and printing are the command's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a pod carries once a decision is carried out: the table of PL-245 as a value.
+"""The wanted state of a pod for a decision: the table of PL-245 as a value.
 
 Labels, annotations, expressions, preferred terms and whether our gate is there. The webhook's inline path and the
 controller ask this one function, so they cannot differ but in ``by`` (PL-111). Pure.

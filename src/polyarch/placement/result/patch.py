@@ -1,4 +1,4 @@
-"""From a decision to the operations that carry it out (PL-101, PL-303).
+"""The JSON patch that carries out a decision (PL-101, PL-303).
 
 A patch is the difference between the pod as it is and the pod as it is to be, in what is ours alone: labels and
 annotations by key, expressions by their index in lists that we read completely, gates by name and index. Nothing is
