@@ -13,6 +13,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ SET_ASIDE = ".set-aside"
 APPLICATION_ID = 0x706F6C79  # "poly"
 VERSION = 1
 BUSY_SECONDS = 5.0
+LOCK_LOOK = 0.02
+"""Seconds between two looks whether the lock is free."""
 MAX_BYTES = 56 * 2**20
 """With the write-ahead log, which is truncated at 4 MiB, the files stay below 64 MiB."""
 PRUNE_ABOVE = 40 * 2**20
@@ -74,6 +77,7 @@ class DiskCache:
         warn: Callable[[str], None],
         max_bytes: int = MAX_BYTES,
         prune_above: int = PRUNE_ABOVE,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
         self._path = directory / FILE
         self._lock = directory / LOCK
@@ -82,6 +86,7 @@ class DiskCache:
         self._warned = False
         self._max_bytes = max_bytes
         self._prune_above = prune_above
+        self._busy_seconds = busy_seconds
         self._offset = clock.now().timestamp() - clock.monotonic()
         self._used: set[str] = set()
         self._connection: sqlite3.Connection | None = None
@@ -208,9 +213,20 @@ class DiskCache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One run at a time checks the file: a second one would rename the first one's new file."""
+        """One run at a time checks the file: a second one would rename the first one's new file.
+
+        Raises ``OSError`` if another run keeps the lock for longer than a writer waits, as a stopped one does.
+        """
         with os.fdopen(os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            until = time.monotonic() + self._busy_seconds
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= until:
+                        raise
+                time.sleep(LOCK_LOOK)
             yield
 
     def _open(self) -> None:

@@ -1,5 +1,6 @@
 """The cache on disk: kept between runs, shared by runs, and never a reason to fail (RG-114)."""
 
+import fcntl
 import sqlite3
 import stat
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from polyarch.oci.answer import Entry, InspectionWarning, Skipped, Status
 from polyarch.oci.auth.entries import Credential
-from polyarch.oci.cache.disk import FILE, SET_ASIDE, DiskCache
+from polyarch.oci.cache.disk import FILE, LOCK, SET_ASIDE, DiskCache
 from polyarch.oci.cache.image_reading import Reading
 from polyarch.oci.cache.memory import Cache, Place, TagRecord
 from polyarch.platforms import Platform
@@ -254,3 +255,15 @@ async def test_the_second_run_asks_for_nothing_and_no_secret_is_on_disk(
     assert b"marker-password" not in content
     assert b"token-" not in content
     assert b"robot" not in content
+
+
+def test_rg_114_a_run_that_was_stopped_while_it_opened_the_cache_holds_up_no_other(tmp_path, open_cache, warnings):
+    """RG-114: every other run of this user hung for ever, without a word."""
+    with (tmp_path / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        cache = open_cache(tmp_path, busy_seconds=0.1)
+        assert cache.reading(reading().digest) is None
+        assert len(warnings) == 1
+        assert "going on without it" in warnings[0]
+    open_cache(tmp_path)
+    assert len(warnings) == 1
