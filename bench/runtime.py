@@ -141,12 +141,19 @@ def _served(application: web.Application) -> Iterator[tuple[int, asyncio.Abstrac
         await site.start()
         return int(runner.addresses[0][1])
 
+    async def stop() -> None:
+        await runner.cleanup()
+        handlers = asyncio.all_tasks() - {asyncio.current_task()}  # a watch that nobody reads sleeps on
+        for task in handlers:
+            task.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
+
     thread = Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
         yield asyncio.run_coroutine_threadsafe(start(), loop).result(10), loop
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(5)
         loop.close()
