@@ -63,6 +63,9 @@ class RecordKey:
             found = ()
         if found and found[0] not in self._keys[:1]:
             self._found(found)
+        elif found[1:] and found != self._keys and self._signs_anew_at is None:
+            self._keys = found  # the one before it was put back
+            self._take(Seal(found))
         if self._signs_anew_at is not None and self._clock.monotonic() >= self._signs_anew_at:
             self._signs_anew_at = None
             self._take(Seal(self._keys))

@@ -111,3 +111,12 @@ async def test_pl_853_a_key_that_comes_later_counts_from_then_on(world: World) -
     world.write(OLD)
     await world.after(INTERVAL)
     assert world.signs_with == "old"
+
+
+async def test_pl_853_a_key_of_before_that_is_put_beside_the_one_in_use_is_believed(world: World) -> None:
+    """PL-853: the last two keys of the file count, whenever the second one came."""
+    world.write(NEW)
+    await world.after(0)
+    world.write(NEW, OLD)
+    await world.after(INTERVAL)
+    assert (world.signs_with, world.believes(OLD)) == ("new", True)
