@@ -232,7 +232,10 @@ class PodWebhook:
 
     def _facts_changed(self, namespace: str | None) -> None:
         if namespace is None:
-            self._secrets.allow(self._facts.table.spec.images_secret_access == "byName")
+            allowed = self._facts.table.spec.images_secret_access == "byName"
+            self._secrets.allow(allowed)
+            if not allowed:
+                self._lookups.revoke()
 
 
 def _given(asked: dict[str, Coming]) -> dict[str, Inspection]:

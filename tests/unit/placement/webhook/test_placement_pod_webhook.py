@@ -16,6 +16,7 @@ from placement_world import (
     facts_of,
     placement_metrics,
     pod,
+    policy,
     value,
 )
 
@@ -707,3 +708,16 @@ async def test_pl_423_what_the_global_secret_opened_does_not_stand_in_for_a_fail
     process.webhook.credentials_changed()
     answer = await process.admit(pod("registry.example/private:1", namespace="other"))
     assert answer.is_gated
+
+
+async def test_pl_421_what_pull_secrets_opened_stands_in_for_no_failure_once_none_may_be_read(process):
+    """PL-421, PL-407: ``images.secretAccess: none`` counts at once, also for the failures of a moment ago."""
+    image = "registry.example/private:1"
+    process.reader.put("team", "pull")
+    process.registry.needs_credentials.add(process.registry.set(image, "linux/arm64"))
+    assert not (await process.admit(pod(image, secrets=["pull"]))).is_gated
+    process.registry.set(image, error="network")
+    assert (await process.admit(pod(image, secrets=["pull"]))).decision["stale"] is True
+    process.watches["placementpolicies"].put(policy(images={"secretAccess": "none"}))
+    process.registry.kept.clear()  # without the secrets there is no proof (RG-111)
+    assert (await process.admit(pod(image, secrets=["pull"]))).is_gated
