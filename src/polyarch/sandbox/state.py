@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.processes import Record
@@ -63,6 +64,8 @@ class Taint(msgspec.Struct, frozen=True):
                 f"--taint {text!r}: expected ARCHITECTURE:KEY[=VALUE]:EFFECT, "
                 "for example arm64:kubernetes.io/arch=arm64:NoSchedule, with * for every architecture"
             )
+        if match[1] != "*":
+            _check_known(match[1], f"--taint {text!r}")
         return cls(match[1], match[2], match[3] or "", match[4])
 
 
@@ -104,8 +107,16 @@ def parse_nodes(text: str) -> dict[str, int]:
             raise SandboxError(f"--nodes {text!r}: {architecture} is given twice")
         if separator and not (count.isascii() and count.isdigit()):
             raise SandboxError(f"--nodes {text!r}: {part!r} is not ARCHITECTURE=NUMBER, for example amd64=3,arm64=2")
+        _check_known(architecture, f"--nodes {text!r}")
         counts[architecture] = int(count) if separator else 1
     return counts
+
+
+def _check_known(architecture: str, option: str) -> None:
+    """A misspelt architecture would replace the nodes with nodes that no image fits."""
+    if architecture not in KNOWN_ARCHITECTURES:
+        known = ", ".join(sorted(KNOWN_ARCHITECTURES))
+        raise SandboxError(f"{option}: {architecture!r} is not a known architecture; expected one of {known}")
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

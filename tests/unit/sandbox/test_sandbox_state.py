@@ -33,6 +33,8 @@ def test_sb_003_nodes_are_given_by_architecture(text: str, expected: dict[str, i
         ("amd64=", "ARCHITECTURE=NUMBER"),
         ("amd64=-1", "ARCHITECTURE=NUMBER"),
         ("amd64=1,amd64=2", "given twice"),
+        ("amd46=1", "'amd46' is not a known architecture; expected one of 386, amd64"),
+        ("x86_64=1", "'x86_64' is not a known architecture"),
     ],
 )
 def test_sb_003_a_nodes_option_that_makes_no_sense_says_what_was_expected(text: str, message: str) -> None:
@@ -64,6 +66,8 @@ def test_sb_003_numa_and_taints_are_read() -> None:
     for text in ("arm64", "arm64:a=b", "arm64:a=b:Sometimes"):
         with pytest.raises(SandboxError, match="ARCHITECTURE:KEY"):
             Taint.parse(text)
+    with pytest.raises(SandboxError, match="'amr64' is not a known architecture"):
+        Taint.parse("amr64:new:NoExecute")
 
 
 def test_sb_003_ports_are_free_different_and_never_another_sandboxs() -> None:

@@ -99,9 +99,9 @@ def run_explain(asked: Asked, images: ImageOptions, outputs: Sequence[Output], *
             notes = configuration.notes
             found = asyncio.run(_in_files(given, configuration, asked, registries))
     except (InvalidSetting, ConfigurationError) as error:
-        raise UsageError(f"explain: {error}") from None
+        raise UsageError(str(error)) from None
     except KubernetesError as error:
-        raise CouldNotComplete(f"explain: {error}") from None
+        raise CouldNotComplete(str(error)) from None
     emit(outputs, lambda form, colour: _rendered([each.entry for each in found], form, colour))
     for note in (*notes, *_missed(found)):
         messages.note(note)

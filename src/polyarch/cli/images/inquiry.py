@@ -96,7 +96,9 @@ def run_inspect(asked: Asked, options: ImageOptions, outputs: Sequence[Output], 
         return document_text(inspect_output.document(answered, required, limits), form)
 
     emit(outputs, render)
-    if asked.rate_limit:
+    if asked.rate_limit and not limits:
+        messages.note("no registry reported a rate limit (a cached answer makes no request: --fresh asks again)")
+    elif asked.rate_limit:
         sys.stderr.write(table(inspect_output.LIMIT_HEADER, inspect_output.limit_rows(limits)))
     return inspect_output.exit_code([each.answer for each in answered], required)
 

@@ -95,6 +95,12 @@ class TestRows:
         assert "76" not in out
         assert err.splitlines()[1].split() == [registry.host, "100", "76", "21600", "s"]
 
+    def test_no_rate_limit_is_a_sentence_not_an_empty_table(self, registry, run):
+        """RG-063."""
+        _, _, err = run("--rate-limit", f"{registry.host}/team/app:1")
+        assert "no registry reported a rate limit" in err
+        assert "REMAINING" not in err
+
 
 class TestExitCodes:
     """RG-141."""
