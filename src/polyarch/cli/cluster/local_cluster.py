@@ -22,6 +22,10 @@ from polyarch.cli.output.logs import errors_only
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
 from polyarch.kube.errors import ApiError, ConnectionFailed
+from polyarch.oci.mirrors import registries_conf
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.transport.addresses import InvalidSetting
+from polyarch.oci.transport.tls import check_certificates
 from polyarch.sandbox import document, processes, state
 from polyarch.sandbox.binaries import search as binaries
 from polyarch.sandbox.binaries import versions
@@ -172,19 +176,39 @@ def _settings(wanted: Wanted) -> Settings:
         if wanted.taints is not None:
             changes["taints"] = tuple(Taint.parse(text) for text in wanted.taints)
         if wanted.registries_conf is not None:
-            changes["registries_conf"] = _file("--registries-conf", wanted.registries_conf)
+            changes["registries_conf"] = _file("--registries-conf", wanted.registries_conf, _read_registries_conf)
         if wanted.ca is not None:
-            changes["ca"] = _file("--ca", wanted.ca)
+            changes["ca"] = _file("--ca", wanted.ca, _read_certificates)
         return msgspec.structs.replace(settings, **changes)
     except SandboxError as error:
         raise UsageError(str(error)) from error
 
 
-def _file(option: str, path: str) -> str:
-    """An absolute path: the sandbox's processes have another working folder."""
-    if path and not Path(path).is_file():
+def _file(option: str, path: str, read: Callable[[Path], object]) -> str:
+    """An absolute path: the sandbox's processes have another working folder.
+
+    The file is read here, because the path is recorded: the processes would end on a bad file at every later ``up``.
+    """
+    if not path:
+        return ""
+    if not Path(path).is_file():
         raise UsageError(f"{option} {path}: no such file")
-    return str(Path(path).absolute()) if path else ""
+    try:
+        read(Path(path))
+    except InvalidConfiguration as error:
+        raise UsageError(f"{option} {error}") from None
+    except (OSError, InvalidSetting) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{option} {path}: {problem}") from None
+    return str(Path(path).absolute())
+
+
+def _read_registries_conf(path: Path) -> None:
+    registries_conf.load(path, {})
+
+
+def _read_certificates(path: Path) -> None:
+    check_certificates(path.read_text("ascii", errors="ignore"))
 
 
 def _run(work: Coroutine[object, object, T], messages: Messages) -> T:

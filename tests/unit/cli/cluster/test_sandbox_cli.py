@@ -114,6 +114,21 @@ def test_sb_010_options_that_make_no_sense_are_usage_errors(
     assert shown.out == ""
 
 
+@pytest.mark.parametrize(
+    ("option", "message"), [("--ca", "holds no PEM certificates"), ("--registries-conf", "is not TOML")]
+)
+@pytest.mark.usefixtures("home")
+def test_sb_003_a_file_that_the_processes_could_not_read_is_refused_before_it_is_recorded(
+    option: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("kind: Pod\n")
+    assert main(["up", option, str(file)]) == 2
+    shown = capsys.readouterr().err
+    assert f"{option} {file}" in shown
+    assert message in shown
+
+
 @pytest.mark.parametrize("command", [["status"], ["down"], ["status", "-o", "json"]])
 @pytest.mark.usefixtures("home")
 def test_sb_010_a_sandbox_that_is_not_there_is_said_to_be(
