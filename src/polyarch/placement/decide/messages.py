@@ -1,7 +1,7 @@
-"""The one sentence of each decision: which images decided, and what to do next (PL-247, PL-751).
+"""The message of each decision: one sentence that names the deciding images and the next action (PL-247, PL-751).
 
-Events, warnings, conditions and ``explain`` print these and have no words of their own. Of a failure they show class,
-host, HTTP status and code, never a text that a registry sent. Pure.
+Events, warnings, conditions and ``explain`` print it unchanged. For a failure it has class, host, HTTP status and code,
+never text that a registry sent. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,86 +17,85 @@ from polyarch.platforms import PlatformSet
 MAX_NAMED: Final = 4
 
 _RULES: Final = {
-    Reason.OPERATOR_NAMESPACE: "its namespace is the operator's own",
-    Reason.KUBE_NAMESPACE: "namespaces that begin with kube- are never placed",
-    Reason.EXCLUDED_NAMESPACE: "the PlacementPolicy's excludedNamespaces names its namespace",
+    Reason.OPERATOR_NAMESPACE: "it is in the operator's namespace",
+    Reason.KUBE_NAMESPACE: "pods in kube-* namespaces are never placed",
+    Reason.EXCLUDED_NAMESPACE: "its namespace is in the PlacementPolicy's excludedNamespaces",
     Reason.OPTED_OUT: "its annotation polyarch.dev/skip-placement is true",
-    Reason.ALREADY_BOUND: "spec.nodeName already names its node",
-    Reason.CONTROL_PLANE_POD: "its nodeSelector asks for control-plane nodes",
-    Reason.DAEMON_SET_POD: "a DaemonSet chooses its node",
-    Reason.ARCHITECTURE_ALREADY_REQUIRED: "its nodeSelector or node affinity already settles kubernetes.io/arch",
+    Reason.ALREADY_BOUND: "spec.nodeName is already set",
+    Reason.CONTROL_PLANE_POD: "its nodeSelector selects control-plane nodes",
+    Reason.DAEMON_SET_POD: "it belongs to a DaemonSet, which sets its node",
+    Reason.ARCHITECTURE_ALREADY_REQUIRED: "its nodeSelector or node affinity already constrains kubernetes.io/arch",
 }
 
 
 def ineligible(rule: Reason, namespace: str, *, was_gated: bool) -> str:
-    """For a pod that is left alone, or released because it is to be left alone by now (PL-310)."""
+    """For a pod that is not placed; ``was_gated``: it became ineligible after it was gated (PL-310)."""
     place = f" (namespace {namespace})" if rule in _NAMESPACE_RULES else ""
     if was_gated:
-        return f"The pod is released without a constraint of ours: {_RULES[rule]}{place} ({rule.value})."
-    return f"The pod is left alone: {_RULES[rule]}{place}."
+        return f"Pod is released without a constraint: {_RULES[rule]}{place} ({rule.value})."
+    return f"Pod is skipped: {_RULES[rule]}{place}."
 
 
 _NAMESPACE_RULES: Final = (Reason.OPERATOR_NAMESPACE, Reason.KUBE_NAMESPACE, Reason.EXCLUDED_NAMESPACE)
 
 
 def sentence(decision: Decision, settings: Settings) -> str:
-    """For every outcome that rests on images or preferences."""
+    """For every outcome that depends on images or preferences."""
     match decision.reason:
         case Reason.ARCHITECTURES_SET:
-            text = f"The pod is limited to {listed(decision.architectures)}, what {_deciders(decision)}"
+            text = f"Pod is constrained to {listed(decision.architectures)}, supported by {_deciders(decision)}"
             text += _no_node(decision)
         case Reason.ALL_IMAGES_NEUTRAL:
-            text = f"The pod needs no constraint: {_named(decision.images)} run on any architecture"
+            verb = "runs" if len(decision.images) == 1 else "run"
+            text = f"Pod needs no constraint: {_named(decision.images)} {verb} on any architecture"
         case Reason.PREFERENCES_ONLY:
-            text = "The pod's architectures are settled by its author; only preferences apply"
+            text = "Pod already constrains kubernetes.io/arch itself; only preferences are added"
         case Reason.NO_SUPPORTED_ARCHITECTURE:
             text = f"No node can run the pod: {conflict(decision.images)}; {_remedy(decision.images)}"
         case Reason.FALLBACK_SET:
-            text = f"{_failed(decision)}; the fallback {listed(decision.architectures)} is used"
-            text += _no_node(decision) or "; check that the images run there"
+            text = f"{_failed(decision)}; pod is constrained to the fallback {listed(decision.architectures)}"
+            text += _no_node(decision) or "; check that the images support it"
         case Reason.PARTIALLY_CONSTRAINED:
             text = (
-                f"{_failed(decision)}; the pod is limited to {listed(decision.architectures)}, what the others support"
+                f"{_failed(decision)}; pod is constrained to {listed(decision.architectures)}, "
+                "supported by the other images"
             )
             text += _no_node(decision)
         case Reason.RELEASED_UNCONSTRAINED:
-            text = (
-                f"{_failed(decision)}; the pod is released without a constraint, correct the image or its pull secret"
-            )
+            text = f"{_failed(decision)}; pod is released without a constraint; correct the image or its pull secret"
         case Reason.HELD_BY_POLICY:
-            until = _until(settings, "it is resolved")
-            text = f"{_failed(decision)}; the policy holds the pod{until}, correct the image or its pull secret"
+            until = _until(settings, "the image is resolved")
+            text = f"{_failed(decision)}; the policy holds the pod{until}; correct the image or its pull secret"
         case Reason.IMAGES_NOT_RESOLVED_YET if decision.failure:
-            text = f"{_failed(decision)}; the pod waits and the images are asked for again"
+            text = f"{_failed(decision)}; pod stays gated while polyarch retries"
         case _:
-            text = f"The pod waits for the platforms of {_named(decision.unresolved)}"
+            text = f"Waiting for the platforms of {_named(decision.unresolved)}"
     return text + "."
 
 
 def refused(decision: Decision, refusal: str) -> str:
     """For PL-305."""
-    wanted = listed(decision.architectures) or "a marker that no node has"
+    wanted = listed(decision.architectures) or "the term that no node matches"
     return (
-        f"The API server refuses the node affinity ({refusal}): the pod is released without {wanted}; "
-        "find the webhook or policy that refuses it."
+        f"API server rejected the node affinity ({refusal}); pod is released without {wanted}; "
+        "find the webhook or policy that rejects it."
     )
 
 
 def held_refused(settings: Settings, refusal: str) -> str:
-    """For PL-305, where the policy asks for a constraint in any case."""
-    until = _until(settings, "it is accepted")
+    """For PL-305, if the policy never releases a pod without a constraint."""
+    until = _until(settings, "the write is accepted")
     return (
-        f"The API server refuses the write that releases the pod ({refusal}); the policy holds the pod{until}; "
-        "find the webhook or policy that refuses it."
+        f"API server rejected the write that removes the scheduling gate ({refusal}); "
+        f"the policy holds the pod{until}; find the webhook or policy that rejects it."
     )
 
 
 def held_undecided(settings: Settings) -> str:
-    """For PL-306, where the policy asks for a constraint in any case."""
-    until = _until(settings, "it can be decided")
+    """For PL-306, if the policy never releases a pod without a constraint."""
+    until = _until(settings, "it can be placed")
     return (
-        f"A bug of polyarch keeps the pod from being decided; the policy holds the pod{until}; "
-        "see the controller's log."
+        f"Internal error of polyarch while placing the pod; the policy holds the pod{until}; see the controller's log."
     )
 
 
@@ -107,15 +106,15 @@ def _until(settings: Settings, end: str) -> str:
 
 def unavailable(decision: Decision, *, deprovisioning: bool) -> str:
     """For PL-107. ``deprovisioning``: the ClusterPodPlacementConfig is being deleted."""
-    waited = f": {_named(decision.unresolved)} would have to be asked for" if decision.unresolved else ""
+    unknown = f" and the platforms of {_named(decision.unresolved)} are unknown" if decision.unresolved else ""
     if deprovisioning:
         return (
-            "The pod is let through without a constraint because the ClusterPodPlacementConfig is being deleted"
-            f"{waited}; to have pods placed, create one once it is gone."
+            f"Pod is not constrained: the ClusterPodPlacementConfig is being deleted{unknown}; "
+            "once it is gone, create another to place pods."
         )
     return (
-        f"The pod is let through without a constraint because the placement controller is away{waited}; "
-        "see its Deployment pod-placement-controller, and create the pod again once it is back."
+        f"Pod is not constrained: the placement controller is down{unknown}; "
+        "check Deployment pod-placement-controller, then recreate the pod."
     )
 
 
@@ -132,7 +131,7 @@ def platforms_of(finding: Finding) -> str:
 
 
 def conflict(images: Sequence[Finding]) -> str:
-    """As few images as show that nothing is common to all: one without a platform, or two, or all."""
+    """The fewest images that have no common platform: one without any, or two, or all."""
     constraining = [finding for finding in images if finding.verdict is Verdict.CONSTRAINS]
     for finding in constraining:
         if not finding.platforms:
@@ -145,9 +144,9 @@ def conflict(images: Sequence[Finding]) -> str:
             break
     clauses = [f"{finding.text} has {platforms_of(finding)}" for finding in shown[:MAX_NAMED]]
     if len(shown) > MAX_NAMED:
-        clauses.append(f"{len(shown) - MAX_NAMED} more images narrow that further")
+        clauses.append(f"{len(shown) - MAX_NAMED} more images")
     if _common(*constraining):
-        clauses.append("none of it for the pod's operating system")
+        clauses.append("none of them for the pod's operating system")
     return ", ".join(clauses)
 
 
@@ -164,13 +163,12 @@ def _remedy(images: Sequence[Finding]) -> str:
 
 def _deciders(decision: Decision) -> str:
     constraining = [finding for finding in decision.images if finding.verdict is Verdict.CONSTRAINS]
-    stale = " (by a reading that could not be checked again)" if decision.stale else ""
+    stale = " (last known platforms, which could not be revalidated)" if decision.stale else ""
     dropped: set[str] = set()
     for finding in constraining:
         dropped.update(finding.dropped)
-    odd = f", without {listed(sorted(dropped))} which no node label can say" if dropped else ""
-    verb = "supports" if len(constraining) == 1 else "all support"
-    return f"{_named(constraining)} {verb}{stale}{odd}"
+    odd = f"; {listed(sorted(dropped))} ignored, as no node can have it" if dropped else ""
+    return f"{_named(constraining)}{stale}{odd}"
 
 
 def _failed(decision: Decision) -> str:
@@ -182,33 +180,35 @@ def _failed(decision: Decision) -> str:
 
 
 _HAPPENED: Final = {
-    "pending": "is not answered yet",
+    "pending": "is not resolved yet",
     "not-found": "does not exist at {host}",
-    "unauthorized": "may not be read at {host} with the credentials at hand",
-    "denied": "may not be read at {host} with the credentials at hand",
-    "credential-helper": "needs credentials for {host} that could not be had",
-    "rate-limited": "has to wait for the rate limit of {host}",
-    "timeout": "got no answer in time from {host}",
-    "network": "could not be asked for, {host} is not reached",
-    "server-error": "could not be had, {host} failed",
-    "stale": "could not be checked again at {host}",
-    "unknown": "does not say its platforms",
-    "tls": "could not be asked for, the certificate of {host} is not trusted",
-    "unknown-host": "could not be asked for, there is no host {host}",
-    "refused-address": "may not be asked for, the address of {host} is refused",
-    "refused-redirect": "may not be asked for, {host} leads to where it is refused",
-    "blocked": "may not be asked for, {host} is blocked",
-    "offline-miss": "has no answer in the platforms file, and no registry is asked",
+    "unauthorized": "cannot be pulled from {host} with the available credentials",
+    "denied": "cannot be pulled from {host} with the available credentials",
+    "credential-helper": "needs credentials for {host}, but the credential helper failed",
+    "rate-limited": "is delayed by the rate limit of {host}",
+    "timeout": "could not be inspected: {host} timed out",
+    "network": "could not be inspected: {host} is unreachable",
+    "server-error": "could not be inspected: {host} returned a server error",
+    "stale": "could not be revalidated at {host}",
+    "unknown": "does not declare its platforms",
+    "tls": "could not be inspected: the certificate of {host} is not trusted",
+    "unknown-host": "could not be inspected: no such host {host}",
+    "refused-address": "was not inspected: the address of {host} is not allowed",
+    "refused-redirect": "was not inspected: {host} redirects to an address that is not allowed",
+    "blocked": "was not inspected: {host} is blocked",
+    "offline-miss": "is not in the platforms file, and registries are not contacted",
 }
-"""By the code of a failure; for the others see ``_WHAT_CLASS``."""
-_WHAT_CLASS: Final = {"content": "could not be read, what {host} sent is not usable"}
+"""By the code of a failure; other codes use ``_HAPPENED_BY_CLASS``."""
+_HAPPENED_BY_CLASS: Final = {"content": "could not be inspected: {host} sent an invalid response"}
 
 
 def _why(finding: Finding) -> str:
-    """What happened first, then class and HTTP status for those who search for them (PL-751)."""
+    """What happened, then class, HTTP status and code to search for (PL-751)."""
     if finding.problem:
-        return f"{_quoted(finding.text)} is no valid reference: {finding.problem}"
-    happened = _HAPPENED.get(finding.note) or _WHAT_CLASS.get(finding.error_class, "could not be had from {host}")
+        return f"{_quoted(finding.text)} is not a valid reference: {finding.problem}"
+    happened = _HAPPENED.get(finding.note) or _HAPPENED_BY_CLASS.get(
+        finding.error_class, "could not be inspected at {host}"
+    )
     text = f"{finding.text} {happened.format(host=finding.host or 'its registry')}"
     code = finding.note if finding.note not in _HAPPENED else ""
     status = f"HTTP {finding.status}" if finding.status is not None else ""
@@ -224,7 +224,11 @@ def _named(findings: Iterable[Finding]) -> str:
 
 
 def _no_node(decision: Decision) -> str:
-    return "; no node has any of these, so add one or it stays pending" if decision.no_matching_node else ""
+    return (
+        "; no node has any of these architectures: add one, or the pod stays Pending"
+        if decision.no_matching_node
+        else ""
+    )
 
 
 def _quoted(text: str) -> str:

@@ -59,9 +59,7 @@ def gate_added(case: Case, decision: Decision, *, seconds_gated: float) -> Event
     level = case.settings.events
     first = seconds_gated < GATE_ADDED_AFTER
     if (level == "full" and first) or (level == "lean" and not first and not decision.failure):
-        return Event(
-            EventReason.GATE_ADDED, "Normal", _cut(f"Waiting with a scheduling gate. {decision.message}"), "Gate"
-        )
+        return Event(EventReason.GATE_ADDED, "Normal", _cut(f"Scheduling gate added. {decision.message}"), "Gate")
     return None
 
 
@@ -96,7 +94,7 @@ def held_undecided(settings: Settings) -> Event:
 
 def gate_removal_failed(refusal: str) -> Event:
     """PL-305; ``refusal`` is the API server's message."""
-    note = f"The API server refused the write that lifts the scheduling gate: {refusal}"
+    note = f"API server rejected the write that removes the scheduling gate: {refusal}"
     return _event(EventReason.GATE_REMOVAL_FAILED, "Warning", note, "RemoveGate")
 
 
@@ -125,12 +123,12 @@ def _placed(case: Case, decision: Decision, level: EventLevel) -> list[tuple[Eve
         note = f"No node has {messages.listed(decision.architectures)} (kubernetes.io/arch). {decision.message}"
         due.append((_event(EventReason.NO_MATCHING_NODE, "Warning", note, "Constrain"), "problems"))
     if decision.reason is Reason.PREFERENCES_ONLY or decision.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED:
-        note = "The pod's own nodeSelector or node affinity settles kubernetes.io/arch; nothing is added to it."
+        note = "Pod already constrains kubernetes.io/arch itself; no constraint was added."
         due.append((_event(EventReason.PREDICATES_CONFLICT, "Normal", note, "Constrain"), "full"))
     for source in _duplicate_sources(decision):
-        note = f"No preference of {source} is applied: its architectures are preferred already."
+        note = f"No preference from {source} was added: its architectures are already preferred."
         due.append((_event(EventReason.PREFERENCE_DUPLICATES, "Normal", note, "Prefer"), "full"))
-    note = f"The scheduling gate is lifted: {decision.reason.value}."
+    note = f"Scheduling gate removed: {decision.reason.value}."
     due.append((_event(EventReason.GATE_REMOVED, "Normal", note, "RemoveGate"), "full"))
     return due
 

@@ -88,7 +88,7 @@ def test_pl_107_no_gate_without_someone_to_lift_it(
     if path is Path.UNAVAILABLE:
         assert result.gates == []
         assert result.labels == {names.SCHEDULING_GATE_LABEL: "not-set", names.NODE_AFFINITY_LABEL: "not-set"}
-        assert "controller is away" in result.admission.warnings[0]
+        assert "controller is down" in result.admission.warnings[0]
         assert result.annotations == {}
 
 

@@ -212,15 +212,15 @@ def test_pl_247_events_print_the_decisions_own_sentence() -> None:
         (
             "unauthorized",
             401,
-            f"Image {APP} may not be read at quay.io with the credentials at hand (auth, HTTP 401); ",
+            f"Image {APP} cannot be pulled from quay.io with the available credentials (auth, HTTP 401); ",
         ),
-        ("network", None, f"Image {APP} could not be asked for, quay.io is not reached (transient); "),
+        ("network", None, f"Image {APP} could not be inspected: quay.io is unreachable (transient); "),
         (
             "malformed",
             200,
-            f"Image {APP} could not be read, what quay.io sent is not usable (content, HTTP 200, malformed); ",
+            f"Image {APP} could not be inspected: quay.io sent an invalid response (content, HTTP 200, malformed); ",
         ),
-        ("policy-rejected", None, f"Image {APP} could not be had from quay.io (configuration, policy-rejected); "),
+        ("policy-rejected", None, f"Image {APP} could not be inspected at quay.io (configuration, policy-rejected); "),
     ],
 )
 def test_pl_751_a_failure_is_told_by_what_happened_first(code: str, status: int | None, said: str) -> None:

@@ -206,7 +206,7 @@ def test_pl_247_every_decision_says_one_sentence(way: Callable[..., Result], rea
         (no_supported, "publish the images"),
         (released, "correct the image or its pull secret"),
         (held, "correct the image or its pull secret"),
-        (fallback, "check that the images run there"),
+        (fallback, "check that the images support it"),
         (unavailable, "pod-placement-controller"),
     ],
 )

@@ -303,7 +303,7 @@ async def test_nothing_is_gated_while_the_cppc_is_being_deleted(processes):
     answer = await process.admit(pod("app:1"))
     assert not answer.is_gated
     (warning,) = answer.warnings
-    assert "because the ClusterPodPlacementConfig is being deleted" in warning
+    assert "the ClusterPodPlacementConfig is being deleted" in warning
     assert "away" not in warning
 
 
