@@ -1,8 +1,8 @@
-"""Finding the configuration (KR-001): in a kubeconfig, or in the pod's service account.
+"""Finds the client configuration (KR-001): in a kubeconfig, or in the pod's service account.
 
 :func:`load` does what kubectl does: an explicit file, else the ``KUBECONFIG`` list, else ``~/.kube/config``, else the
-cluster this process runs in. Nothing here talks to anybody: tokens are fetched and plugins run when the client first
-needs them (``credentials.py``).
+cluster in which this process runs. Nothing here sends a request or starts a program: tokens are fetched and credential
+plugins run when the client first needs them (``credentials.py``).
 """
 
 import os
@@ -19,13 +19,13 @@ SERVICE_ACCOUNT_DIRECTORY: Final = Path("/var/run/secrets/kubernetes.io/servicea
 def load(
     kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Configuration:
-    """The configuration kubectl would use; raises :class:`ConfigurationError`.
+    """The configuration that kubectl would use; raises :class:`ConfigurationError`.
 
-    An explicit ``kubeconfig`` has to exist. Of the ``KUBECONFIG`` list, files that do not exist are left out, and the
-    first to name a context, a cluster or a user defines it. Without any file, and without ``context``, the pod's own
-    service account is used where there is one.
+    An explicit ``kubeconfig`` must exist. Missing files in the ``KUBECONFIG`` list are skipped; the first file to
+    define a context, cluster or user wins. Without any file, and without ``context``, the pod's service account is used
+    if there is one.
     """
-    # Only processes outside a cluster read YAML.
+    # Imported here because only processes outside a cluster read YAML.
     from polyarch.kube.access import kubeconfig as files
 
     environ = os.environ if environ is None else environ
@@ -39,14 +39,14 @@ def load(
 
 
 def running_in_cluster(environ: Mapping[str, str], root: Path = SERVICE_ACCOUNT_DIRECTORY) -> bool:
-    """True in a pod with a service account mounted."""
+    """Whether this process runs in a pod with a mounted service account."""
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and (root / "token").exists()
 
 
 def in_cluster(environ: Mapping[str, str] | None = None, root: Path = SERVICE_ACCOUNT_DIRECTORY) -> Configuration:
-    """The pod's service account: its token file is read again every minute, as the kubelet renews it.
+    """The pod's service account. Its token file is read every minute, as the kubelet renews it.
 
-    The environment's proxies do not apply: the API server of one's own cluster is never behind one.
+    Proxies of the environment do not apply: a pod reaches its own API server directly.
     """
     environ = os.environ if environ is None else environ
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")

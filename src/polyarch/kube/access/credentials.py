@@ -1,8 +1,8 @@
-"""Credentials of the client, kept current while the process runs (KR-001).
+"""The client's credentials, kept valid while the process runs (KR-001).
 
-Tokens live shorter than processes. A token file is read again every minute and when the server answers 401; a
-credential plugin runs again when what it gave expires, or is refused. However many requests are refused at once, one
-look at the source serves them all.
+Tokens expire sooner than processes end. A token file is read again every minute and after a 401; a credential plugin
+runs again when its credential expires or is rejected. If many requests get a 401 at once, the source is read only once
+for all of them.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from polyarch.kube.errors import ConfigurationError
 log = structlog.get_logger(__name__)
 
 Headers = tuple[tuple[str, str], ...]
-"""Pairs, as ``Impersonate-Group`` may come more than once."""
+"""Name and value pairs; ``Impersonate-Group`` may occur more than once."""
 
 REREAD: Final = 60.0
 """Seconds after which a token file is read again."""
 
 
 class Credential(NamedTuple):
-    """What goes with a request. Never printed."""
+    """What authenticates a request. Never printed."""
 
     headers: Headers
     certificate: ClientCertificate | None = None
@@ -40,19 +40,19 @@ class Credential(NamedTuple):
 
 
 class Credentials(Protocol):
-    """The seam between the transport and the ways to be somebody."""
+    """The seam between the transport and the ways to authenticate."""
 
     async def current(self) -> Credential:
-        """What to send now; raises ConfigurationError when there is none to be had."""
+        """The credential to send now; raises ConfigurationError if there is none."""
         ...
 
     async def refused(self, credential: Credential) -> bool:
-        """The server answered 401 to this one: is there another to try?"""
+        """Called when the server answered 401 to this credential; True if there is another one to try."""
         ...
 
 
 def credentials_of(user: User, clock: Clock) -> Credentials:
-    """The living form of a kubeconfig's user. As in kubectl: the file before the token, both before a password."""
+    """The credentials of a kubeconfig's user. As in kubectl: a token file wins over a token, both over a password."""
     extra = user.impersonate
     if user.token_file:
         return TokenFile(user, extra, clock)
@@ -71,7 +71,7 @@ def _bearer(token: str) -> tuple[str, str]:
 
 
 class Fixed:
-    """Headers that never change (or none: a client certificate of the configuration speaks for itself)."""
+    """Headers that never change; none if a client certificate is all there is."""
 
     def __init__(self, headers: Headers) -> None:
         self._credential = Credential(headers)
@@ -84,7 +84,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A bearer token in a file that somebody else renews."""
+    """A bearer token in a file that another process renews."""
 
     def __init__(self, user: User, extra: Headers, clock: Clock) -> None:
         self._user = user
@@ -105,7 +105,7 @@ class TokenFile:
         return self._credential is not credential
 
     def _read(self) -> Credential:
-        """The last good token serves while the file cannot be read; without one that is an error."""
+        """While the file cannot be read the last good token is used; without one that is an error."""
         user = self._user
         self._due = self._clock.monotonic() + REREAD
         try:
@@ -126,7 +126,7 @@ class TokenFile:
 
 
 class PluginCredentials:
-    """What a credential plugin hands out, until it expires or is refused."""
+    """The credential that a plugin issued, until it expires or is rejected."""
 
     def __init__(self, plugin: ExecPlugin, extra: Headers, clock: Clock) -> None:
         self._plugin = plugin
@@ -156,7 +156,7 @@ class PluginCredentials:
         issued = await self._plugin.run()
         headers = (_bearer(issued.token), *self._extra) if issued.token else self._extra
         expires = issued.expires
-        # The plugin wrote wall-clock time, so wall-clock time it is compared with.
+        # Wall-clock time, because the plugin states the expiry in it.
         self._expired = (lambda: self._clock.now() >= expires) if expires is not None else bool
         self._credential = credential = Credential(headers, issued.certificate)
         return credential

@@ -1,9 +1,8 @@
-"""Credential plugins: programs that a kubeconfig names and that print a token or a client certificate.
+"""Credential plugins: programs, named in a kubeconfig, that print a token or a client certificate.
 
-The contract is client.authentication.k8s.io (v1 and v1beta1): the request comes in ``KUBERNETES_EXEC_INFO``, the
-answer is an ExecCredential on stdout. A plugin that is missing, fails, hangs or answers nonsense ends in a
-ConfigurationError that names it, quotes what it said on stderr and gives the kubeconfig's own install hint. What it
-printed on stdout is a secret and is never quoted.
+The contract is client.authentication.k8s.io (v1 and v1beta1): the request is in ``KUBERNETES_EXEC_INFO``, the answer is
+an ExecCredential on stdout. If a plugin is missing, fails, hangs or prints something else, the ConfigurationError names
+it, quotes its stderr and gives the kubeconfig's install hint. Its stdout is secret and is never quoted.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ GROUP: Final = "client.authentication.k8s.io"
 VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 TIMEOUT: Final = 60.0
 INTERACTIVE_TIMEOUT: Final = 600.0
-"""Somebody may have to log in with a browser."""
+"""Seconds; a person may have to log in with a browser."""
 
 
 class _Issued(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,7 +39,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Issued(NamedTuple):
-    """What a plugin gave; ``expires`` None means until the server refuses it."""
+    """A plugin's credential; ``expires`` is None if it is valid until the server rejects it."""
 
     token: str
     certificate: ClientCertificate | None
@@ -51,7 +50,7 @@ class Issued(NamedTuple):
 
 
 class ExecPlugin:
-    """Runs one plugin. ``timeout`` in seconds; by default longer where a person may have to answer it."""
+    """Runs one plugin. ``timeout`` is in seconds; the default is longer for interactive plugins."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class ExecPlugin:
         self._terminal = terminal
 
     async def run(self) -> Issued:
-        """Runs the program once; raises ConfigurationError."""
+        """Runs the plugin once; raises ConfigurationError."""
         settings = self._settings
         interactive = settings.interactive_mode != "Never" and self._terminal()
         if settings.interactive_mode == "Always" and not interactive:

@@ -1,8 +1,8 @@
-"""Kubeconfig files: read, merged as kubectl merges them, and reduced to the one context that is asked for.
+"""Kubeconfig files: read, merged as kubectl merges them, and reduced to one context.
 
-Merging: the first file to define a name, or ``current-context``, wins; paths inside a file are relative to that file.
-Every complaint names the file and the field (KR-001), since the reader has often not written it. This is the one
-module of ``kube`` that reads YAML: the format leaves no choice.
+The first file that defines a name, or ``current-context``, wins; paths in a file are relative to that file. Every error
+names the file and the field (KR-001), because the reader often did not write the file. This is the only module of
+``kube`` that reads YAML: the format requires it.
 """
 
 import base64
@@ -105,7 +105,7 @@ class _File(_Struct, frozen=True, rename="kebab"):
 
 
 class _Found(msgspec.Struct, Generic[T], frozen=True):
-    """A named entry and the file that it is from."""
+    """A named entry and the file it comes from."""
 
     path: Path
     field: str
@@ -115,12 +115,12 @@ class _Found(msgspec.Struct, Generic[T], frozen=True):
         return ConfigurationError(str(self.path), f"{self.field}.{field}" if field else self.field, problem, hint)
 
     def beside(self, name: str) -> str:
-        """A path as it is meant: relative to the file that holds it."""
+        """A path, resolved relative to the file that contains it."""
         return str(self.path.parent / name)
 
 
 class _Merged:
-    """All files as one."""
+    """All files merged."""
 
     def __init__(self) -> None:
         self.read: list[Path] = []
@@ -146,7 +146,7 @@ class _Merged:
 def configuration(
     paths: Sequence[Path], context: str | None, environ: Mapping[str, str], *, required: bool
 ) -> Configuration:
-    """The one context out of these files; ``required``: each of them has to exist."""
+    """The configuration of one context in these files; ``required``: every file has to exist."""
     merged = _Merged()
     for path in paths:
         if required or path.exists():
@@ -200,7 +200,7 @@ def _read(path: Path) -> _File:
 
 def _load(text: bytes) -> Any:
     try:
-        # JSON is YAML, unless it is indented by tabs.
+        # JSON first: indented with tabs it is not valid YAML.
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
@@ -243,7 +243,7 @@ def _server(cluster: _Found[_Cluster]) -> str:
 
 
 def _proxy(cluster: _Found[_Cluster], server: str, environ: Mapping[str, str]) -> Proxy | None:
-    """``proxy-url`` applies whatever ``NO_PROXY`` says, as in kubectl; else the environment decides."""
+    """``proxy-url`` applies regardless of ``NO_PROXY``, as in kubectl; without it the environment decides."""
     if cluster.value.proxy_url:
         try:
             return parse(cluster.value.proxy_url)
@@ -318,7 +318,7 @@ def _exec(user: _Found[_User], cluster: _Found[_Cluster], settings: _Exec) -> Ex
     if settings.interactive_mode not in ("Never", "IfAvailable", "Always"):
         problem = f"expected Never, IfAvailable or Always, found {settings.interactive_mode!r}"
         raise user.error("exec.interactiveMode", problem)
-    # As in client-go: a bare name is looked up on PATH, anything with a slash is relative to the file.
+    # As in client-go: a bare name is looked up in PATH, a name with a slash is relative to the file.
     command = user.beside(settings.command) if "/" in settings.command else settings.command
     return ExecSettings(
         path=str(user.path),
@@ -334,7 +334,7 @@ def _exec(user: _Found[_User], cluster: _Found[_Cluster], settings: _Exec) -> Ex
 
 
 def _cluster_info(cluster: _Found[_Cluster]) -> dict[str, object]:
-    """ExecCredential ``spec.cluster``: files are handed over as data."""
+    """ExecCredential ``spec.cluster``, with the contents of files inlined."""
     value = cluster.value
     info: dict[str, object] = {"server": value.server}
     if value.tls_server_name:

@@ -1,4 +1,4 @@
-"""Which API server, and as whom (KR-001), as values that say where they were read."""
+"""A client's configuration as values: the server, the user, TLS, and where each was read (KR-001)."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ from polyarch.proxies import Proxy
 
 
 class Pem(msgspec.Struct, frozen=True):
-    """A certificate or key, given as data or as a file that may change under us; data wins, as in kubectl."""
+    """A certificate or key, as data or as a file that may change later; data wins, as in kubectl."""
 
     path: str
-    """The kubeconfig that says so, for errors."""
+    """The kubeconfig that contains it, for errors."""
     field: str
-    """The place in it, for errors."""
+    """The field in that kubeconfig, for errors."""
     data: bytes | None = None
     file: str = ""
 
     def read(self) -> bytes:
-        """The bytes as they are now; raises ConfigurationError naming the field and the file."""
+        """The present content; raises ConfigurationError with field and file."""
         if self.data is not None:
             return self.data
         try:
@@ -37,7 +37,7 @@ class Pem(msgspec.Struct, frozen=True):
 
 
 class TlsSettings(msgspec.Struct, frozen=True):
-    """How the server is known and how we present ourselves. Without ``ca`` the system's certificates are trusted."""
+    """How to verify the server, and the client certificate. Without ``ca`` the system's certificates are trusted."""
 
     ca: Pem | None = None
     certificate: Pem | None = None
@@ -47,7 +47,7 @@ class TlsSettings(msgspec.Struct, frozen=True):
 
 
 class ExecSettings(msgspec.Struct, frozen=True):
-    """A credential plugin (client.authentication.k8s.io); ``cluster`` is what it is told if it asks for it."""
+    """A credential plugin (client.authentication.k8s.io); ``cluster`` is passed to it if it asks for that."""
 
     path: str
     field: str
@@ -61,7 +61,7 @@ class ExecSettings(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """As whom. Secrets are not in its repr."""
+    """The user to authenticate as. Secrets are not in its repr."""
 
     path: str = ""
     field: str = ""
@@ -79,7 +79,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """Everything a client needs to know of a cluster. ``server`` is a URL without a slash at its end."""
+    """Everything a client needs to connect to a cluster. ``server`` is a URL without a trailing slash."""
 
     server: str
     namespace: str = "default"

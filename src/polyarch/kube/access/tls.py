@@ -1,7 +1,7 @@
-"""The SSL context of the connection to the API server, new whenever a certificate changed (KR-001).
+"""The TLS context for connections to the API server, made anew when a certificate changes (KR-001).
 
-A fresh context is a fresh pool of connections: aiohttp keys its pool by the context a request is given, so that after a
-rotation no request travels on a connection made with the old certificate, and none in flight is cut off.
+aiohttp keys its connection pool by the context of a request. So after a rotation new requests use new connections, and
+requests in flight finish on the old ones.
 """
 
 import ssl
@@ -18,11 +18,11 @@ from polyarch.kube.errors import ConfigurationError
 log = structlog.get_logger(__name__)
 
 RECHECK: Final = 60.0
-"""Seconds between two looks at certificate files."""
+"""Seconds between two reads of the certificate files."""
 
 
 class ClientCertificate(NamedTuple):
-    """PEM bytes, as a credential plugin hands them out."""
+    """A client certificate from a credential plugin, as PEM bytes."""
 
     certificate: bytes
     key: bytes
@@ -38,9 +38,10 @@ class _Material(NamedTuple):
 
 
 class TlsContexts:
-    """Gives the current context; files are read again every minute, plugin certificates taken as they come.
+    """Provides the current context. Files are read again every minute; a plugin's certificate is used as it comes.
 
-    Files that cannot be used leave the context as it is; only without one, or for a plugin, that is an error.
+    If files cannot be used, the present context stays in use; it is an error only if there is none, or with a plugin's
+    certificate.
     """
 
     def __init__(self, settings: TlsSettings, clock: Clock) -> None:
@@ -52,7 +53,7 @@ class TlsContexts:
         self._context: ssl.SSLContext | None = None
 
     def current(self, plugin: ClientCertificate | None = None) -> ssl.SSLContext:
-        """The context for the next request; the same object until something changed."""
+        """The context for the next request; the same object until a certificate changes."""
         now = self._clock.monotonic()
         if self._context is not None and now < self._due and plugin is self._plugin:
             return self._context
@@ -63,7 +64,7 @@ class TlsContexts:
         except ConfigurationError as error:
             if self._context is None or plugin is not self._plugin:
                 raise
-            # Files are written one after the other; what worked a minute ago is better than no request at all.
+            # A rotation writes the files one by one; until it is complete the last context still works.
             log.warning("certificates unusable, using the last ones", problem=str(error))
             self._due = now + RECHECK
             return self._context
@@ -71,7 +72,7 @@ class TlsContexts:
         return self._context
 
     def expire(self) -> None:
-        """Look at the files again with the next request: the server did not take what we showed it."""
+        """Makes the next request read the files again: the server rejected our certificate."""
         self._due = float("-inf")
 
     def _read(self, plugin: ClientCertificate | None) -> _Material:
@@ -93,7 +94,7 @@ def _context(material: _Material, settings: TlsSettings) -> ssl.SSLContext:
     elif material.ca is None:
         context.load_default_certs()
     else:
-        # As Go does: whatever the bundle holds is trusted, be it an intermediate or the server's own certificate.
+        # As in Go: every certificate of the bundle is trusted, also an intermediate or the server's own.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_verify_locations(cadata=material.ca.decode("ascii", "replace"))
@@ -105,7 +106,7 @@ def _context(material: _Material, settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, material: _Material, settings: TlsSettings) -> None:
-    """OpenSSL takes a chain from files only; the folder is readable by us alone and gone at once."""
+    """OpenSSL reads chains only from files; they are in a private directory, deleted at once."""
     with tempfile.TemporaryDirectory(prefix="polyarch-") as folder:
         chain = Path(folder) / "client.pem"
         chain.touch(mode=0o600)
@@ -118,7 +119,7 @@ def _load_chain(context: ssl.SSLContext, material: _Material, settings: TlsSetti
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask on the terminal.
+    # Without this OpenSSL would prompt on the terminal.
     raise ValueError("the client key is encrypted; a kubeconfig has no place for its password")
 
 

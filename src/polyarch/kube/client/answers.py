@@ -1,8 +1,8 @@
 """Responses, decoded into the caller's type: one object, a paged list, a watch (KR-004).
 
-The type decides in which form an answer is asked for: whoever wants metadata only is sent nothing else. What does not
-decode is an ``UnreadableAnswer`` that says of what; a cache, which must not go blind over one odd object, reads pages
-leniently. The verbs that ask are in ``client.py``, the bytes come from ``transport.py``.
+The type determines the ``Accept`` header: a caller that wants metadata only gets only metadata. A response that does
+not decode raises ``UnreadableAnswer``. Caches read pages leniently, because one odd object must not stop them. The
+verbs are in ``client.py``, the bytes come from ``transport.py``.
 """
 
 from collections.abc import AsyncIterator
@@ -23,25 +23,25 @@ from polyarch.model.meta import PartialObjectMetadata
 T = TypeVar("T")
 O = TypeVar("O", bound=KubernetesObject)  # noqa: E741 - an object, as everywhere in this module
 
-# The second choice is for aggregated API servers that cannot reduce: a whole object decodes just as well.
+# The fallback is for aggregated API servers without PartialObjectMetadata: a whole object decodes as well.
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_ONLY_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 IDLE_MARGIN: Final = 15.0
-"""Seconds above the server's own timeout after which a silent watch is given up."""
+"""Seconds after the server's own timeout at which a silent watch is given up."""
 
 _RESTARTS: Final = 3
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """All objects that a list found, and the resourceVersion at which that was so."""
+    """All objects that a list returned, and its resourceVersion."""
 
     items: list[T]
     resource_version: str
 
 
 async def one(transport: Transport, request: Request, type: type[T], *, retry: bool = True) -> T:
-    """The object, or whatever else the request answers with."""
+    """The object, or another type that the request returns."""
     accept = METADATA_ONLY if type is PartialObjectMetadata else requests.JSON
     body = await transport.send(request, accept=accept, retry=retry)
     try:
@@ -62,7 +62,7 @@ async def everything(
     resource_version: str = "",
     retry: bool = True,
 ) -> Listing[T]:
-    """All pages. If they expire on the way (410) it begins again, thrice at most."""
+    """All pages. If the continue token expires (410) the list starts again, at most three times."""
     for restart in range(_RESTARTS + 1):
         items: list[T] = []
         token = version = ""
@@ -84,7 +84,7 @@ async def everything(
 
 
 async def page(transport: Transport, request: Request, type: type[O]) -> Page[O]:
-    """One page for a cache: objects that do not decode are left out, failures are the caller's to retry."""
+    """One page for a cache. Objects that do not decode are left out; the caller retries failures."""
     found = await _page(transport, request, type, strict=False, retry=False)
     return Page(found.items or [], found.metadata.resource_version, found.metadata.continue_)
 
@@ -93,7 +93,7 @@ async def page(transport: Transport, request: Request, type: type[O]) -> Page[O]
 async def events(
     transport: Transport, request: Request, type: type[O], *, timeout_seconds: int
 ) -> AsyncIterator[WatchStream[O]]:
-    """An accepted watch, to be read until it ends."""
+    """A watch that the server accepted; read it until it ends."""
     accept = METADATA_ONLY if type is PartialObjectMetadata else requests.JSON
     async with transport.stream(request, accept=accept, idle=timeout_seconds + IDLE_MARGIN) as content:
         yield WatchStream(content, WatchDecoder(type, request.resource))

@@ -1,9 +1,9 @@
 """The client: Kubernetes' verbs, typed (KR-003, KR-004).
 
-Reading, the caller says which type to decode into: a slim Struct with the fields it needs, or ``dict``. Writing, it
-gives a document or a patch that it built; what was read is never sent back. Answers to writes that nobody reads are
-asked for as metadata only. What a request looks like is ``requests.py``, how it gets there and back ``transport.py``,
-and how an answer becomes the type asked for ``answers.py``.
+For reads the caller gives the type to decode into: a slim Struct with the fields it needs, or ``dict``. For writes it
+gives a document or a patch that it built; an object that was read is never sent back. If a caller does not use the
+response of a write, only its metadata is requested. Requests are built in ``requests.py``, sent by ``transport.py`` and
+decoded in ``answers.py``.
 """
 
 from collections.abc import Mapping
@@ -61,10 +61,10 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """One API server, one session. ``role`` goes into the User-Agent (KR-005). Use as an async context manager.
+    """One API server, one session. ``role`` is part of the User-Agent (KR-005). Use it as an async context manager.
 
-    Every method raises ``ApiError`` and its kinds, ``ConnectionFailed``, ``ConfigurationError`` (credentials) or
-    ``UnreadableAnswer``. With ``retry=False`` the first failure is final, for callers that have their own way to wait.
+    Every method raises ``ApiError`` and its subclasses, ``ConnectionFailed``, ``ConfigurationError`` (credentials) or
+    ``UnreadableAnswer``. With ``retry=False`` the first failure is final, for callers that retry themselves.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the session; watches under way end with it."""
+        """Closes the session and with it all open watches."""
         await self._transport.close()
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -172,9 +172,10 @@ class Client:
         resource_version: str = "",
         retry: bool = True,
     ) -> Listing[Any]:
-        """Everything, read in pages of ``limit``. If the pages expire on the way (410) it begins again, thrice at most.
+        """All objects, read in pages of ``limit``. If the continue token expires (410) the list starts again, at most
+        three times.
 
-        ``resource_version`` "0" takes what the server has in memory, which may be old; "" is the truth.
+        ``resource_version`` "0" allows the server's cached, possibly stale, list; "" is a consistent read.
         """
         return await answers.everything(
             self._transport,
@@ -189,7 +190,7 @@ class Client:
     async def list_page(
         self, resource: Resource, selection: Selection, *, type: type[O], continue_token: str = "", limit: int = PAGE
     ) -> Page[O]:
-        """One page for a cache: objects that do not decode are left out, failures are the caller's to retry."""
+        """One page for a cache. Objects that do not decode are left out; the caller retries failures."""
         request = requests.list_page(resource, selection, limit=limit, continue_token=continue_token)
         return await answers.page(self._transport, request, type)
 
@@ -203,7 +204,7 @@ class Client:
         initial_events: bool = False,
         timeout_seconds: int = 300,
     ) -> AbstractAsyncContextManager[WatchStream[O]]:
-        """One watch, from acceptance to its end; informers keep one going. ``initial_events``: a streaming list."""
+        """One watch, until the server closes it; informers restart it. ``initial_events``: as a streaming list."""
         request = requests.watch(
             resource,
             selection,
@@ -223,14 +224,14 @@ class Client:
         tail_lines: int | None = None,
         limit_bytes: int | None = None,
     ) -> str:
-        """What a container wrote so far; bytes that are no UTF-8 are replaced."""
+        """What a container has logged so far; bytes that are not UTF-8 are replaced."""
         request = requests.log(
             namespace, pod, container=container, previous=previous, tail_lines=tail_lines, limit_bytes=limit_bytes
         )
         return (await self._transport.send(request, accept="*/*")).decode("utf-8", "replace")
 
     async def discover(self, group: str) -> tuple[Resource, ...]:
-        """The resources a group serves, of every version, the preferred one first; empty if there is no such group."""
+        """The resources of a group in every version, the preferred version first; empty if there is no such group."""
         try:
             return await discovery.discover(lambda path: self.raw("GET", path), group)
         except msgspec.DecodeError as error:
@@ -250,7 +251,7 @@ class Client:
         dry_run: bool = False,
         retry: bool = True,
     ) -> T:
-        """POST. Not repeated when an answer is lost: the object may have been made, AlreadyExists would tell."""
+        """POST. Not retried after a lost response: the object may exist then, and a retry would raise AlreadyExists."""
         request = requests.create(
             resource, document, namespace=namespace, name=name, subresource=subresource, dry_run=dry_run
         )
@@ -269,7 +270,7 @@ class Client:
         dry_run: bool = False,
         retry: bool = True,
     ) -> T:
-        """PATCH, repeated when an answer is lost unless ``retry=False``: patches of ours test, set or remove."""
+        """PATCH, retried after a lost response unless ``retry=False``: our patches test, set or remove."""
         request = requests.patch(
             resource,
             name,
@@ -294,7 +295,7 @@ class Client:
         dry_run: bool = False,
         retry: bool = True,
     ) -> T:
-        """Server-side apply of everything that ``field_manager`` owns; creates the object if it is not there."""
+        """Server-side apply of everything that ``field_manager`` owns; creates the object if it does not exist."""
         request = requests.apply(
             resource,
             document,
@@ -315,7 +316,7 @@ class Client:
         type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
         retry: bool = True,
     ) -> T:
-        """A PUT under the condition of ``metadata.resourceVersion`` (else Conflict); for Leases only."""
+        """PUT with ``metadata.resourceVersion`` as a precondition (else Conflict); for Leases only."""
         request = requests.replace(resource, document, namespace=namespace)
         return await answers.one(self._transport, request, type, retry=retry)
 
@@ -337,7 +338,7 @@ class Client:
         dry_run: bool = False,
         retry: bool = True,
     ) -> None:
-        """DELETE; an unmet precondition is a Conflict, an object that is not there NotFound."""
+        """DELETE. Raises Conflict if a precondition does not hold, NotFound if the object does not exist."""
         request = requests.delete(
             resource,
             name,
@@ -361,7 +362,7 @@ class Client:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """DELETE of everything that the selectors find; one of them has to be given (ValueError)."""
+        """DELETE of all objects that match the selectors. Raises ValueError without a selector."""
         request = requests.delete_collection(
             resource,
             Selection(namespace, label_selector, field_selector),
@@ -384,14 +385,14 @@ class Client:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Asks for a pod's end. TooManyRequests means that a PodDisruptionBudget says not now: never repeated here."""
+        """Evicts a pod. TooManyRequests, if a PodDisruptionBudget does not allow it now, is not retried here."""
         request = requests.evict(namespace, pod, uid=uid, grace_period_seconds=grace_period_seconds, dry_run=dry_run)
         await self._transport.send(request, retry=False)
 
     async def token(
         self, namespace: str, service_account: str, *, audiences: tuple[str, ...] = (), expiration_seconds: int = 3600
     ) -> IssuedToken:
-        """A new token of a ServiceAccount."""
+        """Requests a new token for a ServiceAccount."""
         request = requests.token(namespace, service_account, audiences=audiences, expiration_seconds=expiration_seconds)
         return (await answers.one(self._transport, request, _TokenRequest)).status
 
@@ -405,7 +406,7 @@ class Client:
         content_type: str = requests.JSON,
         accept: str = requests.JSON,
     ) -> bytes:
-        """Any path of the server (``/version``, ``/readyz``); ``query`` is encoded already."""
+        """The response of any path of the server (``/version``, ``/readyz``); ``query`` is already encoded."""
         request = Request(
             method,
             path,

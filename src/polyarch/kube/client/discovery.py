@@ -1,4 +1,4 @@
-"""API discovery by group: for kinds that nobody declared, and to see whether a kind is installed."""
+"""API discovery by group: for kinds without a declared resource, and to check whether a kind is installed."""
 
 from collections.abc import Awaitable, Callable
 
@@ -29,9 +29,9 @@ class _Entries(msgspec.Struct, frozen=True):
 
 
 async def discover(fetch: Callable[[str], Awaitable[bytes]], group: str) -> tuple[Resource, ...]:
-    """The resources of every served version, the preferred version's first; empty if there is no such group.
+    """The resources of every served version, the preferred version first; empty if there is no such group.
 
-    ``fetch`` gets a path of the server. Subresources are left out.
+    ``fetch`` takes a path of the server. Subresources are left out.
     """
     root = f"/apis/{group}" if group else "/api"
     try:

@@ -1,10 +1,10 @@
 """JSON Patch (RFC 6902) and JSON Pointer (RFC 6901) as values.
 
-Decisions become operations here, and nowhere else: what a webhook answers, what a controller sends and what ``explain``
-prints are the same tuple of :class:`Operation`. :func:`apply_patch` is the reference reading of such a tuple, for dry
-runs, ``explain`` and tests; the API server does the real one. Two dialects meet in practice: the RFC, and the library
-inside the API server, which also takes negative indices and lets ``test`` find null where nothing is. We write only
-what both read alike, so this module follows the RFC.
+Every decision becomes patch operations here: the response of a webhook, the request of a controller and the output of
+``explain`` are the same tuple of :class:`Operation`. :func:`apply_patch` is the reference implementation, for dry runs,
+``explain`` and tests; the API server applies the real patch. The API server's library differs from the RFC: it also
+takes negative indices, and its ``test`` finds null where a member is missing. We write only patches that mean the same
+to both, and this module follows the RFC.
 
 Pure: imports msgspec and nothing of polyarch.
 """
@@ -23,7 +23,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False, rename={"from_": "from"}):
-    """One step of a patch. An explicit null value is a value: only ``UNSET`` is left out of the JSON."""
+    """One operation of a patch. An explicit null value is kept; only ``UNSET`` is left out of the JSON."""
 
     op: Op
     path: str
@@ -32,7 +32,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False, rename={"from_": "from"})
 
 
 class PatchError(ValueError):
-    """A patch does not fit its document: which operation (by index), and why."""
+    """The patch does not fit the document; the text gives the operation's index and the reason."""
 
     def __init__(self, index: int, operation: Operation, problem: str) -> None:
         super().__init__(f"operation {index} ({operation.op} {operation.path or '(whole document)'}): {problem}")
@@ -42,33 +42,33 @@ class PatchError(ValueError):
 
 
 class TestFailed(PatchError):
-    """A ``test`` found another value: the object is not the one that the patch was made for."""
+    """A ``test`` found another value: the object has changed since the patch was made."""
 
-    __test__ = False  # not a test class, whatever pytest thinks of its name
+    __test__ = False  # pytest would collect it for its name
 
 
 def pointer(*segments: str | int) -> str:
-    """A JSON pointer to a member: ``pointer("metadata", "labels", "a/b")`` is ``/metadata/labels/a~1b``."""
+    """A JSON pointer: ``pointer("metadata", "labels", "a/b")`` is ``/metadata/labels/a~1b``."""
     return "".join("/" + str(segment).replace("~", "~0").replace("/", "~1") for segment in segments)
 
 
 def add(path: str, value: Any) -> Operation:
-    """Set a member, or insert into a list before an index (``-`` appends). The parent has to exist."""
+    """Sets a member, or inserts into a list before an index (``-`` appends). The parent must exist."""
     return Operation("add", path, value)
 
 
 def remove(path: str) -> Operation:
-    """Remove what has to be there."""
+    """Removes a member, which must exist."""
     return Operation("remove", path)
 
 
 def replace(path: str, value: Any) -> Operation:
-    """Change what has to be there."""
+    """Replaces a member, which must exist."""
     return Operation("replace", path, value)
 
 
 def test(path: str, value: Any) -> Operation:
-    """Let the whole patch fail unless this value is there (HTTP 422 from the API server)."""
+    """Fails the whole patch unless the value is equal (HTTP 422 from the API server)."""
     return Operation("test", path, value)
 
 
@@ -76,9 +76,9 @@ test.__test__ = False  # type: ignore[attr-defined]
 
 
 def apply_patch(document: Any, operations: Iterable[Operation]) -> Any:
-    """The document after all operations; the one given is not changed, unchanged parts are shared with it.
+    """The document after all operations. The given one is not changed; unchanged parts are shared with it.
 
-    Raises :class:`PatchError`, or :class:`TestFailed` for a ``test`` that found another value; all or nothing.
+    All or nothing: raises :class:`PatchError`, or :class:`TestFailed` for a failed ``test``.
     """
     for index, operation in enumerate(operations):
         try:
@@ -91,11 +91,11 @@ def apply_patch(document: Any, operations: Iterable[Operation]) -> Any:
 
 
 class _Misfit(Exception):
-    """The path does not lead anywhere."""
+    """The path does not exist."""
 
 
 class _Failed(Exception):
-    """A test found another value."""
+    """A ``test`` found another value."""
 
 
 def _apply(document: Any, operation: Operation) -> Any:
@@ -170,7 +170,7 @@ def _index(segment: str) -> int:
 
 
 def _edit(node: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """Copies along the path only: a pod with forty containers is not copied to change one label."""
+    """Copies only along the path: to change one label of a pod, its forty containers are not copied."""
     if not path:
         return change(node)
     place = _place(node, path[0])
@@ -211,7 +211,7 @@ def _remove(document: Any, path: tuple[str, ...]) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equality of JSON values: 1 and 1.0 are the same number, true is not 1."""
+    """Equality of JSON values: 1 equals 1.0, true does not equal 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):

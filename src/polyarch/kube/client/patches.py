@@ -1,7 +1,7 @@
-"""The four kinds of patch the API server takes, as values that know their media type.
+"""The four kinds of patch that the API server accepts, as values that know their media type.
 
-A patch is always built by us from a decision, never from an object that was decoded (DESIGN.md 2.4): fields that our
-slim types do not know are not in it and so survive. Pure.
+Callers build a patch from a decision, never from a decoded object (DESIGN.md 2.4). So fields that our slim types do not
+know are not in the patch, and survive. Pure.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JsonPatch(msgspec.Struct, frozen=True, gc=False):
-    """RFC 6902; the one with preconditions (``test``). A failed test is HTTP 422 (``Invalid``)."""
+    """RFC 6902; the only kind with preconditions (``test``). A failed test is HTTP 422 (``Invalid``)."""
 
     operations: tuple[Operation, ...]
 
     @classmethod
     def tested(cls, path: str, old: Any, new: Any, *, resource_version: str = "") -> Self:
-        """Changes one field from ``old`` to ``new``, and nothing if somebody else changed it first (HTTP 422).
+        """Changes one field from ``old`` to ``new``; fails with HTTP 422 if somebody else changed it first.
 
-        ``UNSET`` is a field that is not there. Whether one is absent cannot be tested in a way that RFC 6902 and the
-        API server both understand, so adding one needs the object's ``resource_version``. Raises ValueError without.
+        ``UNSET`` means that the field is absent. No ``test`` for absence works both by RFC 6902 and in the API server,
+        so adding a field needs the object's ``resource_version``. Raises ValueError without it.
         """
         operations: list[Operation] = []
         if resource_version:
@@ -49,7 +49,7 @@ class JsonPatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class MergePatch(msgspec.Struct, frozen=True, gc=False):
-    """RFC 7386: objects are merged, lists replaced, null removes."""
+    """RFC 7386: objects are merged, lists are replaced, null removes."""
 
     document: Mapping[str, Any]
 
@@ -62,7 +62,7 @@ class MergePatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class StrategicPatch(msgspec.Struct, frozen=True, gc=False):
-    """Merge with Kubernetes' knowledge of list keys; not for custom resources (HTTP 415)."""
+    """A merge that knows the list keys of built-in kinds; custom resources do not support it (HTTP 415)."""
 
     document: Mapping[str, Any]
 
@@ -75,7 +75,7 @@ class StrategicPatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class ApplyPatch(msgspec.Struct, frozen=True, gc=False):
-    """Server-side apply of everything we own in an object. JSON is YAML, so the body needs no other writer."""
+    """Server-side apply of every field we own in an object. The body is JSON, which is valid YAML."""
 
     document: Mapping[str, Any]
     force: bool = True

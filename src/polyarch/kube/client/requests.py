@@ -1,8 +1,8 @@
-"""What goes over the wire for each verb, as values: no session, no clock, nothing to mock.
+"""The HTTP request of each verb, as a value: no session, no clock, nothing to mock.
 
-A :class:`Request` says everything the transport needs, including whether doing it twice is the same as once (KR-002)
-and the words for errors and metrics. Query keys and bodies are those of the Kubernetes API; the field manager is ours,
-or the one that the caller names for its part of an object (KR-005).
+A :class:`Request` has all that the transport needs, including whether the request is idempotent (KR-002) and the names
+for errors and metrics. Query keys and bodies are those of the Kubernetes API. The field manager is ours, or the one the
+caller gives for its part of an object (KR-005).
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One HTTP request to the API server. ``verb``, ``resource`` and ``name`` are for people and metrics.
+    """One HTTP request to the API server. ``verb``, ``resource`` and ``name`` are for errors and metrics.
 
-    In which form the answer is wanted is the business of whoever reads it (``answers.py``).
+    The ``Accept`` header is not part of it: the reader of the response chooses that (``answers.py``).
     """
 
     method: str
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False):
-    """Which objects of a resource: empty strings do not restrict."""
+    """Which objects of a resource; empty strings do not restrict it."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -61,7 +61,7 @@ def list_page(
     continue_token: str = "",
     resource_version: str = "",
 ) -> Request:
-    """``resource_version`` belongs to the first page only: with a continue token the server refuses it."""
+    """``resource_version`` is for the first page only; the server rejects it together with a continue token."""
     query = _query(
         labelSelector=selection.label_selector,
         fieldSelector=selection.field_selector,
@@ -103,7 +103,7 @@ def create(
     subresource: str = "",
     dry_run: bool = False,
 ) -> Request:
-    """POST; with ``name`` and ``subresource`` to a subresource. Twice is not once: not idempotent."""
+    """POST; with ``name`` and ``subresource``, to a subresource. Not idempotent."""
     return Request(
         "POST",
         resource.path(namespace, name, subresource) if subresource else resource.path(namespace),
@@ -149,7 +149,7 @@ def apply(
     field_manager: str = FIELD_MANAGER,
     dry_run: bool = False,
 ) -> Request:
-    """Server-side apply; the name comes from the document, kind and apiVersion are filled in from the resource."""
+    """Server-side apply. The name comes from the document; kind and apiVersion are taken from the resource."""
     _mapping(document)
     name = str((document.get("metadata") or {}).get("name") or "")
     if not name:
@@ -168,7 +168,7 @@ def apply(
 
 
 def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str) -> Request:
-    """A conditional PUT, for Leases only: there the whole object is ours and losing a race has to be an error."""
+    """PUT with a precondition, for Leases only: we own the whole object, and losing a race must be an error."""
     if resource != LEASES:
         raise ValueError(f"{resource} is never replaced as a whole; patch or apply the fields that are ours")
     metadata = document.get("metadata") or {}
@@ -209,7 +209,7 @@ def delete_collection(
     grace_period_seconds: int | None = None,
     dry_run: bool = False,
 ) -> Request:
-    """DELETE of everything that a label or field selector finds; without one it could be a cluster's worth."""
+    """DELETE of all objects that match a selector; without one it would delete every object of the kind."""
     if not (selection.label_selector or selection.field_selector):
         raise ValueError(f"deleting a collection of {resource} needs a label or field selector")
     options = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -226,7 +226,7 @@ def delete_options(
     grace_period_seconds: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """The members of meta/v1 DeleteOptions that are set; an unmet precondition is a Conflict."""
+    """The fields of meta/v1 DeleteOptions that are set; if a precondition does not hold the answer is Conflict."""
     preconditions = {
         key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None
     }
@@ -243,7 +243,7 @@ def delete_options(
 
 
 def bind(namespace: str, pod: str, node: str, uid: str) -> Request:
-    """``pods/binding``: the scheduler's word. The uid keeps a namesake of a deleted pod from being bound."""
+    """``pods/binding``, as a scheduler does. The uid prevents binding a new pod of the same name."""
     document = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -261,7 +261,7 @@ def evict(
     grace_period_seconds: int | None = None,
     dry_run: bool = False,
 ) -> Request:
-    """``pods/eviction``: respects PodDisruptionBudgets; TooManyRequests says that one does not allow it now."""
+    """``pods/eviction``, which respects PodDisruptionBudgets: TooManyRequests if one does not allow it now."""
     document: dict[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -276,7 +276,7 @@ def evict(
 def token(
     namespace: str, service_account: str, *, audiences: tuple[str, ...] = (), expiration_seconds: int = 3600
 ) -> Request:
-    """``serviceaccounts/token`` (TokenRequest). A second token harms nobody: idempotent."""
+    """``serviceaccounts/token`` (TokenRequest). Idempotent, since a second token does no harm."""
     spec: dict[str, Any] = {"expirationSeconds": expiration_seconds}
     if audiences:
         spec["audiences"] = list(audiences)
@@ -309,12 +309,12 @@ def _query(**parameters: str) -> str:
 
 @cache
 def _write_query(field_manager: str = FIELD_MANAGER, *, force: bool = False, dry_run: bool = False) -> str:
-    """One of a few, so that the path of a pod builds none."""
+    """The query of a write; there are few, so they are cached for speed."""
     return _query(fieldManager=field_manager, force="true" if force else "", dryRun="All" if dry_run else "")
 
 
 def _words(resource: Resource, subresource: str) -> str:
-    """As RBAC rules name it: ``pods/eviction``, ``deployments.apps/scale``."""
+    """The resource as in RBAC rules: ``pods/eviction``, ``deployments.apps/scale``."""
     return f"{resource}/{subresource}" if subresource else str(resource)
 
 
@@ -328,7 +328,7 @@ def _document(document: Mapping[str, Any]) -> bytes:
 
 
 def _mapping(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What we built. A Struct is what we read, perhaps with fields left out: never sent back (KR-004)."""
+    """A document that the caller built. A Struct was read, perhaps without some fields: never sent back (KR-004)."""
     if not isinstance(document, Mapping):
         raise TypeError(f"only documents built as mappings are sent; {type(document).__name__} is a type for reading")
     return document

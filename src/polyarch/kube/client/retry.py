@@ -1,9 +1,9 @@
-"""Retry policy of requests (KR-002).
+"""The retry policy of requests (KR-002).
 
-429 is retried for every verb, as the server did not begin; a connection that could not be made likewise, but only
-briefly: a server that is not there is its caller's business. 5xx and answers cut off are retried only where doing the
-thing twice is the same as once. Everything else in the 4xx range is an answer, not a failure. Waits have full jitter,
-so that a thousand clients of a restarted server do not come back in step. Pure: chance and time are handed in.
+429 is retried for every verb, because the server has not started the request. So is a failed connect, but only a few
+times: how to handle an absent server is the caller's decision. 5xx and lost responses are retried only for idempotent
+requests. Any other 4xx is an answer, not a failure. Backoff has full jitter, so that a thousand clients of a restarted
+server do not return at the same time. Pure: time and random numbers are arguments.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ import msgspec
 from polyarch.kube.errors import ApiError, ConnectionFailed, KubernetesError
 
 Random = Callable[[], float]
-"""Uniform in [0, 1)."""
+"""A function that returns a number in [0, 1), uniformly distributed."""
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """How long and how often. ``deadline`` counts from the first attempt; a wait that would pass it is not begun."""
+    """Limits of retries. ``deadline`` counts from the first attempt; a wait beyond it is not started."""
 
     deadline: float = 30.0
     base: float = 0.1
@@ -33,12 +33,12 @@ def backoff(attempt: int, *, base: float, cap: float, random: Random) -> float:
 def delay(
     error: KubernetesError, *, idempotent: bool, attempt: int, elapsed: float, retries: Retries, random: Random
 ) -> float | None:
-    """Seconds to wait before the next try, or None if the error is final. ``attempt`` counts from 0."""
+    """Seconds to wait before the next attempt; None if the error is final. ``attempt`` counts from 0."""
     if not _worth_it(error, idempotent, attempt, retries):
         return None
     wait = backoff(attempt, base=retries.base, cap=retries.cap, random=random)
     if isinstance(error, ApiError) and error.retry_after is not None:
-        # Never before the server's own word; the jitter on top keeps those it sent away from returning together.
+        # Never before the server's Retry-After; the jitter on top spreads the clients that all got the same one.
         wait += error.retry_after
     return wait if elapsed + wait <= retries.deadline else None
 

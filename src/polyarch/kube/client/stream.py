@@ -1,8 +1,8 @@
-"""The bytes of a watch as events: lines, then typed objects (KR-013).
+"""Decodes the bytes of a watch: lines, then typed events (KR-013).
 
-Lines end at ``\\n`` bytes and nowhere else: what text libraries take for a line's end (U+0085, U+2028) may stand in a
-JSON string as it is. A line is decoded straight into the caller's type in one pass; bookmarks, errors and objects that
-do not fit the type take a second, slower one. A line cut off by the end of the stream is dropped: it comes again.
+Lines end at ``\\n`` bytes only: other line separators of text libraries (U+0085, U+2028) may occur unescaped in JSON
+strings. A line is decoded directly into the caller's type in one pass; bookmarks, errors and objects that do not fit
+the type take a second, slower pass. A line cut off by the end of the stream is dropped: the next watch sends it again.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,10 @@ _decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
 
 
 class Several:
-    """One object in each of several types, for caches of different types that share a watch (KR-050).
+    """One object decoded into several types, for caches of different types that share a watch (KR-050).
 
-    ``views`` stand in the order of ``types``; None: the object does not fit that type, and the others still have it.
+    ``views`` are in the order of ``types``; None where the object does not fit that type, which does not affect the
+    others.
     """
 
     __slots__ = ("metadata", "views")
@@ -56,7 +57,7 @@ class Several:
 
 @lru_cache(maxsize=64)
 def several(types: tuple[type[Any], ...]) -> type[Several]:
-    """The type to ask for: its instances are read as each of ``types``."""
+    """The type to request: its instances hold the object decoded into each of ``types``."""
     return type("Several", (Several,), {"__slots__": (), "types": types})
 
 
@@ -78,7 +79,7 @@ def _event_decoder(type: type[Any]) -> Callable[[bytes], Any]:
 
 
 class Lines:
-    """Cuts chunks of bytes into lines; each byte is looked at once, however long a line becomes."""
+    """Splits chunks of bytes into lines; looks at each byte once, however long a line is."""
 
     __slots__ = ("_rest",)
 
@@ -86,7 +87,7 @@ class Lines:
         self._rest: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their ends; empty ones are left out."""
+        """The lines completed by this chunk, without line ends; empty lines are left out."""
         parts = chunk.split(b"\n")
         rest = parts.pop()
         if parts and self._rest:
@@ -99,14 +100,14 @@ class Lines:
 
 
 class WatchDecoder(Generic[T]):
-    """Lines of a watch of one type, as inputs of the state machine."""
+    """Decodes the lines of a watch into inputs of the state machine."""
 
     def __init__(self, type: type[T], resource: str) -> None:
         self._resource = resource
         self._decode = _several_events(type, resource) if issubclass(type, Several) else _event_decoder(type)
 
     def __call__(self, line: bytes) -> Input[T]:
-        """Raises UnreadableAnswer for what is no watch event at all."""
+        """Raises UnreadableAnswer for a line that is not a watch event."""
         try:
             event = self._decode(line)
         except msgspec.ValidationError as error:
@@ -152,7 +153,7 @@ def _several_events(type: type[Several], resource: str) -> Callable[[bytes], Any
 
 
 class WatchStream(Generic[T]):
-    """An open watch: iterates over batches of events, one batch for what arrived together, until the server ends it."""
+    """An open watch. Iterates over batches of events, one per chunk of data, until the server closes it."""
 
     def __init__(self, content: aiohttp.StreamReader, decoder: WatchDecoder[T]) -> None:
         self._content = content
@@ -174,7 +175,7 @@ class WatchStream(Generic[T]):
             try:
                 events.append(self._decoder(line))
             except UnreadableAnswer as error:
-                # What came before it is good; the machine starts afresh from here.
+                # The events before it are valid; the machine then handles the failure.
                 events.append(Failed(error))
                 break
         return events
@@ -186,7 +187,7 @@ class _ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """A LIST answer: metadata and items in one pass."""
+    """A LIST response: metadata and items, decoded in one pass."""
 
     metadata: _ListMeta
     items: list[T] | None = None
@@ -206,7 +207,7 @@ def _list_decoder(type: type[Any]) -> Callable[[bytes], Any]:
 
 
 def decoder(type: Any) -> Callable[[bytes], Any]:
-    """The decoder of a type, made once."""
+    """The decoder of a type, cached."""
     return _decoder(type)
 
 
@@ -216,9 +217,9 @@ def _decoder(type: Any) -> Callable[[bytes], Any]:
 
 
 def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> ListPage[T]:
-    """A page of a list. An item that does not fit the type is an error if ``strict``, else left out and logged.
+    """A page of a list. An item that does not fit the type is an error if ``strict``, else it is left out and logged.
 
-    A cache is lenient: one odd object must not hide ten thousand others. An answer to a person is not.
+    Caches are lenient: one odd object must not hide ten thousand others. A response to a person is strict.
     """
     try:
         if issubclass(type, Several):

@@ -1,9 +1,8 @@
-"""One HTTP session to one API server: credentials, deadlines, retries and typed errors around every request.
+"""One HTTP session with one API server: credentials, deadlines, retries and typed errors for every request.
 
-The client says what (``requests.py``), this module gets it there. It is the only place of ``kube`` that knows aiohttp's
-client. Ordinary requests share a bounded number of places so that a burst does not open a thousand connections. Watches
-do not take one, and neither do Leases: an API server that is overloaded answers them before all else, so leadership
-must not wait here behind the requests that wait there.
+Only this module of ``kube`` uses aiohttp's client. Ordinary requests share a bounded number of connections, so that a
+burst does not open a thousand. Watches are not counted, nor are Leases: an overloaded API server answers Lease requests
+first, so leader election must not wait here behind the other requests.
 """
 
 import asyncio
@@ -32,22 +31,22 @@ from polyarch.kube.resources import LEASES
 
 log = structlog.get_logger(__name__)
 
-# Raised where the far end is gone without a word: the kernel asks after 30 s of silence and gives up after 30 more.
+# For a peer that vanished: the kernel probes after 30 s of silence and gives up after 30 s more.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _WARNINGS_REMEMBERED: Final = 256
 _UNQUEUED: Final = str(LEASES)
 
 
 class ClientMetrics(Protocol):
-    """Counts requests; ``code`` is the HTTP status, 0 where there was no answer."""
+    """Counts requests; ``code`` is the HTTP status, 0 if there was no response."""
 
     def request(self, verb: str, resource: str, code: int) -> None: ...
 
 
 class TransportSettings(msgspec.Struct, frozen=True):
-    """Seconds and counts. ``timeout`` is for one attempt, ``retries.deadline`` for all of them together.
+    """Seconds and counts. ``timeout`` limits one attempt, ``retries.deadline`` all attempts together.
 
-    The former is real time whatever clock the client has, as the network knows no other.
+    ``timeout`` is real time whatever clock the client has, since the network uses real time.
     """
 
     timeout: float = 30.0
@@ -57,7 +56,7 @@ class TransportSettings(msgspec.Struct, frozen=True):
 
 
 class Transport:
-    """Sends requests; one per process and server. Use as an async context manager."""
+    """Sends requests; one per process and server. Use it as an async context manager."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Transport:
     async def __aenter__(self) -> Self:
         headers = {"User-Agent": f"polyarch-{self._role}/{__version__}"}
         if not (self._configuration.compression and self._role == "cli"):
-            # Inside a cluster the network is wider than the CPU; the controller manager asks the same.
+            # In a cluster bandwidth is cheaper than CPU; kube-controller-manager also turns compression off.
             headers["Accept-Encoding"] = "identity"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
@@ -107,7 +106,7 @@ class Transport:
             await session.close()
 
     async def send(self, request: Request, *, accept: str = JSON, retry: bool = True) -> bytes:
-        """The body of a successful answer; raises ApiError, ConnectionFailed or ConfigurationError."""
+        """The body of a successful response; raises ApiError, ConnectionFailed or ConfigurationError."""
         started = self._clock.monotonic()
         attempt = 0
         while True:
@@ -131,7 +130,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, request: Request, *, accept: str, idle: float) -> AsyncIterator[aiohttp.StreamReader]:
-        """An open answer, to be read until it ends; ``idle`` seconds without a byte end it with ConnectionFailed."""
+        """An open response, read until it ends. Raises ConnectionFailed after ``idle`` seconds without data."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout, sock_read=idle)
         with self._failures(request):
             response = await self._answer(request, accept, timeout)
@@ -146,18 +145,18 @@ class Transport:
             return await self._body(await self._answer(request, accept, self._timeout))
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        """All of it. Mostly it came along with the headers, so that nothing can take time."""
+        """The whole body. Usually it arrived with the headers, and no deadline is needed."""
         try:
             if response.content.is_eof():
                 return await response.read()
             async with asyncio.timeout(self._settings.timeout):
                 return await response.read()
         finally:
-            # Given back if read to its end, closed otherwise.
+            # The connection returns to the pool if read to the end, and is closed otherwise.
             response.release()
 
     async def _answer(self, request: Request, accept: str, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """A 2xx answer; a 401 is met once with fresh credentials, every other status is raised.
+        """A 2xx response. Retries once with new credentials after a 401; raises for every other status.
 
         Getting credentials has its own time limits: a person may be logging in.
         """
@@ -191,7 +190,7 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it as an async context manager")
-        # From its parts: to take apart what was put together costs three times as much.
+        # Built from parts: parsing a complete URL costs three times as much.
         url = URL.build(
             scheme=self._scheme,
             authority=self._authority,
@@ -239,7 +238,7 @@ class Transport:
         return _Failures(request, self.host, self._settings)
 
     def _warn(self, response: aiohttp.ClientResponse) -> None:
-        """What the API server has to say about a request it nevertheless carried out, once."""
+        """Logs a ``Warning`` header of the response, each text once."""
         for value in response.headers.getall("Warning", ()):
             text = value.partition('"')[2].rpartition('"')[0] or value
             if text not in self._warned and len(self._warned) < _WARNINGS_REMEMBERED:
@@ -248,7 +247,7 @@ class Transport:
 
 
 class _Failures:
-    """Turns aiohttp's many exceptions into ConnectionFailed, saying whether the request may have been carried out."""
+    """Turns aiohttp's exceptions into ConnectionFailed, and says whether the request may have been carried out."""
 
     __slots__ = ("_host", "_request", "_settings")
 
@@ -299,7 +298,7 @@ def _retry_after(value: str) -> float | None:
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:
-    """Lets the kernel notice a far end that vanished, minutes before the idle timeout would."""
+    """Lets the kernel notice a vanished peer minutes before the idle timeout would."""
     connection = response.connection
     transport = connection.transport if connection is not None else None
     sock = transport.get_extra_info("socket") if transport is not None else None

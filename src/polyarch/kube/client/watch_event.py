@@ -1,6 +1,6 @@
-"""What an API server tells of a list or a watch, typed: the input of the watch machine (KR-010).
+"""The events of a list or a watch, typed: the input of the watch state machine (KR-010).
 
-The client reads these from the wire, :mod:`polyarch.kube.runtime.watch` turns them into what a store has to do.
+The client decodes them; :mod:`polyarch.kube.runtime.watch` turns them into operations on the store.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -12,7 +12,7 @@ from polyarch.model.meta import Key, ObjectMeta
 
 
 class KubernetesObject(Protocol):
-    """What the machinery needs of a type: its metadata."""
+    """What the runtime requires of a type: ``metadata``."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -26,7 +26,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a LIST; the last one has no continue token."""
+    """A page of a LIST; the last page has no continue token."""
 
     objects: list[T]
     resource_version: str
@@ -34,33 +34,33 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Seen(msgspec.Struct, Generic[T], frozen=True):
-    """ADDED or MODIFIED: this is the object now."""
+    """ADDED or MODIFIED, with the object's present state."""
 
     object: T
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False):
-    """DELETED, or changed to something that does not decode: for us the object is not there any more."""
+    """DELETED, or changed to something that does not decode: the cache must not have the object any more."""
 
     key: Key
     resource_version: str
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to ``resource_version`` was sent; ``initial_end`` marks the end of a streaming list."""
+    """All events up to ``resource_version`` were sent; ``initial_end`` marks the end of a streaming list."""
 
     resource_version: str
     initial_end: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The server closed the stream; ``lasted`` seconds after it was opened."""
+    """The server closed the stream ``lasted`` seconds after it was opened."""
 
     lasted: float
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A request or a stream failed; an ERROR event is one, too."""
+    """A request or stream failed, or the stream sent an ERROR event."""
 
     error: KubernetesError
     lasted: float = 0.0

@@ -1,12 +1,12 @@
 """An apply set: the objects that an operator owns, kept as desired by server-side apply (KR-051).
 
-A pure function of the operator returns the desired documents. An :class:`ApplySet` compares them with its caches,
-applies what differs in the order of dependencies, and prunes what carries its label and is no longer desired, after a
-live read of each. A pass without differences sends nothing: see ``managed_fields.py``.
+The operator computes the desired documents with a pure function. An :class:`ApplySet` compares them with its caches,
+applies the differences in dependency order, and prunes objects that carry its label and are no longer desired, after a
+live read of each. A reconcile without differences sends no request: see ``managed_fields.py``.
 
-Fields of other managers are left alone, unless we desire them otherwise: with ``force`` they are taken, and told in the
-outcome; without, the object fails with the manager's name. If another manager takes a field back five times in a
-minute, the object is left alone for the next minute.
+Fields of other managers are left alone unless they are desired with another value. With ``force`` such a field is taken
+over and reported in the outcome; without it the object fails with the manager's name. If another manager takes a field
+back five times in a minute, the object is left alone for the next minute.
 """
 
 import functools
@@ -42,11 +42,11 @@ Document = dict[str, Any]
 Handler = Callable[[Change[Unstructured]], None]
 
 CONTESTED: Final = (5, 60.0)
-"""So often within so many seconds a field is taken from us before its object is left alone (PL-501)."""
+"""A field taken from us this often within this many seconds makes us leave its object alone (PL-501)."""
 
 
 class Step(NamedTuple):
-    """One object to apply: the fields for which, and what that takes from whom."""
+    """One object to apply, the fields that differ, and the fields that applying takes over from other managers."""
 
     ref: Ref
     document: Document
@@ -60,9 +60,9 @@ class Outcome(msgspec.Struct, frozen=True):
     applied: tuple[Step, ...] = ()
     deleted: tuple[Ref, ...] = ()
     leaving: tuple[Ref, ...] = ()
-    """Objects whose deletion is under way; desired ones among them are made anew when they are gone."""
+    """Objects that are being deleted. Those that are still desired are created again once they are gone."""
     contested: tuple[tuple[Ref, FieldConflict], ...] = ()
-    """Fields that another manager has taken back so often that their objects are left as they are for now."""
+    """Fields that another manager takes back so often that their objects are left alone for now."""
 
     @property
     def changed(self) -> bool:
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class ApplyFailed(KubernetesError):  # noqa: N818 - what happened
-    """Some objects could not be applied or deleted; the others were. ``outcome`` says which."""
+    """Some objects could not be applied or deleted; the others were. ``outcome`` lists those."""
 
     def __init__(self, failures: Mapping[Ref, KubernetesError], outcome: Outcome) -> None:
         self.failures = dict(failures)
@@ -120,7 +120,7 @@ class Client(Protocol):
 
 
 class Cache(Protocol):
-    """What is needed of an informer."""
+    """The part of an informer that is used."""
 
     store: Store[Unstructured]
     writes: OwnWrites[Unstructured]
@@ -147,7 +147,7 @@ class Caches(Protocol):
 
 
 class _Sent(NamedTuple):
-    """What was applied, and the fields that it gave us."""
+    """A document that was applied, and the fields that we owned afterwards."""
 
     digest: bytes
     fields: Fields | None
@@ -155,10 +155,10 @@ class _Sent(NamedTuple):
 
 
 class ApplySet:
-    """``kinds`` are the places where its objects may be: a resource, and a namespace or ``""`` for all of them.
+    """The objects of one operator in ``kinds``: pairs of a resource and a namespace (``""`` for all namespaces).
 
-    ``label`` is on every object of the set; its value says to which part an object belongs, so that one set can serve
-    many owners. The caches watch by that label.
+    Every object of the set carries ``label``; its value names the part an object belongs to, so that one set can serve
+    many owners. The caches select by that label.
     """
 
     def __init__(
@@ -192,19 +192,19 @@ class ApplySet:
         self._taken: dict[tuple[Ref, FieldConflict], deque[float]] = {}
 
     def add_handler(self, handler: Handler) -> None:
-        """Tells of every change of an object that carries the label; see ``Owns``."""
+        """Calls ``handler`` with every change of an object that carries the label; see ``Owns``."""
         for cache in self._caches.values():
             cache.add_handler(handler)
 
     def get(self, resource: Resource, key: Key) -> Unstructured | None:
-        """An object of the set as the cache has it."""
+        """An object of the set from the cache."""
         return self._cache(Ref(resource, key)).store.get(key)
 
     async def apply(self, desired: Iterable[Mapping[str, Any]], *, part_of: str) -> Outcome:
-        """Makes the part what is desired, one object after the other.
+        """Applies the desired objects of one part, one after the other, then prunes the part.
 
-        Goes on where an object fails, but then deletes nothing. Raises :class:`ApplyFailed` in the end, ``ValueError``
-        for an object in a place that the set does not have, RuntimeError before the caches are complete.
+        If an object fails, the others are still applied, but nothing is pruned. Raises :class:`ApplyFailed` at the end,
+        ``ValueError`` for an object outside ``kinds``, RuntimeError before the caches have synced.
         """
         documents = dict(self._labelled(each, part_of) for each in desired)
         if not all(cache.has_synced for cache in self._caches.values()):
@@ -243,9 +243,10 @@ class ApplySet:
         return outcome
 
     async def delete(self, part_of: str) -> tuple[Ref, ...]:
-        """One step of the part's end, to be repeated until it returns nothing: what a live list still finds.
+        """One step of deleting a part, for a reconcile: returns what a live list still finds. An empty result means
+        done.
 
-        What needs others goes first: an object is deleted when those that come after it in the order are gone.
+        Dependents go first: an object is deleted once everything after it in the order is gone.
         """
         found: dict[Ref, PartialObjectMetadata] = {}
         for resource, namespace in self._caches:
@@ -280,7 +281,7 @@ class ApplySet:
         return cache
 
     def _step(self, ref: Ref, document: Document, live: Unstructured | None) -> Step | None:
-        """What is to be applied, if anything."""
+        """What to apply for this document; None if nothing."""
         sent = self._sent.get(ref)
         is_known = sent is not None and sent.digest == _digest(document)
         if is_known and self._cache(ref).writes.is_stale(ref.key):
@@ -291,7 +292,7 @@ class ApplySet:
         if not differs:
             return None
         if is_known and sent is not None and sent.fields == applied_fields(live.document, manager=self._manager):
-            return None  # the server writes some value in a form of its own; nobody has touched it since
+            return None  # the server stores a value in another form, and nobody has changed it since
         return Step(ref, document, differs, overridden(document, live.document, manager=self._manager))
 
     async def _apply(self, step: Step) -> None:
@@ -315,7 +316,7 @@ class ApplySet:
             self._taken.setdefault((ref, conflict), deque(maxlen=CONTESTED[0])).append(self._clock.monotonic())
 
     def _strays(self, documents: Mapping[Ref, Document], part_of: str) -> list[Ref]:
-        """What the caches have of the part and nobody desires."""
+        """Objects of the part that are cached and no longer desired."""
         return [
             ref
             for (resource, _), cache in self._caches.items()
@@ -324,7 +325,7 @@ class ApplySet:
         ]
 
     async def _seen(self, ref: Ref, part_of: str) -> PartialObjectMetadata | None:
-        """The object as it is, if it is still of the part."""
+        """The object by a live read; None if it is gone or no longer belongs to the part."""
         self._sent.pop(ref, None)
         try:
             seen = await self._client.get(
@@ -335,7 +336,7 @@ class ApplySet:
         return seen if (seen.metadata.labels or {}).get(self._label) == part_of else None
 
     async def _delete(self, ref: Ref, seen: PartialObjectMetadata) -> bool:
-        """Whether it was done: nothing is deleted that is not as it was seen."""
+        """False if the object is gone or has changed since it was read; a changed one is not deleted."""
         try:
             await self._client.delete(
                 ref.resource,
@@ -346,7 +347,7 @@ class ApplySet:
                 propagation="Background",
             )
         except (NotFound, Conflict):
-            return False  # gone, or changed since: looked at again in the next pass
+            return False  # gone, or changed since: the next reconcile looks again
         log.info("object deleted", object=str(ref))
         return True
 
@@ -362,7 +363,7 @@ class ApplySet:
 
 @functools.cache
 def _by_label(label: str) -> IndexFunction[Unstructured]:
-    """One function for each label, as a shared informer asks for it."""
+    """The same function every time for one label: a shared informer requires that."""
 
     def values(object_: Unstructured) -> tuple[str, ...]:
         value = (object_.metadata.labels or {}).get(label)
@@ -376,6 +377,6 @@ def _digest(document: Mapping[str, Any]) -> bytes:
 
 
 def _words(error: KubernetesError) -> str:
-    """A conflict is told by who has which field."""
+    """A conflict as text, with each field and its manager."""
     conflicts: Sequence[FieldConflict] = conflicts_of(error) if isinstance(error, Conflict) else ()
     return ", ".join(map(str, conflicts)) or str(error)

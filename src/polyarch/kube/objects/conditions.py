@@ -1,8 +1,8 @@
-"""Conditions, merged by type, and status apply that writes only a difference (KR-052).
+"""Status conditions, merged by type, and a status apply that writes only differences (KR-052).
 
-What a controller finds is a list of :class:`Condition`; what it writes is :func:`merged` with what the object has: the
-time of the last transition moves only with the status. Conditions of types that are not the controller's stay as they
-are, since a status apply owns what it names and nothing else. Merging is pure.
+A controller computes a list of :class:`Condition`; :func:`merged` combines it with the object's present conditions, so
+that ``lastTransitionTime`` moves only when the status changes. Conditions of types that are not the controller's are
+unaffected, since a status apply owns only what it names. Merging is pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
-    """What a controller found (meta/v1 Condition): ``reason`` is one word for programs, ``message`` is for people."""
+    """A condition that a controller found (meta/v1). ``reason`` is a CamelCase word, ``message`` is for people."""
 
     type: str
     status: Status
@@ -47,7 +47,7 @@ class AppliesStatus(Protocol):
 def merged(
     found: Iterable[Condition], current: Iterable[Mapping[str, Any]] | None, *, generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """``found`` as ``status.conditions``, in its order. ``generation`` is that of the object it was found from."""
+    """``found`` as ``status.conditions``, in that order. ``generation`` is that of the object it was computed from."""
     known = {str(each.get("type")): each for each in current or ()}
     return [_merged(each, known.get(each.type) or {}, generation, now) for each in found]
 
@@ -75,7 +75,8 @@ async def apply_status(
 ) -> bool:
     """Applies ``status`` to ``live`` if it differs; returns whether it was written.
 
-    Raises ``Conflict`` if the object is another one of that name by now. ``writes`` is the informer's memory (KR-022).
+    Raises ``Conflict`` if the object was meanwhile replaced by another one of the same name. ``writes`` are the
+    informer's own writes (KR-022).
     """
     metadata = live.metadata
     document = {

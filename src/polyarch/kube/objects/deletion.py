@@ -1,7 +1,7 @@
 """Delete and wait: an object counts as gone only after a live read (KR-052, PL-522).
 
-A stale cache may miss an object that still exists, or exists again. So each step reads first, and the DELETE carries
-the uid that was read: a new object of the same name is not touched.
+A stale cache may still miss an object that exists, or exists again. So each step reads first, and the DELETE has the
+uid that was read as its precondition: a new object of the same name is not deleted.
 """
 
 from contextlib import suppress
@@ -34,7 +34,7 @@ class DeletesObjects(Protocol):
 
 
 class StillThere(Exception):  # noqa: N818 - what is the case
-    """An object did not go in time; the text says what holds it."""
+    """An object was not gone in time; the text says what blocks its deletion."""
 
     def __init__(self, resource: Resource, metadata: ObjectMeta, seconds: float) -> None:
         held = f"held by finalizers {', '.join(metadata.finalizers)}" if metadata.finalizers else "held by nothing seen"
@@ -50,9 +50,9 @@ async def delete(
     uid: str = "",
     propagation: Propagation = "Background",
 ) -> ObjectMeta | None:
-    """One step, to be repeated until it returns None: there is no such object (of this ``uid``, if one is given).
+    """One step of a deletion; repeat it until it returns None: no such object exists (with this ``uid``, if given).
 
-    Otherwise the object as it was read; its deletion has been asked for, here or before.
+    Otherwise returns the object as read; its deletion has been requested, by this call or earlier.
     """
     try:
         seen = (await client.get(resource, key.name, namespace=key.namespace, type=PartialObjectMetadata)).metadata
@@ -62,7 +62,7 @@ async def delete(
         return None
     if seen.deletion_timestamp is None:
         options: dict[str, Any] = {"namespace": key.namespace, "uid": seen.uid, "propagation": propagation}
-        with suppress(NotFound, Conflict):  # gone, or another one of that name: the next step reads again
+        with suppress(NotFound, Conflict):  # gone or replaced: the next step reads again
             await client.delete(resource, key.name, **options)
     return seen
 
@@ -77,7 +77,7 @@ async def delete_and_wait(
     seconds: float = 60.0,
     clock: Clock | None = None,
 ) -> None:
-    """For commands; a reconcile takes steps and looks again later. Raises :class:`StillThere` after ``seconds``."""
+    """For commands; a reconcile calls :func:`delete` and requeues. Raises :class:`StillThere` after ``seconds``."""
     clock = clock or SystemClock()
     end, pause = clock.monotonic() + seconds, 0.1
     while (seen := await delete(client, resource, key, uid=uid, propagation=propagation)) is not None:

@@ -1,8 +1,8 @@
 """Finalizers: added before anything is created, removed after everything is deleted (KR-052).
 
-Several controllers write this list, so each change is a JSON patch that tests the object's uid and the list as it was
-read. The patches are pure values; :func:`add` and :func:`remove` send them, and retry with a fresh read if another
-controller wrote in between, three times at most.
+Several controllers write this list, so each change is a JSON patch that tests the object's uid and the list as read.
+The patches are pure values; :func:`add` and :func:`remove` send them and, if another controller wrote in between, retry
+with a fresh read, at most three times.
 """
 
 from collections.abc import Callable
@@ -31,19 +31,19 @@ class PatchesObjects(Protocol):
 
 
 def adding(metadata: ObjectMeta, name: str) -> JsonPatch | None:
-    """The patch that adds it; None if it is present, or the object is being deleted and takes no finalizers."""
+    """The patch that adds the finalizer; None if it is present, or if the object is being deleted and takes no more."""
     known = metadata.finalizers or []
     if name in known or metadata.deletion_timestamp is not None:
         return None
     same = jsonpatch.test("/metadata/uid", metadata.uid)
-    if not known:  # that a list is absent cannot be tested in a way that everybody understands
+    if not known:  # the RFC and the API server disagree on how to test an absent list
         unchanged = jsonpatch.test("/metadata/resourceVersion", metadata.resource_version)
         return JsonPatch((same, unchanged, jsonpatch.add(PATH, [name])))
     return JsonPatch((same, jsonpatch.test(PATH, known), jsonpatch.add(f"{PATH}/-", name)))
 
 
 def removing(metadata: ObjectMeta, name: str) -> JsonPatch | None:
-    """The patch that removes it; None if it is absent."""
+    """The patch that removes the finalizer; None if it is absent."""
     known = metadata.finalizers or []
     if name not in known:
         return None
@@ -53,13 +53,13 @@ def removing(metadata: ObjectMeta, name: str) -> JsonPatch | None:
 
 
 async def add(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> bool:
-    """Whether the object has it now; False if the object is being deleted, or was replaced by another uid."""
+    """Adds the finalizer. False if the object is being deleted, or was replaced by one with another uid."""
     written = await _write(client, resource, metadata, lambda seen: adding(seen, name))
     return written is not None and name in (written.finalizers or [])
 
 
 async def remove(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> None:
-    """Returns when the object does not have it, or is deleted."""
+    """Removes the finalizer; an object that is gone is no error."""
     await _write(client, resource, metadata, lambda seen: removing(seen, name))
 
 
@@ -69,7 +69,7 @@ async def _write(
     metadata: ObjectMeta,
     change: Callable[[ObjectMeta], JsonPatch | None],
 ) -> ObjectMeta | None:
-    """The metadata afterwards; None if this object is gone. Raises ``KubernetesError``, Invalid after three races."""
+    """The metadata afterwards; None if the object is gone. Raises ``KubernetesError``, Invalid after three races."""
     where: dict[str, Any] = {"namespace": metadata.namespace}
     seen = metadata
     for attempt in range(1, TRIES + 1):

@@ -1,14 +1,13 @@
 """Would applying this document change anything? Answered from ``metadata.managedFields`` alone (KR-051).
 
-Server-side apply keeps, for every manager, the set of fields that it last applied, as a tree of JSON keys: ``f:name``
-for a member, ``k:{…}`` for an element of a list by its keys, ``v:…`` for an element of a set; a leaf ``{}`` owns
-everything below it. Somebody else who changes one of these values takes the field out of that set. So a document is as
-it should be if the set names exactly its fields and the values are the document's; then nothing need be sent, not even
-a dry run.
+Server-side apply records, for every manager, the set of fields that it last applied, as a tree of JSON keys: ``f:name``
+for a member, ``k:{…}`` for a list element by its keys, ``v:…`` for a set element; a leaf ``{}`` owns everything below
+it. When someone else changes one of these values, the field leaves that set. So a document is up to date if the set
+names exactly its fields and the values are equal; then no request is needed, not even a dry run.
 
-A false "differs" costs one request: where the server writes a value in another form (``1000m`` becomes ``1``), drops
-an empty one, or adds a default that is not known here inside a value that is one field. The apply set remembers what it
-sent and does not repeat it. A false "is the same" would be a bug.
+A false "differs" costs one request. It happens where the server stores a value in another form (``1000m`` becomes
+``1``), drops an empty one, or adds a default not listed here inside an atomic value. The apply set remembers what it
+sent and does not send it again. A false "equal" would be a bug.
 
 Pure. The format: https://kubernetes.io/docs/reference/using-api/server-side-apply/#managed-fields,
 sigs.k8s.io/structured-merge-diff.
@@ -40,13 +39,13 @@ _DEFAULTS: Final = frozenset(
         ("volumeMode", "Filesystem"),
     )
 )
-"""What an API server adds inside values of Kubernetes' own kinds that have one owner as a whole."""
+"""Defaults that an API server adds inside atomic values of built-in kinds."""
 _MANAGER: Final = re.compile(r'conflict with "(?P<manager>[^"]*)"')
 _MISSING: Final = object()
 
 
 class FieldConflict(NamedTuple):
-    """A field that another manager has set to another value: ``.spec.replicas`` of ``kubectl``."""
+    """A field that another manager owns with another value, e.g. ``.spec.replicas`` of ``kubectl``."""
 
     field: str
     manager: str
@@ -58,9 +57,9 @@ class FieldConflict(NamedTuple):
 def differences(
     desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, subresource: str = ""
 ) -> tuple[str, ...]:
-    """The fields (``.spec.replicas``) for which ``desired`` has to be applied again; empty: nothing need be sent.
+    """The fields (``.spec.replicas``) that make it necessary to apply ``desired``; empty if it is up to date.
 
-    A field counts if its value is another one, if it is not ours yet, or if it is ours and no longer desired.
+    A field counts if its value differs, if we do not own it yet, or if we own it and no longer desire it.
     """
     body = _managed(desired, subresource)
     fields = applied_fields(live, manager=manager, subresource=subresource, api_version=desired.get("apiVersion"))
@@ -74,7 +73,7 @@ def differences(
 def applied_fields(
     live: Mapping[str, Any], *, manager: str, subresource: str = "", api_version: str | None = None
 ) -> Fields | None:
-    """What ``manager`` last applied, as ``fieldsV1``; None if it never did, or in another version of the kind."""
+    """What ``manager`` last applied, as ``fieldsV1``; None if it never applied, or did so in another API version."""
     for entry in _entries(live):
         if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == (
             manager,
@@ -88,7 +87,7 @@ def applied_fields(
 def overridden(
     desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, subresource: str = ""
 ) -> tuple[FieldConflict, ...]:
-    """The fields that applying ``desired`` by force would take from other managers, and from whom."""
+    """The fields that a forced apply of ``desired`` would take over from other managers, with the manager's name."""
     body = _managed(desired, subresource)
     return tuple(
         FieldConflict(_text(path), str(entry.get("manager", "")))
@@ -99,7 +98,7 @@ def overridden(
 
 
 def conflicts_of(error: Conflict) -> tuple[FieldConflict, ...]:
-    """What an apply without force was refused for; empty for any other kind of conflict."""
+    """The fields for which an apply without force was refused; empty for other kinds of conflict."""
     return tuple(
         FieldConflict(cause.field, match["manager"] if (match := _MANAGER.search(cause.message)) else cause.message)
         for cause in error.causes
@@ -112,7 +111,7 @@ def _entries(live: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _managed(desired: Mapping[str, Any], subresource: str) -> dict[str, Any]:
-    """The part of a document that is owned by whoever applies it; an apply of the status owns nothing but that."""
+    """The part of a document that an apply owns; an apply to the status subresource owns only the status."""
     body = {name: value for name, value in desired.items() if name not in ("apiVersion", "kind", "metadata")}
     if subresource:
         return body
@@ -123,7 +122,7 @@ def _managed(desired: Mapping[str, Any], subresource: str) -> dict[str, Any]:
 
 
 class _Comparison:
-    """Where a document is not exactly what a set of fields names, or not what the object says."""
+    """Collects where a document differs from a set of owned fields or from the object's values."""
 
     def __init__(self, defaults: Collection[tuple[str, Any]]) -> None:
         self._defaults = defaults
@@ -146,7 +145,7 @@ class _Comparison:
     def _members(
         self, fields: Fields, want: Mapping[str, Any], have: Any, path: Path, known: Collection[str] = ()
     ) -> Iterator[Path]:
-        """``known``: the keys of a list's element, which count as ours whether they are written or defaulted."""
+        """``known``: the keys of a list element; they count as ours, written or defaulted."""
         members = have if isinstance(have, Mapping) else {}
         for name, value in want.items():
             key = f"f:{name}"
@@ -169,7 +168,7 @@ class _Comparison:
             yield from self.differing(fields, want, found, (*path, key))
 
     def _without_defaults(self, have: Any, want: Any) -> Any:
-        """``have`` without the members that ``want`` leaves to the server."""
+        """``have`` without the members that ``want`` leaves to the server's defaults."""
         if isinstance(have, Mapping) and isinstance(want, Mapping):
             return {
                 name: self._without_defaults(value, want.get(name))
@@ -182,7 +181,7 @@ class _Comparison:
 
 
 def _collisions(fields: Fields, want: Any, have: Any, path: Path) -> Iterator[Path]:
-    """Fields of another manager's that ``want`` sets to something else."""
+    """The other manager's fields that ``want`` sets to another value."""
     if have is _MISSING:
         return
     if not _children(fields):
@@ -203,9 +202,9 @@ def _children(fields: Fields) -> list[str]:
 
 
 def _paired(fields: Fields, want: Sequence[Any]) -> tuple[list[tuple[str, int]], list[str], list[int]]:
-    """Which element of ``want`` is which of ``fields``; then keys without an element, and elements without a key.
+    """Pairs ``fields`` with the elements of ``want``; then keys without an element, and elements without a key.
 
-    An element may leave out a key that the server defaults (``protocol`` of a port); one that has it goes first.
+    An element may omit a key that the server defaults (``protocol`` of a port); elements that have it are paired first.
     """
     paired: list[tuple[str, int]] = []
     ours, wanted = _children(fields), list(range(len(want)))
@@ -239,7 +238,7 @@ def _item(have: Any, key: str) -> Any:
 
 
 def _text(path: Path) -> str:
-    """As the API server writes it in a conflict: ``.spec.template.spec.containers[name="web"].image``."""
+    """A path as the API server writes it in a conflict: ``.spec.template.spec.containers[name="web"].image``."""
     return "".join(_segment(*key.split(":", 1)) for key in path)
 
 

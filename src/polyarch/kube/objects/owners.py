@@ -1,4 +1,4 @@
-"""Owner references, and ``Owns``: from an owned object to its owner's key (KR-051, KR-052). Pure."""
+"""Owner references, and ``Owns``: maps a change of an owned object to its owner's key (KR-051, KR-052). Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from polyarch.model.meta import Key, ObjectMeta, OwnerReference
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """The owner of other objects, which Kubernetes deletes with it."""
+    """The owner of other objects; when it is deleted, Kubernetes deletes them too."""
 
     resource: Resource
     key: Key
@@ -22,7 +22,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
         return cls(resource, metadata.key, metadata.uid)
 
     def reference(self) -> dict[str, Any]:
-        """``ownerReferences[]``: the one controller, and a foreground deletion of the owner waits for the object."""
+        """An entry of ``ownerReferences``, with ``controller`` and ``blockOwnerDeletion`` set."""
         return {
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
@@ -34,9 +34,9 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
 
 def owned_by(owner: Owner, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with a reference to its owner, after those that it has.
+    """The document with a reference to its owner appended.
 
-    Raises ValueError across namespaces: the garbage collector would take the owner for missing and delete the object.
+    Raises ValueError across namespaces: the garbage collector would not find the owner and would delete the object.
     """
     metadata = document["metadata"]
     if owner.key.namespace and metadata.get("namespace", "") != owner.key.namespace:
@@ -49,7 +49,7 @@ def owned_by(owner: Owner, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The owner that manages the object; there is at most one."""
+    """The owner reference with ``controller: true``; there is at most one."""
     return next((each for each in metadata.owner_references or () if each.controller), None)
 
 
@@ -60,9 +60,9 @@ class Enqueues(Protocol):
 
 
 class Owns:
-    """``Owns(WIDGETS)``: a change of an object leads to the key of the widget that manages it.
+    """Enqueues owners: with ``Owns(WIDGETS)``, a change of an object enqueues the widget that controls it.
 
-    ``deployments.add_handler(Owns(WIDGETS).into(controller.queue))``. The version in the reference does not matter.
+    ``deployments.add_handler(Owns(WIDGETS).into(controller.queue))``. The API version in the reference is ignored.
     """
 
     def __init__(self, owner: Resource) -> None:
@@ -74,7 +74,7 @@ class Owns:
         return tuple(dict.fromkeys(key for key in found if key is not None))
 
     def into(self, queue: Enqueues) -> Callable[[Change[Any]], None]:
-        """A handler for informers."""
+        """An informer handler that enqueues the owners."""
 
         def handle(change: Change[Any]) -> None:
             for key in self.keys(change):

@@ -1,4 +1,4 @@
-"""Roles and bindings as documents, from rules as data (KR-054). Pure."""
+"""RBAC Roles and bindings as documents, from rules as data (KR-054). Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ GROUP: Final = CLUSTER_ROLES.group
 
 
 def role(name: str, rules: Iterable[Rule], *, namespace: str = "", labels: Mapping[str, str] | None = None) -> Document:
-    """A Role, or without a namespace a ClusterRole."""
+    """A Role, or a ClusterRole if no namespace is given."""
     return {
         "apiVersion": CLUSTER_ROLES.api_version,
         "kind": _kind(namespace),
@@ -45,7 +45,7 @@ def granted(
     namespace: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> list[Document]:
-    """A (Cluster)Role and the binding of the same name."""
+    """A Role (or ClusterRole) and the binding of the same name."""
     return [
         role(name, rules, namespace=namespace, labels=labels),
         binding(name, accounts, namespace=namespace, labels=labels),
@@ -53,7 +53,7 @@ def granted(
 
 
 def granting(documents: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """The union of what these Roles and ClusterRoles allow: whoever creates them has to hold it (no ``escalate``)."""
+    """The union of the rules of these roles: to create them, an operator without ``escalate`` must hold them."""
     return union(
         *(
             Rule(group, tuple(each["resources"]), tuple(each["verbs"]), tuple(each.get("resourceNames", ())))
@@ -66,7 +66,7 @@ def granting(documents: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
 
 
 def managing(resource: Resource, names: Sequence[str]) -> tuple[Rule, ...]:
-    """What an apply set needs for its objects of one kind: all of them by name, but for what RBAC cannot narrow."""
+    """The rules an apply set needs for its objects of one kind, by name except for verbs that RBAC cannot restrict."""
     plural = (resource.plural,)
     return (
         Rule(resource.group, plural, ("get", "patch", "delete"), tuple(names)),

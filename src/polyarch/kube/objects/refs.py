@@ -22,18 +22,18 @@ FIRST: Final = (
     "NetworkPolicy",
     "PodDisruptionBudget",
 )
-"""Kinds that others need, in this order; after them come all others."""
+"""Kinds that others depend on, in this order; all other kinds come after them."""
 LAST: Final = (
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",
 )
-"""What acts on the requests of others, perhaps by asking a server that has to be there first."""
+"""Created last: these affect other requests, and may call a server that has to exist first."""
 
 
 class Ref(NamedTuple):
-    """An object's place in the cluster."""
+    """An object's kind, namespace and name."""
 
     resource: Resource
     key: Key
@@ -43,12 +43,12 @@ class Ref(NamedTuple):
 
 
 def in_order(refs: Iterable[Ref]) -> list[Ref]:
-    """Dependencies first; a stable sort."""
+    """Sorted with dependencies first; the sort is stable."""
     return sorted(refs, key=rank)
 
 
 def rank(ref: Ref) -> int:
-    """The place of its kind in the order; objects of one rank do not need each other."""
+    """The position of its kind in the order; objects of equal rank do not depend on each other."""
     kind = ref.resource.kind
     if kind in FIRST:
         return FIRST.index(kind)

@@ -1,7 +1,7 @@
-"""Words for writing OpenAPI v3 structural schemas and CEL rules of custom resources as plain mappings.
+"""Builders for the OpenAPI v3 structural schemas and CEL rules of custom resources, as plain mappings.
 
-A refusal has to name the field, what is allowed and the next action (PL-751); where the API server's own message for an
-enum or a bound does not, a rule with a message does. Pure.
+A rejection has to name the field, the allowed values and the next action (PL-751). Where the API server's own message
+for an enum or a bound does not, a CEL rule with a message replaces it. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 
 
 def rule(expression: str, message: str = "", *, message_expression: str = "") -> Schema:
-    """One CEL rule; the message says which field, what is allowed, what to do."""
+    """One CEL rule; the message names the field, what is allowed and what to do."""
     content: Schema = {"rule": expression}
     if message:
         content["message"] = message
@@ -31,7 +31,7 @@ def obj(
     rules: Sequence[Schema] = (),
     default: Any = None,
 ) -> Schema:
-    """An object with these members; none are left out of the schema, as the API server would do."""
+    """An object with these members; an empty ``properties`` is left out, as the API server leaves it out."""
     schema = _described({"type": "object"}, description)
     if properties:
         schema["properties"] = dict(properties)
@@ -90,7 +90,7 @@ def integer(
     default: int | None = None,
     format: str = "",
 ) -> Schema:
-    """A whole number; the API server's message for bounds names field and bound."""
+    """A whole number; the API server's message for bounds already names the field and the bound."""
     schema = _described({"type": "integer"}, description)
     if format:
         schema["format"] = format
@@ -114,7 +114,7 @@ def array(
     default: Sequence[Any] | None = None,
     rules: Sequence[Schema] = (),
 ) -> Schema:
-    """A list; ``set`` and ``map`` lists have unique elements."""
+    """A list; lists of type ``set`` and ``map`` have unique elements."""
     schema = _described({"type": "array", "items": items}, description)
     schema["x-kubernetes-list-type"] = list_type
     if map_keys:
@@ -131,7 +131,7 @@ def array(
 
 
 def duration(field: str, low: float, high: float, *, description: str = "", default: float | None = None) -> Schema:
-    """A Go duration within bounds that the message names."""
+    """A Go duration within bounds; the message names them."""
     shortest, longest = format_duration(low), format_duration(high)
     return text(
         description=f"{description} A duration such as 90s or 1h30m, {shortest} to {longest}.".strip(),
@@ -195,7 +195,7 @@ def conditions() -> Schema:
 
 
 def column(name: str, path: str, type: str = "string") -> Schema:
-    """An entry of ``additionalPrinterColumns``: what ``kubectl get`` shows."""
+    """An entry of ``additionalPrinterColumns``, a column of ``kubectl get``."""
     return {"name": name, "type": type, "jsonPath": path}
 
 
@@ -210,7 +210,7 @@ def version(
     required: tuple[str, ...] = (),
     storage: bool = True,
 ) -> Schema:
-    """One version of a custom resource, with the status subresource; ``rules`` are about the whole object."""
+    """One version of a custom resource, with the status subresource; ``rules`` apply to the whole object."""
     root = obj(
         {
             "apiVersion": text(description="Group and version."),
@@ -236,7 +236,7 @@ def version(
 
 
 def custom_resource(resource: Resource, versions: list[Schema], *, short_names: tuple[str, ...] = ()) -> Schema:
-    """The CustomResourceDefinition of a resource that we declare."""
+    """The CustomResourceDefinition of one of our own resources."""
     naming: Schema = {
         "kind": resource.kind,
         "listKind": resource.list_kind,

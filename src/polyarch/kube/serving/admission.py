@@ -1,8 +1,8 @@
-"""Serving webhooks of admission and conversion: the routes of a process over TLS (KR-032, KR-053).
+"""The HTTP side of admission and conversion webhooks: a process's routes, served over TLS (KR-032, KR-053).
 
-HTTP/1.1 and TLS 1.2 or newer only (PL-854), bodies up to what the route takes, one deadline over reading and deciding
-together. What is not a review gets a plain sentence and a 4xx (PL-750); a review always gets HTTP 200, since anything
-else would make the API server apply its own failure policy without a word to the user.
+HTTP/1.1 and TLS 1.2 or newer only (PL-854); each route limits the body's size, and one deadline covers reading and
+deciding. A request that is not a review gets a 4xx and one plain sentence (PL-750). A review always gets HTTP 200:
+after any other status the API server would apply its own failure policy, and the user would not learn why.
 """
 
 import functools
@@ -27,12 +27,12 @@ from polyarch.kube.serving.reviews import (
 __all__ = ["AdmissionRequest", "AdmissionResponse", "Failure", "Route", "Webhooks"]
 
 DEFAULT_TIMEOUT: Final = 10.0
-"""Seconds a review has where the URL does not say; an API server always says."""
+"""Seconds for a review whose URL has no ``timeout``; an API server always sends one."""
 LONGEST_TIMEOUT: Final = 30.0
 
 
 class Answers(Protocol):
-    """Answers the reviews of one route, whatever they are about."""
+    """Answers the reviews of one route, whatever their kind."""
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes: ...
 
@@ -53,7 +53,7 @@ class Serves(Protocol):
 
 
 class Webhooks:
-    """Routes by path; :meth:`serve` is the handler of their server."""
+    """Routes by path; :meth:`serve` is the request handler of the listener."""
 
     def __init__(self, routes: Sequence[Serves], *, clock: Clock | None = None, metrics: Metrics | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -94,7 +94,7 @@ class Webhooks:
 
 @functools.lru_cache(maxsize=64)
 def timeout_of(query: str) -> float:
-    """Seconds the API server waits, from ``timeout=10s`` in the URL (a Go duration); without it, 10."""
+    """Seconds that the API server waits, from ``timeout=10s`` in the URL (a Go duration); 10 if it is missing."""
     values = parse_qs(query).get("timeout", [""])
     if not _DURATION.fullmatch(values[-1]):
         return DEFAULT_TIMEOUT

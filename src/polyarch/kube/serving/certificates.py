@@ -1,9 +1,9 @@
 """Serving certificates, reloaded while they are in use (KR-033).
 
-A certificate comes from files (a mounted Secret, cert-manager, an administrator) or straight from a Secret. It is read
-again every few seconds; if its content changed it is tried in a context of its own and then loaded into the live one:
-new connections get it, connections that exist go on. What does not load (a certificate without its key, half a file) is
-reported and the one in force stays.
+A certificate comes from files (a mounted Secret, cert-manager, an administrator) or directly from a Secret. The source
+is read every few seconds. Changed content is first loaded into a new TLS context as a test, then into the live one: new
+connections use it, open connections continue. Content that does not load (a certificate without its key, half a file)
+is reported, and the present certificate stays in use.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from polyarch.kube.resources import SECRETS
 log = structlog.get_logger(__name__)
 
 INTERVAL: Final = 10.0
-"""Seconds between two looks at the source."""
+"""Seconds between two reads of the source."""
 
 
 class CertificateError(Exception):
-    """A certificate cannot be used. The text names it, what is wrong, and what is expected."""
+    """A certificate cannot be used. The text names it, the problem, and what is expected."""
 
 
 class KeyPair(NamedTuple):
@@ -55,7 +55,7 @@ class KeyPair(NamedTuple):
 
 
 class Certificates:
-    """A live TLS context, fed by ``read``; see :class:`FileCertificates` and :class:`SecretCertificates`."""
+    """A live TLS context, kept current from ``read``; see :class:`FileCertificates` and :class:`SecretCertificates`."""
 
     def __init__(
         self,
@@ -84,22 +84,22 @@ class Certificates:
 
     @property
     def loaded(self) -> bool:
-        """Is there a certificate in the context, be it an old one?"""
+        """Whether the context has a certificate, current or not."""
         return self._taken.is_set()
 
     def not_ready(self) -> str | None:
-        """The readiness check: None when serving is possible (PL-531)."""
+        """The readiness check: None once a certificate is loaded (PL-531)."""
         return None if self.loaded else self.problem
 
     async def ready(self) -> None:
-        """Returns once there is a certificate in the context; somebody has to :meth:`run` meanwhile."""
+        """Returns once a certificate is loaded; :meth:`run` has to run meanwhile."""
         await self._taken.wait()
 
     def _seconds_left(self) -> float:
         return (self.expires_at - self._clock.now()).total_seconds() if self.expires_at else math.nan
 
     async def load(self) -> bool:
-        """Looks at the source once; True if another certificate was taken. Raises :class:`CertificateError`."""
+        """Reads the source once; True if a new certificate was loaded. Raises :class:`CertificateError`."""
         try:
             pair = await self._read()
             if pair.fingerprint == self._fingerprint:
@@ -117,7 +117,7 @@ class Certificates:
         return True
 
     async def run(self) -> None:
-        """Follows the source until cancelled; before the first success every second, as readiness waits for it."""
+        """Reads the source until cancelled; every second before the first success, because readiness waits for it."""
         while True:
             try:
                 await self.load()
@@ -131,7 +131,7 @@ class Certificates:
 
 
 class FileCertificates(Certificates):
-    """``tls.crt`` and ``tls.key`` of a folder, as the kubelet mounts a Secret of type ``kubernetes.io/tls``."""
+    """``tls.crt`` and ``tls.key`` in a directory, as the kubelet mounts a Secret of type ``kubernetes.io/tls``."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _SecretData(msgspec.Struct, frozen=True):
 
 
 class SecretCertificates(Certificates):
-    """``tls.crt`` and ``tls.key`` of a Secret, read by name: verb ``get`` on that one Secret is enough."""
+    """``tls.crt`` and ``tls.key`` of a Secret; needs the verb ``get`` on that one Secret only."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class SecretCertificates(Certificates):
 
 
 def server_context() -> ssl.SSLContext:
-    """TLS 1.2 or newer, HTTP/1.1 only (PL-854), no certificate yet."""
+    """A TLS context for TLS 1.2 or newer and HTTP/1.1 only (PL-854), without a certificate yet."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -191,7 +191,7 @@ def server_context() -> ssl.SSLContext:
 
 
 def load_into(context: ssl.SSLContext, pair: KeyPair, origin: str) -> None:
-    """Puts a certificate into a context. A failure leaves a context unusable, so try on a fresh one first."""
+    """Loads a certificate into a context. A failure leaves the context unusable, so try a new one first."""
     with _as_files(pair) as (certificate, key):
         try:
             context.load_cert_chain(certificate, key, password=_no_password)
@@ -202,8 +202,8 @@ def load_into(context: ssl.SSLContext, pair: KeyPair, origin: str) -> None:
 
 
 def not_after(certificate: bytes, origin: str) -> datetime:
-    """The end of the validity of the first certificate in a PEM text."""
-    # Only processes that serve with a certificate pay for cryptography (7 MiB).
+    """The expiry of the first certificate in a PEM text."""
+    # Imported here so that only processes with a certificate load cryptography (7 MiB).
     from polyarch.kube.serving import x509
 
     try:
@@ -214,7 +214,7 @@ def not_after(certificate: bytes, origin: str) -> datetime:
 
 @contextmanager
 def _as_files(pair: KeyPair) -> Iterator[tuple[str, str]]:
-    """OpenSSL reads files only. In memory where the system can, as the root file system may be read-only."""
+    """OpenSSL reads only files. They are in memory where possible, as the root file system may be read-only."""
     if hasattr(os, "memfd_create"):
         descriptors = [os.memfd_create("polyarch-tls"), os.memfd_create("polyarch-tls")]
         try:
@@ -235,7 +235,7 @@ def _as_files(pair: KeyPair) -> Iterator[tuple[str, str]]:
 
 
 def _no_password() -> str:
-    """Without it OpenSSL would ask on the terminal."""
+    """Without it OpenSSL would prompt on the terminal."""
     return ""
 
 

@@ -1,12 +1,13 @@
-"""Conversion between the versions of a custom resource: ConversionReview v1 in, all objects or none out (KR-053).
+"""Conversion between the versions of a custom resource: a ConversionReview v1 converts all its objects or none
+(KR-053).
 
-One version is the hub, each other one a :class:`Spoke` that knows the way to it and back; from spoke to spoke it goes
-through the hub. A spoke changes the object it is given in place, so what it does not know stays. What the hub cannot
-say has to be kept by the spoke, in an annotation: there and back is the identity, or the API server loses data whenever
-it stores a version other than the one that was written.
+One version is the hub; every other version is a :class:`Spoke`, which converts to the hub and back. Spoke to spoke goes
+through the hub. A spoke changes the given object in place, so fields it does not know are kept. What the hub cannot
+express, the spoke must keep in an annotation: converting there and back has to be the identity, or the API server loses
+data whenever it stores a version other than the one written.
 
-The API server calls this for every read and write of a version that is not stored, and has no policy for failures: they
-reach whoever asked. So an answer that cannot be given names the object and the field.
+The API server calls this on every read and write of a version that is not stored, and has no failure policy for it: a
+failure reaches the client. So every failure names the object and the field.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,27 +29,27 @@ Document = dict[str, Any]
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 KIND: Final = "ConversionReview"
 MAX_BODY: Final = 64 * 2**20
-"""A list is converted in one review, whatever its length."""
+"""Bytes. A list is converted in one review, however long it is."""
 _OURS: Final = ("labels", "annotations")
-"""All of the metadata that a conversion may change; an API server refuses anything else."""
+"""The only metadata that a conversion may change; the API server rejects any other change."""
 
 
 class InvalidField(ValueError):  # noqa: N818 - what is the case
-    """A spoke cannot convert an object: the field, and what is wrong with it."""
+    """A spoke cannot convert an object: the field and the problem."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
 
 
 class Spoke(NamedTuple):
-    """A version besides the hub. Both functions change the object they are given; it is nobody else's."""
+    """A version other than the hub. Both functions change the object they are given; nobody else holds it."""
 
     to_hub: Callable[[Document], None]
     from_hub: Callable[[Document], None]
 
 
 def moved(*fields: tuple[str, str]) -> Spoke:
-    """A spoke that has some fields elsewhere: pairs of their paths there and in the hub, as ``spec.size``."""
+    """A spoke that differs only in field paths: pairs of the path in the spoke and in the hub (``spec.size``)."""
     pairs = [(here.split("."), there.split(".")) for here, there in fields]
 
     def to_hub(document: Document) -> None:
@@ -61,7 +62,7 @@ def moved(*fields: tuple[str, str]) -> Spoke:
 
 
 class ConversionRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversion webhook of a resource, which is given in the hub's version; ``spokes`` by the others' names."""
+    """The conversion webhook of ``resource``, whose version is the hub; ``spokes`` are the other versions by name."""
 
     path: str
     name: str
@@ -76,7 +77,7 @@ class ConversionRoute(msgspec.Struct, frozen=True, kw_only=True):
         return Converter(self)
 
     def convert(self, document: Document, api_version: str) -> Document:
-        """The object in another version; the one given is used up. Raises :class:`InvalidField`."""
+        """The object in another version; changes the one given. Raises :class:`InvalidField`."""
         metadata = dict(document.get("metadata") or {})
         here, there = self._spoke(document.get("apiVersion")), self._spoke(api_version)
         if document["apiVersion"] == api_version:
@@ -92,7 +93,7 @@ class ConversionRoute(msgspec.Struct, frozen=True, kw_only=True):
         return document
 
     def _spoke(self, api_version: Any) -> Spoke | None:
-        """None: the hub."""
+        """None for the hub."""
         group, _, version = str(api_version).rpartition("/")
         if group == self.resource.group:
             if version == self.resource.version:
@@ -144,7 +145,7 @@ class Converter:
         self._causes = Causes()
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
-        """The encoded ConversionReview that answers ``body``. Raises :class:`NotAReview`, and nothing else."""
+        """The encoded ConversionReview that answers ``body``. Raises only :class:`NotAReview`."""
         try:
             review = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -187,7 +188,7 @@ def _name(document: Document) -> str:
 
 
 def _move(document: Document, pairs: list[tuple[list[str], list[str]]]) -> None:
-    """All fields at once, so that two may change places."""
+    """Moves all fields at once, so that two fields may swap places."""
     taken = [(there, _take(document, here)) for here, there in pairs]
     for path, value in taken:
         if value is not UNSET:
@@ -195,7 +196,7 @@ def _move(document: Document, pairs: list[tuple[list[str], list[str]]]) -> None:
 
 
 def _take(node: Any, path: list[str]) -> Any:
-    """The value, which is taken out; a parent that is left empty goes with it, as it would not come back otherwise."""
+    """Removes and returns the value, and removes parents that this leaves empty: they would not come back otherwise."""
     if not isinstance(node, dict) or path[0] not in node:
         return UNSET
     if len(path) == 1:

@@ -1,9 +1,9 @@
 """Health and metrics endpoints: ``/healthz`` and ``/readyz`` with named checks, and ``/metrics`` (KR-034).
 
-A check is a function that says what is wrong, or None. The answers list every check, as the API server's do, so that a
-pod that is not ready says why. Liveness is only what a restart would mend, an event loop that stood still (PL-531): an
-API server that is away comes back sooner than a CrashLoopBackOff ends. Metrics are for whoever the API server says may
-``get`` the path ``/metrics`` (PL-703).
+A check is a function that returns what is wrong, or None. The response lists every check, as the API server's does, so
+that a pod that is not ready says why. Liveness covers only what a restart would fix, a stalled event loop (PL-531): an
+unreachable API server is back sooner than a CrashLoopBackOff ends. ``/metrics`` is for users whom the API server allows
+to ``get`` that path (PL-703).
 """
 
 import asyncio
@@ -29,12 +29,12 @@ log = structlog.get_logger(__name__)
 Check = Callable[[], str | None]
 
 RIGHTS: Final = (rule(TOKEN_REVIEWS, "create"), rule(SUBJECT_ACCESS_REVIEWS, "create"))
-"""RBAC rules to authorize scrapers (PL-703)."""
+"""RBAC rules for authorizing scrapers (PL-703)."""
 STALL_LIMIT: Final = 10.0
 
 
 class Checks:
-    """Named checks, asked in the order in which they were added."""
+    """Named checks, run in the order in which they were added."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Checks:
         self._checks[name] = check
 
     def report(self) -> tuple[bool, str]:
-        """Whether all is well, and a line for each check."""
+        """Whether all checks pass, and one line per check."""
         lines: list[str] = []
         well = True
         for name, check in self._checks.items():
@@ -57,7 +57,7 @@ class Checks:
 
 
 class Health:
-    """Answers the kubelet's probes; its server is the first to start and the last to stop."""
+    """Answers the kubelet's probes; its server starts first and stops last."""
 
     def __init__(self) -> None:
         self.liveness = Checks("healthz")
@@ -65,7 +65,7 @@ class Health:
         self._paths = {"/healthz": self.liveness, "/readyz": self.readiness}
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
-        """The handler of its ``HttpServer``."""
+        """The request handler of its ``HttpServer``."""
         checks = self._paths.get(request.path)
         if checks is None:
             return text(404, f"nothing is served at {request.path[:200]!r}; there are {' and '.join(self._paths)}")
@@ -74,7 +74,7 @@ class Health:
 
 
 class LoopWatch:
-    """Notices an event loop that stands still: work that blocks, or a process that was stopped."""
+    """Notices a stalled event loop: blocking work, or a process that was suspended."""
 
     def __init__(self, clock: Clock, *, beat: float = 1.0, limit: float = STALL_LIMIT) -> None:
         self._clock = clock
@@ -85,7 +85,7 @@ class LoopWatch:
         self._stalled_for = 0.0
 
     async def run(self) -> None:
-        """Beats until cancelled."""
+        """Records a heartbeat regularly until cancelled."""
         self._last = self._clock.monotonic()
         while True:
             await self._clock.sleep(self._beat)
@@ -98,7 +98,7 @@ class LoopWatch:
                 self._stalled_for, self._stalled_until = late + self._beat, now
 
     def check(self) -> str | None:
-        """Fails during a stall, and for as long again as is tolerated, so that the next probe sees it."""
+        """Fails during a stall, and afterwards for as long as a stall is tolerated, so that the next probe sees it."""
         now = self._clock.monotonic()
         if now - self._last >= self._limit:
             return f"the event loop has stood still for {now - self._last:.0f} s"
@@ -108,7 +108,7 @@ class LoopWatch:
 
 
 class ReviewClient(Protocol):
-    """What authorising a scraper needs of the client."""
+    """The part of the client that authorization uses."""
 
     async def create(self, resource: Resource, document: Any, *, type: type[Any] = ..., retry: bool = True) -> Any: ...
 
@@ -141,11 +141,12 @@ Verdict = Literal["allowed", "unauthenticated", "forbidden"]
 
 
 class ScraperAuthorization:
-    """Asks the API server who a bearer token is and whether they may ``get`` a path; answers are kept for a minute.
+    """Asks the API server whose bearer token this is and whether that user may ``get`` a path; caches the answer for a
+    minute.
 
-    Tokens are remembered as keyed hashes only, and those that were allowed apart from all others: whoever sends made-up
-    tokens stands in a line with other unknown ones, at most ``size`` long, of which ``at_once`` are reviewed at a time,
-    and pushes nobody out who is known.
+    Tokens are stored as keyed hashes only. Tokens that were allowed are kept apart from unknown ones: made-up tokens
+    share a queue of at most ``size``, of which ``at_once`` are reviewed concurrently, and can neither delay nor evict a
+    known scraper.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class ScraperAuthorization:
         self._others = _Line(at_once)
 
     async def verdict(self, token: str) -> Verdict:
-        """Raises ``KubernetesError`` or ``TimeoutError`` if the API server cannot be asked in time."""
+        """Whether the token is allowed. Raises ``KubernetesError`` or ``TimeoutError`` if the API server cannot say."""
         digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), key=self._secret).digest()
         if (known := self._known(digest)) is not None:
             return known
@@ -221,7 +222,7 @@ class ScraperAuthorization:
 
 
 class _Line:
-    """Tokens of one standing: what was said of them, who is reviewed now, and how many wait or are reviewed."""
+    """Known or unknown tokens: the cached verdicts, the reviews in flight, and how many wait or are in review."""
 
     def __init__(self, at_once: int) -> None:
         self.present = 0
@@ -230,14 +231,14 @@ class _Line:
 
 
 class MetricsPage:
-    """``/metrics``: open, or for those whom ``authorization`` allows."""
+    """``/metrics``: open to all, or to those whom ``authorization`` allows."""
 
     def __init__(self, metrics: Metrics, *, authorization: ScraperAuthorization | None = None) -> None:
         self._metrics = metrics
         self._authorization = authorization
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
-        """The handler of its ``HttpServer``."""
+        """The request handler of its ``HttpServer``."""
         if request.path != "/metrics":
             return text(404, f"nothing is served at {request.path[:200]!r}; there is /metrics")
         if request.method != "GET":
@@ -275,6 +276,6 @@ def _review_document(resource: Resource, spec: dict[str, Any]) -> dict[str, Any]
 def _ask(check: Check) -> str | None:
     try:
         return check()
-    except Exception as error:  # a check that fails to run is a failed check, and the others are still told
+    except Exception as error:  # a check that raises has failed; the others are still reported
         log.exception("health check failed to run")
         return f"the check itself failed: {type(error).__name__}"

@@ -1,8 +1,8 @@
-"""An HTTP/1.1 listener, plain or TLS, for the three things a role serves: admission, health and metrics.
+"""An HTTP/1.1 listener, plain or TLS, for a role's admission, health and metrics endpoints.
 
-It is aiohttp's low-level server, without application, router and middlewares, which cost more than an admission does.
-The TLS context is only used for new connections, so whoever holds it may load another certificate into it at any time.
-Bodies are read here with a limit; compressed ones are not unpacked (an API server does not send them).
+It uses aiohttp's low-level server, without application, router and middlewares, which would cost more than an admission
+itself. Only new connections use the TLS context, so another certificate can be loaded into it at any time. Bodies are
+read with a size limit; compressed bodies are not decompressed (an API server does not send them).
 """
 
 import asyncio
@@ -18,21 +18,21 @@ log = structlog.get_logger(__name__)
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 KEEP_ALIVE: Final = 120.0
-"""Above the 90 s after which an API server closes its idle connections: the client closes first, so none is cut off."""
+"""Seconds; above the API server's 90 s, so that the client closes idle connections first and no request is cut off."""
 
 _CUT_OFF: Final = 0.1
-"""Seconds aiohttp gives a connection at the very end; zero would mean for ever to it."""
+"""Seconds that aiohttp gives a connection at the very end; it takes zero as no limit."""
 
 JSON_HEADERS: Final = {"Content-Type": "application/json", "Server": "polyarch"}
 _TEXT_HEADERS: Final = {"Content-Type": "text/plain; charset=utf-8", "Server": "polyarch"}
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - what happened
-    """The request's body is larger than what this place reads."""
+    """The request's body exceeds the limit."""
 
 
 class HttpServer:
-    """``port`` 0 takes a free one, which ``port`` then tells. Use as an async context manager, or start and stop."""
+    """A listener and async context manager. With ``port`` 0 it takes a free port; see :attr:`port`."""
 
     def __init__(
         self, handler: Handler, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
@@ -48,7 +48,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port listened on; before ``start`` the one asked for."""
+        """The port it listens on; before ``start``, the port requested."""
         return self._port
 
     @property
@@ -57,7 +57,7 @@ class HttpServer:
         return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
 
     async def start(self) -> None:
-        """Listens. Raises OSError if the address cannot be had."""
+        """Starts listening. Raises OSError if the address is not available."""
         server = web.Server(
             self._handle,
             handler_cancellation=True,
@@ -76,11 +76,11 @@ class HttpServer:
         self._runner = runner
 
     def retire(self) -> None:
-        """From now on every answer ends its connection, so that clients go to another replica before this one stops."""
+        """Closes each connection after its next response, so that clients move to other replicas before the stop."""
         self._retired = True
 
     async def stop(self, seconds: float = 0.0) -> None:
-        """Accepts nothing new, lets requests under way finish for ``seconds``, then cuts them off."""
+        """Stops accepting connections, gives requests in flight ``seconds`` to finish, then cuts them off."""
         runner, self._runner = self._runner, None
         if runner is None:
             return
@@ -118,14 +118,14 @@ class HttpServer:
 
 
 async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> bytes:
-    """The whole body; :class:`BodyTooLarge` as soon as it is known to be longer than ``limit`` bytes.
+    """The whole body. Raises :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes.
 
     Raises TimeoutError if it has not arrived within ``seconds``.
     """
     if (request.content_length or 0) > limit:
         raise BodyTooLarge
     content = request.content
-    if content.is_eof():  # all of it came with the headers, so nothing can take time
+    if content.is_eof():  # all of it came with the headers: no need for a deadline
         body = content.read_nowait()
         if len(body) > limit:
             raise BodyTooLarge
@@ -142,5 +142,5 @@ async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> byt
 
 
 def text(status: int, sentence: str, **headers: str) -> web.Response:
-    """A plain sentence for whoever called a wrong place or in a wrong way."""
+    """A response of one plain sentence, for requests to a wrong path or with a wrong method."""
     return web.Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})

@@ -1,11 +1,11 @@
-"""Admission without a network: AdmissionReview v1 in, an answer out, whatever the handler does (KR-032).
+"""Admission without a network: AdmissionReview v1 in, a response out, whatever the handler does (KR-032).
 
-A handler gets the object decoded into the type of its route, in the same pass as the envelope, and answers with JSON
-patch operations. What must not depend on it stands here: the deadline of the request, which it cannot overrun; the
-answer by the route's policy (``allow`` with a warning, or ``deny`` with the reason) when it fails, is late, or the
-object's fields have types it does not understand; and a plain sentence, never a stack trace, for what is no review.
+A handler gets the object decoded into its route's type, in the same pass as the envelope, and answers with JSON patch
+operations. This module guarantees what must not depend on the handler: the request's deadline; the route's failure
+policy (``allow`` with a warning, or ``deny`` with the reason) if the handler fails or is late, or if the object's
+fields have unexpected types; and a plain sentence, never a stack trace, for a body that is not a review.
 
-This is all of it without a network; ``admission.py`` serves it.
+``admission.py`` serves it over HTTP.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ KIND: Final = "AdmissionReview"
 MAX_BODY: Final = 8 * 2**20
 WARNING_LENGTH: Final = 256
 WARNINGS_LENGTH: Final = 4096
-"""What an API server passes on to the user's terminal: characters per warning, and in all."""
+"""The API server's limit for warnings, in characters: for each warning and for all together."""
 
 Failure = Literal["undecodable", "deadline", "exception"]
-"""Why the policy of a route answered and not its handler."""
+"""Why the route's policy answered and not its handler."""
 
 
 class NotAReview(Exception):  # noqa: N818 - what the body is
@@ -61,10 +61,10 @@ class UserInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class AdmissionRequest(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What a handler is asked. ``object`` is of the route's type; a route for DELETE takes ``Type | None``.
+    """A request as handlers see it. ``object`` has the route's type; a route for DELETE takes ``Type | None``.
 
-    ``timeout_seconds`` is what the API server waits in all, counted from ``arrived_at`` (monotonic clock). A pod made
-    from ``generateName`` has neither name nor uid yet; ``uid`` here is that of the review.
+    ``timeout_seconds`` is how long the API server waits in all, counted from ``arrived_at`` (monotonic clock). A pod
+    made from ``generateName`` has neither name nor uid yet; ``uid`` here is the review's.
     """
 
     uid: str
@@ -84,12 +84,12 @@ class AdmissionRequest(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def raw_object(self) -> msgspec.Raw:
-        """The object's JSON as it came, with every field that the route's type leaves out; read again when asked."""
+        """The object's JSON as received, with the fields that the route's type omits; parsed again on each call."""
         return _RAW.decode(self.body).request.object
 
 
 class AdmissionResponse(msgspec.Struct, frozen=True):
-    """A handler's answer. ``code`` and ``message`` are for refusals; warnings are shown in the user's terminal."""
+    """A handler's answer. ``code`` and ``message`` are for denials; warnings appear in the user's terminal."""
 
     allowed: bool = True
     patch: tuple[Operation, ...] = ()
@@ -100,9 +100,9 @@ class AdmissionResponse(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One webhook. Reviews of another resource or operation, where these are given, are allowed without the handler.
+    """One webhook. Reviews of other resources or operations than those given are allowed without calling the handler.
 
-    ``failed`` is told of every answer that the policy ``on_error`` gave in place of the handler.
+    ``failed`` is called for every answer that came from the failure policy ``on_error``.
     """
 
     path: str
@@ -143,7 +143,7 @@ class _Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
-    """A review of which nothing is believed yet."""
+    """A review before validation."""
 
     api_version: Any = None
     kind: Any = None
@@ -151,7 +151,7 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Addressed(msgspec.Struct, frozen=True, rename="camel"):
-    """What an answer and a log line need of a request whose object could not be understood."""
+    """The parts of a request that an answer and a log line need when its object could not be decoded."""
 
     uid: str
     resource: GroupVersionResource = GroupVersionResource()
@@ -208,10 +208,10 @@ class Reviewer(Generic[T]):
         self._causes = Causes()
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
-        """The encoded AdmissionReview that answers ``body``. Raises :class:`NotAReview`, and nothing else.
+        """The encoded AdmissionReview that answers ``body``. Raises only :class:`NotAReview`.
 
         The handler is cancelled shortly before ``timeout`` seconds after ``arrived_at`` (monotonic clock), so that the
-        answer by policy still reaches the API server in time.
+        failure policy's answer still reaches the API server in time.
         """
         try:
             review = self._decode(body)
@@ -242,7 +242,7 @@ class Reviewer(Generic[T]):
             async with deadline(self._clock, max(left, 0.0)) as scope:
                 response = await self.route.handler(request)
             return _encoded(asked.uid, response)
-        except (Exception, asyncio.CancelledError) as error:  # an admission is answered whatever happens (KR-032)
+        except (Exception, asyncio.CancelledError) as error:  # every admission gets an answer (KR-032)
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             if scope.expired():
@@ -250,7 +250,7 @@ class Reviewer(Generic[T]):
             return self._by_policy(asked, "exception", "an internal error occurred", error)
 
     def _undecodable(self, body: bytes, error: Exception) -> bytes:
-        """The typed pass failed: either this is no review at all, or its object is one we do not understand."""
+        """The typed decode failed: either the body is not a review, or its object has unexpected types."""
         try:
             envelope = _ENVELOPE.decode(body)
         except _UNREADABLE as broken:
@@ -265,7 +265,7 @@ class Reviewer(Generic[T]):
         return self._by_policy(asked, "undecodable", f"the object is not understood: {error}", None)
 
     def _is_foreign(self, asked: _Request[T] | _Addressed) -> bool:
-        """Is it about something this route was not made for? The webhook configuration may be wider than the route."""
+        """Whether the review is outside the route's resource or operations; the webhook configuration may be wider."""
         expected = self.route.resource
         if expected is not None:
             found = asked.resource
@@ -297,7 +297,7 @@ class Reviewer(Generic[T]):
 
 
 def fit_warnings(warnings: tuple[str, ...]) -> list[str]:
-    """As an API server passes them on: one line each, no control characters, no repetition, bounded in length."""
+    """Warnings as an API server passes them on: one line each, no control characters, no duplicates, limited length."""
     fitting: list[str] = []
     left = WARNINGS_LENGTH
     for warning in warnings:

@@ -1,17 +1,18 @@
-"""Self-managed certificates: a CA and a serving certificate, created and rotated here (KR-033, PL-540).
+"""Self-managed certificates: creates and rotates a CA and a serving certificate (KR-033, PL-540).
 
-The CA and its key are in a Secret of their own, which only who runs this may read; the leaf is in another, which the
-servers read. Run by the leader, as a controller: each pass looks at both and at everything that has to trust them, and
-takes the next step; each step may be the last one before a crash. The order is what keeps every admission working:
+The CA and its key are in a Secret that only this controller may read; the leaf is in another, which the servers read.
+The controller runs in the leader. Each reconcile looks at both Secrets and at everything that has to trust the CA, and
+takes the next step; the process may crash after any step. This order keeps every admission working:
 
-1. a new CA goes into its Secret *in front of* the old ones, the leaf stays as it is;
+1. a new CA is added to its Secret *before* the old ones; the leaf is unchanged;
 2. webhook configurations and CRD conversions trust all of them;
-3. when API servers have had time to learn of it, the leaf is replaced by one of the new CA, and replicas load it
-   whenever they look next;
-4. an old CA leaves the bundle when the last leaf it signed has expired: until then some replica may still serve it.
+3. when API servers have had time to see that, a leaf of the new CA replaces the old leaf; replicas load it at their
+   next read;
+4. an old CA is removed from the bundle when the last leaf it signed has expired: until then a replica may still serve
+   that leaf.
 
-Should the Secrets get lost, step 2 also keeps CAs of ours that it finds in the configurations, so that replicas that
-still serve the lost leaf from memory stay trusted.
+If the Secrets are lost, step 2 also keeps our CAs that it finds in the configurations, so that replicas that still
+serve the lost leaf from memory stay trusted.
 """
 
 import binascii
@@ -35,23 +36,23 @@ from polyarch.model.meta import Key, ObjectMeta
 log = structlog.get_logger(__name__)
 
 PROPAGATION: Final = 30.0
-"""Seconds after which every API server has learned, by its watch, of a caBundle that was written (PL-540)."""
+"""Seconds after which every API server has seen, by its watch, a caBundle that was written (PL-540)."""
 
 _STEPS: Final = 4
-"""A CA, a leaf, an end of old CAs, and the look that finds nothing more to do; more means that somebody undoes them."""
+"""Create a CA, create a leaf, remove old CAs, find nothing to do; more passes mean that something undoes our writes."""
 
 _LEAF: Final = Subject("polyarch")
 
 
 class SelfManagedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``names`` are DNS names and IP addresses of the leaf; webhooks and conversions are where the CA is trusted."""
+    """``names`` are the leaf's DNS names and IP addresses; ``webhooks`` and ``conversions`` get the CA to trust."""
 
     namespace: str
     names: tuple[str, ...]
     secret: str = "polyarch-certificates"
-    """The leaf: ``tls.crt`` and ``tls.key``."""
+    """The Secret with the leaf: ``tls.crt`` and ``tls.key``."""
     authority_secret: str = "polyarch-ca"
-    """The CA: ``ca.crt`` (the current one first, then old ones that are still trusted) and ``ca.key``."""
+    """The Secret with the CA: ``ca.crt`` (the current CA first, then old ones still trusted) and ``ca.key``."""
     mutating_webhooks: tuple[str, ...] = ()
     validating_webhooks: tuple[str, ...] = ()
     conversions: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class SelfManagedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """What is usable of the CA's Secret; ``bundle`` has the current CA first."""
+    """The usable part of the CA's Secret; ``bundle`` has the current CA first."""
 
     current: Issued | None = None
     bundle: tuple[Certificate, ...] = ()
@@ -104,7 +105,7 @@ class _Crd(msgspec.Struct, frozen=True):
 
 
 class SelfManaged:
-    """The reconcile function of one leaf and its CA; enqueue :attr:`key` once, it comes back by itself."""
+    """The reconciler of one CA and its leaf; enqueue :attr:`key` once, it requeues itself."""
 
     def __init__(self, client: Client, settings: SelfManagedSettings, *, clock: Clock | None = None) -> None:
         if not settings.names:
@@ -118,11 +119,11 @@ class SelfManaged:
 
     @property
     def ca_bundle(self) -> str:
-        """``caBundle`` for configurations made elsewhere, base64; empty before the first pass."""
+        """``caBundle`` (base64) for configurations created elsewhere; empty before the first reconcile."""
         return _base64(self._bundle)
 
     async def reconcile(self, key: Key) -> After:
-        """One pass: CA, trust, leaf, old CAs, as far as each is due. Any step may be the last before a crash."""
+        """One pass over CA, trust, leaf and old CAs, as far as each is due. The process may crash after any step."""
         settings = self._settings
         for _ in range(_STEPS):
             now = self._clock.now()
@@ -170,7 +171,7 @@ class SelfManaged:
             return _Secret()
 
     async def _write(self, name: str, type: str, known: _Secret, entries: Mapping[str, bytes]) -> None:
-        """Changes these entries if nobody else wrote in between (else Conflict or AlreadyExists, and another pass)."""
+        """Writes these entries. Raises Conflict or AlreadyExists if somebody else wrote meanwhile."""
         data = {entry: _base64(content) for entry, content in entries.items()}
         namespace, version = self.key.namespace, known.metadata.resource_version
         if version:
@@ -182,14 +183,14 @@ class SelfManaged:
             await self._client.create(SECRETS, document, namespace=namespace)
 
     def _until_known(self, authority: Certificate) -> float:
-        """Seconds until every API server trusts this CA, as it has been in every configuration for so long."""
+        """Seconds until every API server trusts this CA, counted from when all configurations had it."""
         trusted, since = self._trusted_since
         return since + PROPAGATION - self._clock.monotonic() if trusted == authority else PROPAGATION
 
     async def _trust(self, bundle: tuple[Certificate, ...], overlapping: bool, now: datetime) -> bool:
-        """Writes the bundle wherever it is not; objects that do not exist yet get it from whoever makes them.
+        """Writes the bundle wherever it is missing; objects that do not exist yet get it from their creator.
 
-        True if any but the current CA is trusted: then leaves may be in use that are not of it.
+        True if a CA other than the current one is trusted: then its leaves may still be in use.
         """
         self._bundle = x509.pem(*bundle)
         others, written = len(bundle) > 1, False
@@ -266,23 +267,23 @@ class SelfManaged:
 
 
 def authority_of(data: Mapping[str, str]) -> Authority:
-    """What is usable of a CA's Secret. Damaged parts count as absent and are made anew."""
+    """The usable part of a CA's Secret. Damaged parts count as absent and are created again."""
     certificates, key = (_from_base64(data.get(name, "")) for name in ("ca.crt", "ca.key"))
     return Authority(x509.issued_of(certificates, key), x509.certificates_of(certificates))
 
 
 def leaf_of(data: Mapping[str, str]) -> Issued | None:
-    """The leaf in a Secret, if it is usable."""
+    """The leaf in a Secret; None if it is not usable."""
     return x509.issued_of(*(_from_base64(data.get(name, "")) for name in ("tls.crt", "tls.key")))
 
 
 def needs_leaf(leaf: Issued, authority: Certificate, names: tuple[str, ...], now: datetime) -> bool:
-    """Is the leaf too old, of another CA, or for other names?"""
+    """Whether the leaf is due for renewal, signed by another CA, or for other names."""
     return x509.is_due(leaf.certificate, now) or not x509.fits(leaf.certificate, authority, _LEAF, names)
 
 
 def _ca_name(namespace: str) -> str:
-    """The same for all CAs of a namespace, which is how lost ones are recognised."""
+    """The same name for all CAs of a namespace, so that lost ones are recognised."""
     return f"polyarch CA of {namespace}"[:64]
 
 

@@ -1,8 +1,8 @@
-"""X.509 certificates: made, read and compared, for webhooks and for the sandbox alike (KR-056).
+"""X.509 certificates: create, read and compare, for webhooks and for the sandbox (KR-056).
 
-The only module that imports ``cryptography``. Keys are ECDSA P-256 (PL-540). Validity begins an hour in the past, for
-clients whose clocks are slow. Pure, but for the random numbers of keys and serials: files, Secrets and the question
-when something is made are the callers'.
+The only module that imports ``cryptography``. Keys are ECDSA P-256 (PL-540). Validity starts an hour in the past, for
+clients whose clocks are slow. Pure except for the random numbers of keys and serials: callers handle files and Secrets
+and decide when to create something.
 """
 
 import ipaddress
@@ -41,18 +41,18 @@ __all__ = [
 
 SKEW: Final = timedelta(hours=1)
 RENEW_AT: Final = 0.65
-"""The part of its life after which a certificate is replaced: before two thirds, however late the look is (PL-540)."""
+"""The fraction of its life after which a certificate is replaced: early, so that a late check is in time (PL-540)."""
 
 
 class Purpose(Enum):
-    """What a certificate may be used for (extended key usage)."""
+    """The extended key usage of a certificate."""
 
     SERVER = ExtendedKeyUsageOID.SERVER_AUTH
     CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Whose certificate it is: the common name is a user's name to Kubernetes, organizations are its groups."""
+    """To Kubernetes, the common name is the user's name and the organizations are the user's groups."""
 
     name: str
     organizations: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """PKCS #8, not encrypted."""
+    """The key as PKCS #8, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -92,12 +92,12 @@ def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def pem(*certificates: Certificate) -> bytes:
-    """One text of them all."""
+    """The certificates as one PEM text."""
     return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
 
 
 def certificates_of(text: bytes) -> tuple[Certificate, ...]:
-    """The certificates of a PEM text; none if it is damaged."""
+    """The certificates of a PEM text; empty if it is damaged."""
     try:
         return tuple(x509.load_pem_x509_certificates(text))
     except ValueError:
@@ -105,7 +105,7 @@ def certificates_of(text: bytes) -> tuple[Certificate, ...]:
 
 
 def issued_of(certificate: bytes, key: bytes) -> Issued | None:
-    """The first certificate of a PEM text with its key; None if one is damaged or they do not belong together."""
+    """The first certificate of a PEM text with its key; None if one is damaged or they do not match."""
     certificates = certificates_of(certificate)
     try:
         private = serialization.load_pem_private_key(key, password=None)
@@ -117,18 +117,18 @@ def issued_of(certificate: bytes, key: bytes) -> Issued | None:
 
 
 def not_after(text: bytes) -> datetime:
-    """The end of the validity of the first certificate in a PEM text. Raises ValueError if there is none."""
+    """The expiry of the first certificate in a PEM text. Raises ValueError if there is none."""
     return x509.load_pem_x509_certificate(text).not_valid_after_utc
 
 
 def is_due(certificate: Certificate, now: datetime) -> bool:
-    """Has it lived long enough to be replaced?"""
+    """Whether the certificate is old enough to be replaced."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return now >= begin + (end - begin) * RENEW_AT
 
 
 def fits(certificate: Certificate, authority: Certificate, subject: Subject, names: Sequence[str] = ()) -> bool:
-    """Is it the authority's, and for this subject and exactly these names?"""
+    """Whether it was signed by this authority, for this subject and exactly these names."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -141,7 +141,7 @@ def fits(certificate: Certificate, authority: Certificate, subject: Subject, nam
 
 
 def make_authority(name: str, *, now: datetime, lifetime: timedelta) -> Issued:
-    """A new certificate authority that signs leaves only."""
+    """A new certificate authority, which may sign leaves only."""
     key = new_key()
     subject = _name(Subject(name))
     certificate = (
@@ -162,7 +162,7 @@ def issue(
     purposes: Sequence[Purpose],
     names: Sequence[str] = (),
 ) -> Issued:
-    """A leaf that does not outlive its authority. ``names`` are the DNS names and IP addresses it is valid for."""
+    """A leaf that expires no later than its authority. ``names`` are its DNS names and IP addresses."""
     key = new_key()
     end = min(now + lifetime, authority.certificate.not_valid_after_utc)
     issuer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
