@@ -1,4 +1,4 @@
-"""Kubernetes as a library: what controller-runtime is to Go, on aiohttp and msgspec.
+"""A Kubernetes runtime: the counterpart of controller-runtime, on aiohttp and msgspec.
 
 It knows no feature of polyarch. Packages: ``access`` (kubeconfig, credentials), ``client``, ``runtime`` (informers,
 queues, controllers, leader election, events), ``serving`` (webhooks, certificates, health), ``objects`` (apply sets,

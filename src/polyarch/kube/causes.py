@@ -1,17 +1,17 @@
-"""Which of our own exceptions is new: a traceback is worth its lines once, not for every object that meets it."""
+"""Which exceptions are new: a traceback is logged once per cause, not once per object."""
 
 from types import TracebackType
 
 
 class Causes:
-    """Remembers exceptions by type and place, up to ``limit`` of them; beyond that nothing counts as new."""
+    """Remembers exceptions by type and line, up to ``limit`` of them; beyond that none counts as new."""
 
     def __init__(self, limit: int = 100) -> None:
         self._limit = limit
         self._known: set[tuple[str, str, int]] = set()
 
     def is_new(self, error: BaseException) -> bool:
-        """True the first time an exception of this type comes from this line."""
+        """True the first time that an exception of this type comes from this line."""
         cause = (type(error).__name__, *_place(error.__traceback__))
         if cause in self._known or len(self._known) >= self._limit:
             return False

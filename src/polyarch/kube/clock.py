@@ -1,4 +1,4 @@
-"""What is built on a ``Clock``: deadlines, an alarm that can be moved, and who cancelled whom."""
+"""Helpers on a ``Clock``: deadlines, a movable alarm, and whether the running task was cancelled."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +10,7 @@ __all__ = ["Alarm", "Clock", "SystemClock", "deadline", "is_cancelled"]
 
 
 class Alarm:
-    """One timer on a clock that can be moved or stopped at any time; ``callback`` runs once when its time has come."""
+    """A timer on a clock that can be moved or stopped at any time; it calls ``callback`` once when it is due."""
 
     __slots__ = ("_callback", "_clock", "_due", "_task")
 
@@ -21,7 +21,7 @@ class Alarm:
         self._task: asyncio.Task[None] | None = None
 
     def set(self, due: float) -> None:
-        """Rings at ``due`` on the monotonic clock, and not at the time set before."""
+        """Sets the alarm to ``due`` on the monotonic clock, in place of the time set before."""
         if due != self._due:
             self.stop()
             self._due = due
@@ -39,20 +39,21 @@ class Alarm:
 
 
 def is_cancelled() -> bool:
-    """Whether the running task itself was asked to end.
+    """Whether the running task itself was cancelled.
 
-    A ``CancelledError`` without it comes from something that was awaited: a shared task, or a future of a library,
-    which somebody else cancelled. It is a failure of that, and must not end a loop: a task group takes a child that
-    ends with ``CancelledError`` for one that was meant to end, and nobody hears of it.
+    If not, a ``CancelledError`` comes from something it awaited: a shared task, or a library's future, which somebody
+    else cancelled. That is a failure and must not end a loop: a task group takes a child that ends with
+    ``CancelledError`` for one that was meant to end, and reports nothing.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def deadline(clock: Clock, seconds: float | None) -> AbstractAsyncContextManager[asyncio.Timeout]:
-    """``asyncio.timeout`` measured on ``clock``: cancels the body when time is up and then raises ``TimeoutError``.
+    """``asyncio.timeout`` measured on ``clock``: cancels the body when time is up, then raises ``TimeoutError``.
 
-    ``None`` sets no deadline. The value's ``expired()`` tells this deadline from a ``TimeoutError`` of the body's own.
+    ``None`` sets no deadline. ``expired()`` of the value tells this deadline from a ``TimeoutError`` raised by the
+    body.
     """
     if seconds is None or isinstance(clock, SystemClock):
         return asyncio.timeout(seconds)

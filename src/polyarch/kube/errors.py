@@ -1,8 +1,7 @@
-"""What can go wrong between us and an API server, as few types as callers tell apart.
+"""Errors of requests to an API server, as few types as callers need to tell apart.
 
-The API server answers failures with a ``Status`` object; its ``reason`` is the machine-readable word, and where a proxy
-in between answered instead, the HTTP status has to do. Which of these are worth another try is KR-002's business
-(``retry.py``), not the error's.
+The API server describes a failure in a ``Status`` object, whose ``reason`` is for programs; if a proxy answered
+instead, the HTTP status decides. Which errors are retried is up to ``retry.py`` (KR-002).
 """
 # ruff: noqa: N818  (the names are the API server's own words, as in every client library)
 
@@ -14,7 +13,7 @@ from polyarch.kube.resources import Resource
 
 
 class StatusCause(msgspec.Struct, frozen=True, gc=False):
-    """``status.details.causes[]``: for Invalid, one field each."""
+    """``status.details.causes[]``; for Invalid, one per field."""
 
     reason: str = ""
     message: str = ""
@@ -41,11 +40,11 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class KubernetesError(Exception):
-    """Base of both: the API server said no, or could not be asked."""
+    """Base class: the API server refused a request, or could not be asked."""
 
 
 class ApiError(KubernetesError):
-    """The API server refused a request. The text says verb, resource and name, then the server's own message."""
+    """The API server refused a request. The text has verb, resource and name, then the server's own message."""
 
     def __init__(
         self,
@@ -76,15 +75,15 @@ class ApiError(KubernetesError):
 
 
 class BadRequest(ApiError):
-    """400: the request makes no sense to the server."""
+    """400: the server does not understand the request."""
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know who asks; credentials are wrong, expired or missing."""
+    """401: credentials are wrong, expired or missing."""
 
 
 class Forbidden(ApiError):
-    """403: known, but not allowed; or refused by an admission plugin or webhook."""
+    """403: the user is known but not allowed; or an admission plugin or webhook denied the request."""
 
 
 class NotFound(ApiError):
@@ -92,7 +91,7 @@ class NotFound(ApiError):
 
 
 class MethodNotAllowed(ApiError):
-    """405: the resource does not have this verb."""
+    """405: the resource does not support this verb."""
 
 
 class Conflict(ApiError):
@@ -100,7 +99,7 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409 with reason AlreadyExists: an object of that name is there. Not a :class:`Conflict`."""
+    """409 with reason AlreadyExists: an object of that name exists. Not a :class:`Conflict`."""
 
 
 class Gone(ApiError):
@@ -108,42 +107,43 @@ class Gone(ApiError):
 
 
 class TooLarge(ApiError):
-    """413: the server does not take a body of this size."""
+    """413: the request's body is too large for the server."""
 
 
 NO_FIT: Final = "the server rejected our request due to an error in our request"
-"""All that the API server says of a JSON patch which does not fit the object; nothing of the ``test`` that failed."""
+"""The API server's whole message for a JSON patch that does not fit the object; a failed ``test`` is not mentioned."""
 
 
 class Invalid(ApiError):
-    """422: the object, or a JSON patch's ``test``, did not hold; ``causes`` name the fields."""
+    """422: the object is invalid, or a JSON patch's ``test`` failed; ``causes`` name the fields."""
 
     @property
     def is_failed_test(self) -> bool:
-        """Whether the JSON patch did not fit the object, and not that what would come of it is refused.
+        """Whether the JSON patch did not fit the object, as opposed to a patched object that was rejected.
 
-        Validation names the fields in its causes and a webhook itself in the message; what is left is a patch that does
-        not fit. Of a patch that begins with tests that means that the object is not the one it was made for.
+        Validation names the fields in ``causes``, and a webhook names itself in the message; otherwise the patch did
+        not fit. If the patch begins with tests, the object has then changed since the patch was made.
         """
         return self.message.startswith(NO_FIT) and not any(cause.field for cause in self.causes)
 
 
 class TooManyRequests(ApiError):
-    """429: slow down (``retry_after`` seconds); for an eviction: a PodDisruptionBudget does not allow it now."""
+    """429: retry after ``retry_after`` seconds; for an eviction, a PodDisruptionBudget does not allow it now."""
 
 
 class ServerTimeout(ApiError):
-    """The server gave up in time (reasons ServerTimeout, Timeout; 504)."""
+    """The server timed out (reasons ServerTimeout, Timeout; 504)."""
 
 
 class Unavailable(ApiError):
-    """Any other 5xx: the server, or something before it, cannot answer now."""
+    """Any other 5xx: the server, or a proxy in front of it, cannot answer now."""
 
 
 class ConnectionFailed(KubernetesError):
-    """No answer: refused, reset, cut off or not in time.
+    """No response: the connection was refused, reset or cut off, or timed out.
 
-    ``sent``: the request may have been carried out. ``permanent``: it will fail in the same way again (certificates).
+    ``sent``: the server may have carried out the request. ``permanent``: a retry would fail in the same way
+    (certificates).
     """
 
     def __init__(
@@ -165,9 +165,9 @@ class ConnectionFailed(KubernetesError):
 
 
 class ConfigurationError(KubernetesError):
-    """What a kubeconfig, the pod's service account or a credential plugin gives us cannot be used.
+    """A kubeconfig, the pod's service account or a credential plugin provides something that cannot be used.
 
-    ``path`` is the file (or what stands for it), ``field`` the place in it, ``hint`` the next action.
+    ``path`` is the file (or its substitute), ``field`` the field in it, ``hint`` the next action.
     """
 
     def __init__(self, path: str, field: str, problem: str, hint: str = "") -> None:
@@ -180,7 +180,7 @@ class ConfigurationError(KubernetesError):
 
 
 class UnreadableAnswer(KubernetesError):
-    """The server answered 2xx with something that does not decode as the type asked for."""
+    """The server answered 2xx with a body that does not decode into the requested type."""
 
 
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {
@@ -218,7 +218,7 @@ def error_for(
     resource: Resource | str = "",
     name: str = "",
 ) -> ApiError:
-    """The typed error of an HTTP failure; a body that is no Status (a proxy's HTML) is quoted, shortened."""
+    """The typed error of an HTTP failure; a body that is not a Status (a proxy's HTML) is quoted, shortened."""
     try:
         status = _decode_status(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -235,7 +235,7 @@ def error_of(
     resource: Resource | str = "",
     name: str = "",
 ) -> ApiError:
-    """The typed error of a Status object; ``code`` is the HTTP status where there was one."""
+    """The typed error of a Status object; ``code`` is the HTTP status if there was one."""
     number = code or status.code or 500
     kind = _BY_REASON.get(status.reason or "") or _BY_STATUS.get(number)
     if kind is None:

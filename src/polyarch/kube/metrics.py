@@ -1,11 +1,11 @@
-"""The metrics of one process: a registry of its own, and what the runtime itself exports into it.
+"""The metrics of one process: its own registry, and what the runtime exports into it.
 
-There is no global registry: two roles in one process (``polyarch run all``) and two tests share nothing by accident.
-Label children are looked up once, where a queue or a route is made, not on the path of a pod. Families are made on
-first use and found by name afterwards, so that several queues or routes share one family with different labels.
+There is no global registry: two roles in one process (``polyarch run all``), or two tests, share nothing by accident.
+Label children are looked up once, when a queue or a route is created, not for every pod. Families are created on first
+use and found by name afterwards, so that several queues or routes share a family with different labels.
 
-Names: what controller-runtime calls ``workqueue_*`` keeps that name and meaning, because dashboards exist; the rest
-begins with ``polyarch_``.
+Names: controller-runtime's ``workqueue_*`` metrics keep their names and meaning, because dashboards for them exist; all
+other names begin with ``polyarch_``.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics import MetricWrapperBase
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Buckets for durations from a cached look-up to a slow registry."""
+"""Histogram buckets for durations, from a cached look-up to a slow registry."""
 
 ADMISSION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Metrics:
-    """The families of one process by name; asking twice for a name gives the same family."""
+    """The metric families of one process by name; asking for a name again returns the same family."""
 
     def __init__(self, registry: CollectorRegistry | None = None, *, process: bool = False) -> None:
         self.registry = registry if registry is not None else CollectorRegistry(auto_describe=False)
@@ -49,7 +49,7 @@ class Metrics:
         return self._family(Histogram, name, make)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The exposition in the format the scraper asks for, and its content type."""
+        """The exposition in the format that the scraper accepts, and its content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
 
@@ -63,7 +63,7 @@ class Metrics:
 
 
 def _tasks() -> float:
-    """Metrics are rendered by a handler, so in the loop; elsewhere there are none."""
+    """Number of tasks; 0 outside an event loop (metrics are rendered by a handler, which runs in the loop)."""
     try:
         return float(len(asyncio.all_tasks()))
     except RuntimeError:
@@ -71,7 +71,7 @@ def _tasks() -> float:
 
 
 class QueueMetrics:
-    """What one work queue exports (KR-020), bound to its name once."""
+    """The metrics of one work queue (KR-020), with the label of its name."""
 
     def __init__(
         self, metrics: Metrics, name: str, *, depth: Callable[[], float], oldest_age: Callable[[], float]
@@ -92,7 +92,7 @@ class QueueMetrics:
 
 
 class RequestMetrics:
-    """Counts the requests of a client (``polyarch_api_requests_total``); fits the client's ``metrics`` parameter."""
+    """Counts a client's requests (``polyarch_api_requests_total``); pass it as the client's ``metrics``."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._requests = metrics.counter(

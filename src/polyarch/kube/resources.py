@@ -1,7 +1,7 @@
-"""The resources of an API server as values: where an object lives, and nothing about what is in it.
+"""The resources of an API server as values: the path of an object, not its contents.
 
-A :class:`Resource` is the whole knowledge the client needs of a kind. Features declare theirs next to their types;
-the ones of Kubernetes itself stand here. Pure.
+A :class:`Resource` is all that the client has to know of a kind. Features declare theirs next to their types; those of
+Kubernetes itself are declared here. Pure.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
-    """A kind as the API server serves it, in one version. ``group`` is empty for the core group."""
+    """A kind in one version, as the API server serves it. ``group`` is empty for the core group."""
 
     group: str
     version: str
@@ -22,7 +22,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def api_version(self) -> str:
-        """``apiVersion`` of its objects: ``v1``, ``apps/v1``."""
+        """``apiVersion`` of the objects: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -30,10 +30,10 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return self.kind + "List"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path, quoted. Without a namespace, a namespaced resource is meant across all namespaces.
+        """The URL path, quoted. Without a namespace, a namespaced resource means all namespaces.
 
-        Raises ValueError for what can only be a mistake of the caller: a namespace for a cluster-scoped kind, a name
-        without its namespace, a subresource without a name.
+        Raises ValueError for mistakes of the caller: a namespace for a cluster-scoped kind, a name without its
+        namespace, a subresource without a name.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self} is cluster-scoped; it was asked for in namespace {namespace!r}")
@@ -52,7 +52,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return "/".join(parts)
 
     def __str__(self) -> str:
-        """As RBAC and kubectl name it: ``pods``, ``deployments.apps``."""
+        """The name in RBAC and kubectl: ``pods``, ``deployments.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -60,7 +60,7 @@ _PLAIN: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]*", re.ASCII)
 
 
 def _segment(text: str) -> str:
-    """Quoted as one path segment. RBAC names hold colons, and nothing may climb out of its place."""
+    """Quoted as one path segment: RBAC names contain colons, and no name may escape its segment."""
     if _PLAIN.fullmatch(text):
         return text
     if text in (".", "..") or "/" in text:
@@ -156,9 +156,9 @@ _BY_KIND: Final = {(resource.api_version, resource.kind): resource for resource 
 
 
 def by_kind(api_version: str, kind: str) -> Resource:
-    """The resource of a document's ``apiVersion`` and ``kind``, among those Kubernetes itself has.
+    """The built-in resource of a document's ``apiVersion`` and ``kind``.
 
-    Raises LookupError for others: a custom resource is declared by who uses it, or found with ``Client.discover``.
+    Raises LookupError for others: declare a custom resource, or find it with ``Client.discover``.
     """
     try:
         return _BY_KIND[api_version, kind]

@@ -1,8 +1,8 @@
-"""RBAC rules as data beside the code that needs them (KR-054, PL-550).
+"""RBAC rules as data, next to the code that needs them (KR-054, PL-550).
 
-A :class:`Rule` says verbs, resources and names as RBAC does. Who runs several pieces takes the :func:`union` of their
-rules, and who grants rights to others has to have them, so an operator's own rules are computed from what it grants.
-What rules become as objects is ``objects/rbac.py``; tests compare them with what was really asked (:func:`unused`).
+A :class:`Rule` has verbs, resources and names as in RBAC. A process needs the :func:`union` of the rules of its parts.
+Who grants rights to others must have them too, so an operator's own rules are computed from those it grants.
+``objects/rbac.py`` turns rules into objects; tests compare them with the requests that were made (:func:`unused`).
 
 Pure.
 """
@@ -17,7 +17,7 @@ from polyarch.kube.resources import Resource
 
 
 class Rule(msgspec.Struct, frozen=True, gc=False):
-    """One rule of a Role. ``resources`` are plural names, with a subresource as ``pods/eviction``; no names: all."""
+    """One rule of a Role. ``resources`` are plural names, or subresources (``pods/eviction``); no names means all."""
 
     group: str
     resources: tuple[str, ...]
@@ -25,7 +25,7 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
     names: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """As a PolicyRule of rbac.authorization.k8s.io/v1."""
+        """A PolicyRule of rbac.authorization.k8s.io/v1."""
         document: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
         if self.names:
             document["resourceNames"] = list(self.names)
@@ -33,7 +33,7 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
 
 
 class Access(NamedTuple):
-    """One request as RBAC sees it, or one thing that a rule allows; an empty ``name`` is any, or none given."""
+    """One request as RBAC sees it, or one permission of a rule; an empty ``name`` means any name, or none."""
 
     verb: str
     group: str
@@ -48,7 +48,7 @@ class Access(NamedTuple):
 def rule(
     resources: Resource | Sequence[Resource], *verbs: str, subresource: str = "", names: Sequence[str] = ()
 ) -> Rule:
-    """A rule about resources of one group. RBAC cannot narrow ``create`` by name, so that raises ValueError."""
+    """A rule for resources of one group. Raises ValueError for ``create`` with names, which RBAC cannot restrict."""
     several = [resources] if isinstance(resources, Resource) else list(resources)
     groups = {resource.group for resource in several}
     if len(groups) != 1:
@@ -62,7 +62,7 @@ def rule(
 
 
 def grants(rules: Iterable[Rule]) -> list[Access]:
-    """Everything that these rules allow, one by one, in the order in which it is first said."""
+    """All permissions in these rules, without duplicates, in order of first appearance."""
     accesses = (
         Access(verb, each.group, resource, name)
         for each in rules
@@ -74,7 +74,7 @@ def grants(rules: Iterable[Rule]) -> list[Access]:
 
 
 def union(*rules: Rule) -> tuple[Rule, ...]:
-    """The same rights in few words: what is allowed for all names is not repeated for some."""
+    """The same permissions in fewer rules: what is allowed for all names is not repeated for single ones."""
     allowed = grants(rules)
     for_all = {access for access in allowed if not access.name}
     verbs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -91,13 +91,13 @@ def union(*rules: Rule) -> tuple[Rule, ...]:
 
 
 def missing(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
-    """What was asked and is not allowed."""
+    """Requests that were made and are not allowed."""
     allowed = set(grants(rules))
     return sorted({each for each in asked if each not in allowed and each._replace(name="") not in allowed})
 
 
 def unused(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
-    """What is allowed and was never asked: it should not be allowed."""
+    """Permissions that no request used; they should be removed."""
     seen = set(asked)
     seen |= {each._replace(name="") for each in seen}
     return sorted(set(grants(rules)) - seen)

@@ -236,7 +236,7 @@ def _nothing() -> Iterator[None]:
 
 
 async def _run(run: Task) -> None:
-    """A task that was cancelled by what it awaited has failed; its task group would not notice (KR-034)."""
+    """Runs a task. If something it awaited was cancelled, it has failed; its task group would not notice (KR-034)."""
     try:
         await run()
     except asyncio.CancelledError:

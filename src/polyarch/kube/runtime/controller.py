@@ -70,7 +70,7 @@ class Writes(Protocol[K_contra]):
 
 
 class Controller(Generic[K]):
-    """A queue, its workers and ``reconcile``, each call of which has ``timeout`` seconds."""
+    """A queue, its workers and ``reconcile``; each reconcile has ``timeout`` seconds."""
 
     def __init__(
         self,

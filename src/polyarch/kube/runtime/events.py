@@ -38,7 +38,7 @@ SERIES_INTERVAL: Final = 60.0
 REMEMBERED: Final = 4096
 TRIES: Final = 5
 BACKOFF: Final = 1.0
-"""Seconds; doubled four times it outlasts the restart of an API server, 15 s at the least."""
+"""Seconds; doubled four times it makes at least 15 s, long enough for an API server to restart."""
 NOTE_BYTES: Final = 1024
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -75,7 +75,7 @@ class EventsClient(Protocol):
 
 
 class _Occurrence(NamedTuple):
-    """What has to be equal for two occurrences to be one series."""
+    """Two occurrences with equal fields belong to one series."""
 
     regarding: Regarding
     type: str
@@ -89,7 +89,7 @@ class _Occurrence(NamedTuple):
 
 
 class _Series:
-    """How often something was seen, and how much of that the API server knows."""
+    """The number of occurrences so far, and how many of them the API server knows."""
 
     __slots__ = ("count", "name", "observed", "posted", "posted_at", "seen_at", "since")
 

@@ -35,7 +35,7 @@ Callback = Callable[[], Awaitable[None]]
 
 
 def rights(name: str) -> tuple[Rule, ...]:
-    """RBAC rules of an election in the Lease's namespace. RBAC cannot restrict ``create`` by name."""
+    """RBAC rules of an election, in the Lease's namespace. RBAC cannot restrict ``create`` by name."""
     return rule(LEASES, "get", "update", names=[name]), rule(LEASES, "create")
 
 
@@ -269,7 +269,7 @@ class LeaderElection:
         return record
 
     async def _stop_workers(self, lost: bool) -> None:
-        """Runs to its end also if ``run`` is cancelled meanwhile: workers must not outlive their leadership."""
+        """Runs to completion even if ``run`` is cancelled meanwhile: workers must not outlive their leadership."""
         seconds = self._duration - self._renew_deadline if lost else None
         stopping = asyncio.create_task(self._call_stopped(seconds), name="stop workers")
         try:

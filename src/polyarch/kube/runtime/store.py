@@ -192,7 +192,7 @@ class Store(Generic[T]):
             self._index_one(name, key, old, new)
 
     def _index_one(self, name: str, key: Key, old: T | None, new: T | None) -> None:
-        """By difference: an object whose values did not change costs no write."""
+        """Updates only the difference: an object whose values did not change costs no write."""
         before = self._values(name, key, old)
         after = self._values(name, key, new)
         if before == after:
@@ -222,7 +222,7 @@ def older(version: str, known: str) -> bool:
 
 
 def _news(version: str, known: KubernetesObject | None) -> bool:
-    """Is an object of this version worth having beside the one that is known?"""
+    """Whether an object of this version replaces the known one."""
     if known is None:
         return True
     old = known.metadata.resource_version

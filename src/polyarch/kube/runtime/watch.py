@@ -95,7 +95,7 @@ class Delete(msgspec.Struct, frozen=True, gc=False):
 Output = Init | InitApply[T] | InitDone | Apply[T] | Delete
 
 
-# -- where we are -----------------------------------------------------------------------------------------------------
+# -- states -----------------------------------------------------------------------------------------------------------
 
 
 class Health(msgspec.Struct, frozen=True, gc=False):
@@ -187,7 +187,7 @@ def delay_before(state: State, random: Random) -> float:
 
 
 def refused(state: State) -> bool:
-    """The server has refused the watch repeatedly; the cache cannot be trusted to be current (KR-012)."""
+    """Whether the server has refused the watch repeatedly, so that the cache may be out of date (KR-012)."""
     return state.health.refusals >= REFUSALS_UNTIL_PROBLEM
 
 
