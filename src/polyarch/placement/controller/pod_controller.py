@@ -237,9 +237,14 @@ class PodController:
         lasts = memory.faults.met(self._clock.monotonic())
         settings = self._facts.settled(key.namespace).settings
         ended = self._is_leading() and lasts >= settings.retry_window
-        if ended and await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts):
-            self._waiting.leave(key)
-        return After(retry.delay(memory.faults.count, uniform=self._uniform()))
+        later = After(retry.delay(memory.faults.count, uniform=self._uniform()))
+        if not ended:
+            return later
+        again = await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts, later=later)
+        if again is not None:
+            return again
+        self._waiting.leave(key)
+        return Done()
 
 
 def _after(seconds: float | None) -> Result:

@@ -101,56 +101,62 @@ class Releases:
             case Written.MOVED_ON:
                 return self._wait_for_event(memory)
             case Written.UNANSWERED | Written.UNREACHED:
-                return self._not_answered(decided, write)
-        return self._refused(decided, write)
+                return self._not_answered(decided.key, memory, write)
+        return self._refused(decided.key, decided.case.pod, memory, settings, write)
 
     async def give_up_undecided(
-        self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, *, lasts: float
-    ) -> bool:
+        self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, *, lasts: float, later: Result
+    ) -> Result | None:
         """A bug of ours has kept the pod from being decided for longer than its window (PL-306): it is released as it
-        is, or held if the policy asks for a constraint in any case. Whether it is released."""
+        is, or held if the policy asks for a constraint in any case. None if it is released, else when to try again:
+        ``later`` unless the API server's answer says more."""
         now = self._clock.monotonic()
         if not gives_way(settings, lasts):
             memory.hold.begin(now)
             if memory.told.is_news(Tale.HELD, now):
                 self._post(pod, events.held_undecided(settings))
-            return False
+            return later
         write = await self._write(key, pod, bare_release(pod), memory)
-        if write.result is not Written.DONE:
-            return False
-        self._metrics.decided(Reason.RELEASED_UNCONSTRAINED.value, "controller", "enforce")
-        log.warning("a pod is released because a bug keeps it from being decided", pod=str(key))
-        return True
+        match write.result:
+            case Written.DONE:
+                self._metrics.decided(Reason.RELEASED_UNCONSTRAINED.value, "controller", "enforce")
+                log.warning("a pod is released because a bug keeps it from being decided", pod=str(key))
+                return None
+            case Written.MOVED_ON:
+                return later
+            case Written.UNANSWERED | Written.UNREACHED:
+                return self._not_answered(key, memory, write)
+        return self._refused(key, pod, memory, settings, write)
 
     def _wait_for_event(self, memory: GatedPod) -> Result:
         left = memory.patches.wait_for_event(self._clock.monotonic())
         return Done() if left is None else After(left)
 
-    def _not_answered(self, decided: Decided, write: Write) -> Result:
-        memory, now = decided.memory, self._clock.monotonic()
+    def _not_answered(self, key: Key, memory: GatedPod, write: Write) -> Result:
+        now = self._clock.monotonic()
         times = memory.patches.not_answered(now)
         # Of an API server that is away one pod tells for all.
         is_alone = write.result is Written.UNANSWERED or not self._outage.has_begun
         if is_alone and memory.told.is_news(Tale.SILENCE, now):
-            log.warning("no answer to the release of a pod, trying again", pod=str(decided.key), error=str(write.error))
-        return After(self._again(decided, write.result, times))
+            log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
+        return After(self._again(key, write.result, times))
 
-    def _again(self, decided: Decided, written: Written, times: int) -> float:
+    def _again(self, key: Key, written: Written, times: int) -> float:
         """Seconds until a write is sent again that got no answer for so many times."""
         if written is Written.UNREACHED:
-            return self._outage.holds(decided.key)
+            return self._outage.holds(key)
         return retry.delay(times, uniform=self._uniform())
 
-    def _refused(self, decided: Decided, write: Write) -> Result:
-        memory, now = decided.memory, self._clock.monotonic()
+    def _refused(self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, write: Write) -> Result:
+        now = self._clock.monotonic()
         delay = memory.patches.refused(write.refusal, now)
         if not self._is_leading():
             return After(REFUSED_LAST)  # the leader insists, and is refused for the same reason
         if memory.told.is_news(Tale.REFUSAL, now):
-            self._post(decided.case.pod, events.gate_removal_failed(str(write.error)))
-            log.warning("the API server refuses to release a pod", pod=str(decided.key), error=str(write.error))
+            self._post(pod, events.gate_removal_failed(str(write.error)))
+            log.warning("the API server refuses to release a pod", pod=str(key), error=str(write.error))
         if memory.hold.since is not None and memory.told.is_news(Tale.HELD, now):
-            self._post(decided.case.pod, events.held_refused(decided.case.settings, write.refusal))
+            self._post(pod, events.held_refused(settings, write.refusal))
         return After(delay)
 
     def _count(self, decided: Decided) -> None:
@@ -199,7 +205,7 @@ class Releases:
             else retry.next_change(decision, decided.case.settings, windows.elapsed(now))
         ]
         if noted in (Written.UNANSWERED, Written.UNREACHED):
-            waits.append(self._again(decided, noted, memory.patches.not_answered(now)))
+            waits.append(self._again(decided.key, noted, memory.patches.not_answered(now)))
         if told.gate < 2:
             waits.append(memory.seen_at + events.GATE_ADDED_AFTER - now)
         if is_held:

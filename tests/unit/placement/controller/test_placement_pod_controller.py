@@ -6,7 +6,7 @@ import pytest
 from controller_world import World
 from placement_world import pod, policy, value
 
-from polyarch.kube.errors import ServerTimeout
+from polyarch.kube.errors import Forbidden, ServerTimeout
 from polyarch.placement import names
 
 # -- one PATCH ---------------------------------------------------------------------------------------------------------
@@ -363,6 +363,31 @@ async def test_pl_306_bugs_that_are_far_apart_do_not_add_up(world):
     world.registry.peek = peek  # type: ignore[method-assign]
     await world.run(20)
     assert world.api.architectures(key) == ["arm64"]
+
+
+async def test_pl_305_a_refusal_of_what_a_bug_releases_is_told_as_any_other(world, capsys):
+    """PL-305, PL-306: nothing on the pod or in the log said why it still waits."""
+    world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    world.api.refuse = Forbidden(403, reason="Forbidden", verb="patch", resource="pods", message="no right")
+    key = await world.create("app:1")
+    await world.run(400)
+    assert world.api.is_gated(key)
+    assert world.told.reasons == ["ArchAwareSchedGateRemovalFailed"]
+    assert "no right" in world.told.events[0][1].note
+    assert capsys.readouterr().out.count("the API server refuses to release a pod") == 1
+    world.api.refuse = None
+    await world.run(90)
+    assert not world.api.is_gated(key)
+
+
+async def test_pl_305_silence_at_what_a_bug_releases_is_logged(world, capsys):
+    """PL-305, PL-306."""
+    world.registry.peek = Faulty(world)  # type: ignore[method-assign]
+    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="away")
+    key = await world.create("app:1")
+    await world.run(400)
+    assert world.api.is_gated(key)
+    assert capsys.readouterr().out.count("no answer to the release of a pod") == 1
 
 
 @pytest.mark.parametrize("action", ["hold", "fallback"])
