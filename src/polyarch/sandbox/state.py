@@ -12,7 +12,7 @@ import random
 import re
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -110,6 +110,11 @@ def parse_nodes(text: str) -> dict[str, int]:
         _check_known(architecture, f"--nodes {text!r}")
         counts[architecture] = int(count) if separator else 1
     return counts
+
+
+def parse_taints(texts: Iterable[str]) -> tuple[Taint, ...]:
+    """Taints from the values of ``--taint``; ``--taint ''`` means none, which removes those of an earlier ``up``."""
+    return tuple(Taint.parse(text) for text in texts if text)
 
 
 def _check_known(architecture: str, option: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from polyarch.sandbox import state
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.locks import file_lock
-from polyarch.sandbox.state import Folder, Numa, Settings, State, Taint, choose_ports, parse_nodes
+from polyarch.sandbox.state import Folder, Numa, Settings, State, Taint, choose_ports, parse_nodes, parse_taints
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,11 @@ def test_sb_003_numa_and_taints_are_read() -> None:
             Taint.parse(text)
     with pytest.raises(SandboxError, match="'amr64' is not a known architecture"):
         Taint.parse("amr64:new:NoExecute")
+
+
+def test_sb_003_an_empty_taint_option_removes_the_taints() -> None:
+    assert parse_taints([""]) == ()
+    assert parse_taints(["*:new:NoExecute", ""]) == (Taint("*", "new", "", "NoExecute"),)
 
 
 def test_sb_003_ports_are_free_different_and_never_another_sandboxs() -> None:

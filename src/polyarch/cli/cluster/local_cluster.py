@@ -34,7 +34,7 @@ from polyarch.sandbox.document import Document
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.registry import catalogue
 from polyarch.sandbox.registry.seed import Seeded
-from polyarch.sandbox.state import Folder, Numa, Settings, Taint
+from polyarch.sandbox.state import Folder, Numa, Settings
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ def _settings(wanted: Wanted) -> Settings:
         if wanted.numa is not None:
             changes["numa"] = Numa.parse(wanted.numa)
         if wanted.taints is not None:
-            changes["taints"] = tuple(Taint.parse(text) for text in wanted.taints)
+            changes["taints"] = state.parse_taints(wanted.taints)
         if wanted.registries_conf is not None:
             changes["registries_conf"] = _file("--registries-conf", wanted.registries_conf, _read_registries_conf)
         if wanted.ca is not None:

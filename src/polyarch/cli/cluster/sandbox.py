@@ -107,7 +107,7 @@ def start(
     numa: Annotated[Layout | None, option("NUMA zones of each node, and CPUs of each zone", group=SANDBOX)] = None,
     taint: Annotated[
         list[TaintSpec] | None,
-        option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable", group=SANDBOX),
+        option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable, '' for none", group=SANDBOX),
     ] = None,
     only: Annotated[Part | None, option("Start the control plane without polyarch", group=SANDBOX)] = None,
     fresh: Annotated[bool, flag("Delete an earlier sandbox of this name first", group=SANDBOX)] = False,

@@ -103,7 +103,7 @@ def run_explain(asked: Asked, images: ImageOptions, outputs: Sequence[Output], *
     except KubernetesError as error:
         raise CouldNotComplete(str(error)) from None
     emit(outputs, lambda form, colour: _rendered([each.entry for each in found], form, colour))
-    for note in (*notes, *_missed(found)):
+    for note in (*notes, *_missed(found), *_elsewhere(found)):
         messages.note(note)
     return _exit_code(found, cold=asked.cold)
 
@@ -233,6 +233,21 @@ def _exit_code(found: Iterable[Explained], *, cold: bool) -> int:
 def _is_open(image: Finding) -> bool:
     """Nobody answered: another day the decision may be another one."""
     return image.is_pending or image.error_class in NOT_ASKED or image.note == OFFLINE_MISS
+
+
+def _elsewhere(found: Iterable[Explained]) -> list[str]:
+    """What to check if images without an answer make the decision differ: this machine may not be set up as the roles.
+
+    An open question needs no such hint: the exit code 3 and the image's row say that nobody answered.
+    """
+    differ = [each.decision.unresolved for each in found if not each.agrees]
+    if not any(unresolved and not any(map(_is_open, unresolved)) for unresolved in differ):
+        return []
+    hint = (
+        "the images were looked up from this machine; if the cluster reaches its registries in another way, "
+        "give --registries-conf and --ca as the operator has them"
+    )
+    return [hint]
 
 
 def _missed(found: Iterable[Explained]) -> list[str]:

@@ -413,6 +413,25 @@ def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
     assert (entry["patch"], entry["pod"]) == ([], stored)
 
 
+def test_a_decision_that_differs_because_an_image_has_no_answer_here_names_the_options(
+    explain, tmp_path, monkeypatch, capsys
+):
+    """PL-730: the operator may reach the registry through a mirror that this machine does not know."""
+    (placed,) = explain(pod("web:1", namespace="team")).pods
+
+    async def read(name: str, **_: Any) -> SeenPod:
+        given = GivenPod(placed["pod"], msgspec.convert(placed["pod"], Pod), "team", name)
+        return SeenPod(given, configuration_from([]), NoCredentials(), 60.0)
+
+    monkeypatch.setattr(deciding, "read_pod", read)
+    answers = tmp_path / "answers.yaml"
+    arguments = ["explain", "app", "--platforms-file", str(answers), "--offline"]
+    for platforms, code, hinted in ((ANSWERS["web:1"], 0, False), ({"error": "not-found"}, 1, True)):
+        answers.write_text(yaml.safe_dump({"web:1": platforms}))
+        assert main(arguments) == code
+        assert ("--registries-conf and --ca" in " ".join(capsys.readouterr().err.split())) is hinted
+
+
 def container(image: str) -> dict[str, Any]:
     return {"name": "c", "image": image}
 
