@@ -74,7 +74,7 @@ class ConversionRoute(msgspec.Struct, frozen=True, kw_only=True):
         return MAX_BODY
 
     def answers(self, clock: Clock) -> "Converter":
-        return Converter(self)
+        return Converter(self, clock)
 
     def convert(self, document: Document, api_version: str) -> Document:
         """The object in another version; changes the one given. Raises :class:`InvalidField`."""
@@ -140,8 +140,9 @@ _encode = msgspec.json.Encoder().encode
 class Converter:
     """Answers the reviews of one route."""
 
-    def __init__(self, route: ConversionRoute) -> None:
+    def __init__(self, route: ConversionRoute, clock: Clock) -> None:
         self.route = route
+        self._clock = clock
         self._causes = Causes()
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
@@ -157,7 +158,12 @@ class Converter:
                 f"{review.api_version!r} and kind {review.kind!r}; set conversionReviewVersions: [v1] in the CRD"
             )
         converted: list[Document] = []
+        ends = arrived_at + timeout - min(0.5, timeout / 10)
         for document in asked.objects:
+            await self._clock.sleep(0)
+            if self._clock.monotonic() >= ends:
+                done = f"{len(converted)} of {len(asked.objects)} objects were converted within {timeout:g} s"
+                return self._failed(asked, f"{done}; list fewer at a time (limit=)", None)
             who = f"{document.get('kind')} {_name(document)}"
             try:
                 converted.append(self.route.convert(document, asked.desired_api_version))

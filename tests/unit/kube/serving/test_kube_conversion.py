@@ -1,5 +1,6 @@
 """KR-053: versions of a custom resource, converted all or none, in order, with nothing lost on the way."""
 
+import asyncio
 import copy
 import io
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manual_clock import ManualClock
 from polyarch.kube.resources import Resource
 from polyarch.kube.serving.admission import Webhooks
 from polyarch.kube.serving.conversion import ConversionRoute, InvalidField, Spoke, moved
@@ -196,6 +198,50 @@ async def test_kr_053_a_long_list_is_one_review():
     objects = [widget(OLD, f"w{number}", count=1, text="x" * 10_000) for number in range(1000)]
     response = await converted(review(HUB, *objects))
     assert len(response["convertedObjects"]) == 1000
+
+
+def slow_route(clock, turns):
+    """Each conversion takes a second; it notes how often others had their turn before it."""
+
+    def to_hub(document):
+        clock.advance(1)
+        document["spec"]["turns"] = turns[0]
+
+    return ConversionRoute(path="/c", name="slow", resource=WIDGETS, spokes={"v1beta1": Spoke(to_hub, to_hub)})
+
+
+async def slowly(count, *, timeout):
+    """The answer to a review that arrived a second ago."""
+    clock, turns = ManualClock(), [0]
+
+    async def others():
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    body = msgspec.json.encode(review(HUB, *(widget(OLD, f"w{number}") for number in range(count))))
+    try:
+        route = slow_route(clock, turns)
+        answer = await route.answers(clock).answer(body, timeout=timeout, arrived_at=clock.monotonic() - 1)
+    finally:
+        task.cancel()
+    return msgspec.json.decode(answer)["response"]
+
+
+async def test_kr_053_other_requests_have_their_turn_between_two_objects():
+    """KR-053: while a long list was converted, pods were admitted without us and the probes failed."""
+    response = await slowly(5, timeout=30)
+    turns = [each["spec"]["turns"] for each in response["convertedObjects"]]
+    assert len(set(turns)) == 5
+
+
+async def test_kr_053_at_the_deadline_the_answer_is_a_failure_that_says_how_far_it_came():
+    """KR-053: the API server had gone long before, and whoever asked read only that the webhook had not answered."""
+    response = await slowly(100, timeout=10)
+    assert response["convertedObjects"] == []
+    assert response["result"]["status"] == "Failure"
+    assert response["result"]["message"].startswith("9 of 100 objects were converted within 10 s")
 
 
 JSON = st.recursive(
