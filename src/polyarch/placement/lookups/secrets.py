@@ -89,7 +89,7 @@ class Reading(NamedTuple):
     document: Document | None
     problem: str
     content: bytes
-    """A digest that changes with the content."""
+    """A digest that changes with the content and the type."""
     read_at: float
     keep: float
 
@@ -224,7 +224,7 @@ class PullSecrets:
             reading = self._unreadable(namespace, name, "could not be read")
         else:
             document, problem = document_of(secret, f"{namespace}/{name}")
-            content = repr(problem).encode() if document is None else _body(document)
+            content = repr(problem).encode() if document is None else _content(document)
             reading = Reading(document, problem, self._digest(content), self._clock.monotonic(), KEEP)
         if self._allowed:
             self._readings.put((namespace, name), reading, weight=reading.weight)
@@ -337,9 +337,10 @@ def _items(entries: object) -> list[tuple[Any, Any]]:
     return list(entries.items()) if isinstance(entries, Mapping) else []
 
 
-def _body(document: Document) -> bytes:
+def _content(document: Document) -> bytes:
+    """What the credentials depend on: the same bytes mean something else in the other type of secret."""
     body = document.body
-    return body if isinstance(body, bytes) else repr(body).encode()
+    return (b"1" if document.legacy else b"2") + (body if isinstance(body, bytes) else repr(body).encode())
 
 
 class GlobalPullSecret:

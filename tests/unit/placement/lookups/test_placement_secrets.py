@@ -299,6 +299,26 @@ async def test_a_deleted_global_secret_is_gone_at_once(secrets):
     assert await candidates(await secrets.get(nothing)) == []
 
 
+async def test_pl_331_the_same_bytes_in_another_type_of_secret_are_other_credentials(secrets, api):
+    """PL-331, PL-852: pods shared look-ups with credentials that were not theirs."""
+    body = msgspec.json.encode({"registry.example": {"username": "user", "password": "one"}})
+    api.content["one", "pull"] = Secret(type=DOCKER_CONFIG, data={".dockercfg": body})
+    api.content["two", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
+    one, two = [await secrets.get(PullSource(each, ("pull",))) for each in ("one", "two")]
+    assert (await candidates(one), await candidates(two)) == (["one"], [])
+    assert one.fingerprint != two.fingerprint
+
+
+async def test_pl_421_a_secret_that_is_made_anew_with_another_type_counts_by_it(secrets, api, clock):
+    """PL-421: the type of a secret cannot be changed, so whoever mistook it makes it anew with the same content."""
+    body = msgspec.json.encode({"registry.example": {"username": "user", "password": "one"}})
+    api.content["team", "pull"] = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
+    assert await candidates(await secrets.get(PULL)) == []
+    api.content["team", "pull"] = Secret(type=DOCKER_CONFIG, data={".dockercfg": body})
+    clock.advance(600)
+    assert await candidates(await secrets.get(PULL)) == ["one"]
+
+
 async def test_pods_with_equal_secrets_share_and_others_do_not(secrets, api):
     """PL-331."""
     api.put("one", "pull", password="same")
