@@ -138,7 +138,10 @@ def seed_registry(file: str, name: str, outputs: Sequence[Output], *, messages: 
         raise UsageError(str(error)) from error
 
     async def push() -> list[Seeded]:
-        return await Sandbox.attach(name).registry.seed(data, origin=file)
+        sandbox = Sandbox.attach(name)
+        if not _running(sandbox.folder):
+            raise SandboxError(f"sandbox {name} is stopped; `polyarch up{_option(name)}` starts it")
+        return await sandbox.registry.seed(data, origin=file)
 
     pushed = _run(push(), messages)
     lines = [f"{image.image}\t{image.digest}\t{','.join(image.children)}\n" for image in pushed]

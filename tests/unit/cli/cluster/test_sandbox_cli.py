@@ -17,6 +17,7 @@ from polyarch.sandbox import document
 from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document, Process, RegistryAddress
+from polyarch.sandbox.state import Folder, Settings, State, choose_ports
 
 OURS = {
     "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -112,6 +113,15 @@ def test_sb_010_options_that_make_no_sense_are_usage_errors(
     shown = capsys.readouterr()
     assert message in " ".join(shown.err.split())
     assert shown.out == ""
+
+
+def test_sb_010_seeding_a_stopped_sandbox_names_the_command_that_starts_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Folder.of("idle").save(State(settings=Settings(name="idle"), ports=choose_ports()))
+    (home / "seed.yaml").write_text("quay.io/mine/app:1: [linux/amd64]\n")
+    assert main(["sandbox", "seed", str(home / "seed.yaml"), "--name", "idle"]) == 3
+    assert "sandbox idle is stopped; `polyarch up --name idle` starts it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
