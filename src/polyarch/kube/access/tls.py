@@ -40,8 +40,8 @@ class _Material(NamedTuple):
 class TlsContexts:
     """Provides the current context. Files are read again every minute; a plugin's certificate is used as it comes.
 
-    If files cannot be used, the present context stays in use; it is an error only if there is none, or with a plugin's
-    certificate.
+    If the certificates cannot be used, the present context stays in use. It is an error only if there is none, or if a
+    plugin has issued a new certificate.
     """
 
     def __init__(self, settings: TlsSettings, clock: Clock) -> None:

@@ -1,8 +1,8 @@
 """One HTTP session with one API server: credentials, deadlines, retries and typed errors for every request.
 
-Only this module of ``kube`` uses aiohttp's client. Ordinary requests share a bounded number of connections, so that a
-burst does not open a thousand. Watches are not counted, nor are Leases: an overloaded API server answers Lease requests
-first, so leader election must not wait here behind the other requests.
+Only this module of ``kube`` uses aiohttp's client. The number of ordinary requests in flight is bounded, so that a
+burst does not open a thousand connections. Watches are not counted, nor are Leases: an overloaded API server answers
+Lease requests first, so leader election must not wait here behind the other requests.
 """
 
 import asyncio

@@ -142,5 +142,5 @@ async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> byt
 
 
 def text(status: int, sentence: str, **headers: str) -> web.Response:
-    """A response of one plain sentence, for requests to a wrong path or with a wrong method."""
+    """A plain-text response, mostly one sentence for a request to a wrong path or with a wrong method."""
     return web.Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})

@@ -4,7 +4,7 @@ The CA and its key are in a Secret that only this controller may read; the leaf 
 The controller runs in the leader. Each reconcile looks at both Secrets and at everything that has to trust the CA, and
 takes the next step; the process may crash after any step. This order keeps every admission working:
 
-1. a new CA is added to its Secret *before* the old ones; the leaf is unchanged;
+1. a new CA is added to its Secret *in front of* the old ones; the leaf is unchanged;
 2. webhook configurations and CRD conversions trust all of them;
 3. when API servers have had time to see that, a leaf of the new CA replaces the old leaf; replicas load it at their
    next read;
