@@ -1,8 +1,8 @@
-"""The annotation ``polyarch.dev/placement-decision``: what was decided, in at most 1 KiB of JSON (PL-246).
+"""The annotation ``polyarch.dev/placement-decision``: the decision in at most 1 KiB of JSON (PL-246).
 
-A later call learns from it which expressions on the pod are ours, so that a manifest copied from a placed pod, or
-a second round of admission, is decided afresh (PL-200). It is only a claim: readers verify its signature
-and compare it with the pod, so a forged or copied record removes nothing that is not ours (PL-853).
+It tells later calls which expressions on the pod are ours, so that a manifest copied from a placed pod, or a second
+round of admission, is decided as if new (PL-200). Readers verify its signature and compare it with the pod, so a forged
+or copied record cannot make polyarch remove the user's expressions (PL-853).
 """
 
 import base64
@@ -20,13 +20,13 @@ VERSION: Final = 1
 MAX_BYTES: Final = 1024
 MAX_IMAGES: Final = 8
 _SIGNED: Final = len('"of":"0123456789abcdef","sig":"0123456789012345678901",')
-"""What the signature adds to the text."""
+"""Bytes that the signature adds."""
 _DIGEST: Final = 12
-"""Bytes of a digest of references."""
+"""Bytes of a digest of image references."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
-    """The annotation's content. ``terms`` left out means any term; ``more_arch`` counts values that found no room."""
+    """The annotation's content. Without ``terms``: any term. ``more_arch`` counts values left out for length."""
 
     v: int
     by: str
@@ -40,13 +40,13 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
     preferred: tuple[tuple[str, int], ...] = ()
     images: dict[str, str | int] = msgspec.field(default_factory=dict)
     of: str | msgspec.UnsetType = msgspec.UNSET
-    """A digest of the pod's references, where ``images`` does not name all of them."""
+    """Digest of the pod's image references, if ``images`` does not name all of them."""
     sig: str | msgspec.UnsetType = msgspec.UNSET
     stale: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def named_images(self) -> tuple[str, ...] | None:
-        """The images that it was made for; None if they were too many to name all of them."""
+        """The images it was made for; None if they are not all named."""
         if isinstance(self.images.get("more"), int):
             return None
         return tuple(self.images)
@@ -55,7 +55,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
         return self.terms is msgspec.UNSET or index in self.terms
 
     def names_values(self, values: list[str] | None) -> bool:
-        """Whether an expression with these values can be the one that was written."""
+        """Whether an expression with these values can be the recorded one."""
         if not values or not self.arch:
             return False
         if self.more_arch is msgspec.UNSET:
@@ -68,7 +68,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def read(annotations: Mapping[str, str] | None) -> Record | None:
-    """The record of a pod, or None if there is none, or one that we cannot have written (PL-750)."""
+    """The record in a pod's annotations; None if there is none or it cannot be ours (PL-750)."""
     text = annotations.get(DECISION_ANNOTATION) if annotations else None
     if text is None or len(text) > MAX_BYTES:
         return None
@@ -80,18 +80,18 @@ def read(annotations: Mapping[str, str] | None) -> Record | None:
 
 
 class Scope(NamedTuple):
-    """What a record is made for: the namespace, the pod's images as they stand there, and who signs."""
+    """What a record is bound to: the namespace and the pod's image references; and the key that signs it."""
 
     namespace: str
     images: tuple[str, ...]
     seal: Seal = UNSEALED
     was_sent: bool = True
-    """The pod's creator sent the record. If not, it was written in this very admission, and the images may have been
-    changed by another webhook since (PL-114)."""
+    """The pod's creator sent the record. If not, an earlier call of this admission wrote it, and another webhook may
+    have changed the images since (PL-114)."""
 
 
 def is_believed(record: Record, scope: Scope) -> bool:
-    """Whether we made the record, for a pod of this namespace and with these images (PL-853)."""
+    """Whether polyarch wrote the record for a pod in this namespace with these images (PL-853)."""
     if not scope.seal.has_key:
         return True
     if record.sig is msgspec.UNSET:
@@ -106,7 +106,7 @@ def is_believed(record: Record, scope: Scope) -> bool:
 
 
 def write(decision: Decision, *, by: str, mode: str, scope: Scope) -> str:
-    """The annotation's text. It holds no time, so it is the same on every call with the same facts."""
+    """The annotation's value. It has no timestamp, so equal facts give equal text."""
     record = made(decision, by=by, mode=mode)
     if scope.seal.has_key:
         images = scope.images
@@ -127,7 +127,7 @@ def _signed(record: Record, namespace: str, images: Iterable[str]) -> bytes:
 
 
 def made(decision: Decision, *, by: str, mode: str) -> Record:
-    """The record of a decision, short enough to be written with a signature."""
+    """The record of a decision, shortened to fit the limit with a signature."""
     texts = [(finding.text, finding.note) for finding in decision.images]
     for count in range(min(len(texts), MAX_IMAGES), -1, -1):
         images: dict[str, str | int] = dict(texts[:count])
@@ -156,7 +156,7 @@ def _fits(record: Record) -> bool:
 
 
 def _cut(record: Record) -> Record:
-    """For a pod with hundreds of terms, or an index with hundreds of architectures: say less, within the limit."""
+    """Shorten the record of a pod with hundreds of terms or architectures to the limit."""
     record = msgspec.structs.replace(record, terms=msgspec.UNSET)
     kept = len(record.arch)
     while not _fits(record) and kept:

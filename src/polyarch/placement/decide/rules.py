@@ -1,8 +1,8 @@
-"""The decision: facts of one pod in, one :class:`Decision` out (section 4 of the placement specification).
+"""The placement rules: from the facts of one pod to one :class:`Decision` (section 4 of the placement specification).
 
-Two steps, because asking registries lies between them and is not done here: :func:`examine` says whether the pod is
-placed at all and which images have to be known; :func:`decide` turns their answers into the outcome. Both are total:
-no pod and no answer makes them raise. Pure: no I/O, no clock, no randomness.
+There are two steps, because the caller queries registries between them: :func:`examine` checks eligibility and lists
+the images to inspect, :func:`decide` turns the answers into the outcome. Both are total: no pod and no answer makes
+them raise. Pure: no I/O, no clock, no randomness.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,37 +28,37 @@ MAX_FAILURE: Final = 256
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is known of a pod before its images are."""
+    """The pod and the cluster state that its decision depends on, without the image answers."""
 
     pod: Pod
     namespace: str
-    """Of the admission request, or the pod's."""
+    """From the admission request, or the pod's own."""
     settings: Settings
     sources: tuple[Source, ...] = ()
-    """Scoring sources of the namespace in the order in which they count."""
+    """Scoring sources of the namespace, by precedence."""
     stored: bool = False
-    """False: the pod is being admitted. True: it was read from the API server, its expressions are final (PL-005)."""
+    """The pod was read from the API server, so its expressions are immutable (PL-005); false: it is being admitted."""
     nodes: frozenset[str] = frozenset()
     """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware`` (PL-218)."""
     seal: Seal = UNSEALED
-    """By what our records are told from others' (PL-853)."""
+    """Verifies which decision annotations are ours (PL-853)."""
     record_was_sent: bool = True
-    """The pod's creator sent its decision annotation, if there is one; false: it was written in this admission."""
+    """The pod's creator sent its decision annotation; false: an earlier call of this same admission wrote it."""
 
 
 class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A pod looked at: whether it is placed, what it needs, and which images decide."""
+    """An examined pod: whether it is eligible, what it needs, and which images decide."""
 
     facts: Facts
     view: View
     rule: Reason | None
-    """Why the pod is not placed; None: it is eligible."""
+    """The eligibility rule that excludes the pod; None if it is eligible."""
     sources: tuple[Source, ...] = ()
-    """Those that match the pod."""
+    """Scoring sources that match the pod."""
     needs_constraint: bool = False
-    """PL-204."""
+    """The pod has no architecture constraint of its own (PL-204)."""
     images: tuple[ImageUse, ...] = ()
-    """What has to be known; empty if no constraint is needed."""
+    """The images to inspect; empty if no constraint is needed."""
 
     @property
     def settings(self) -> Settings:
@@ -70,35 +70,35 @@ class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def scope(self) -> Scope:
-        """What a record of this pod's decision is made for."""
+        """Namespace and images that a record of this decision is bound to."""
         images = self.images or images_of(self.pod)
         return Scope(self.facts.namespace, tuple(use.text for use in images), self.facts.seal)
 
     @property
     def scoring_applies(self) -> bool:
-        """PL-203."""
+        """Some scoring source matches (PL-203)."""
         return bool(self.sources)
 
     @property
     def finishes_gate(self) -> bool:
-        """The pod already carries our gate: finished as in ``enforce``, whatever the mode says now (PL-131)."""
+        """The pod already has our gate, so it is placed as in ``enforce`` whatever the current mode is (PL-131)."""
         return self.facts.stored or self.view.is_gated
 
     @property
     def is_audited(self) -> bool:
-        """The outcome is only told, not written (PL-130)."""
+        """The outcome is reported, not written (PL-130)."""
         return self.settings.mode == "audit" and not self.finishes_gate
 
     @property
     def wants_answers(self) -> bool:
-        """At admission: answers that are not at hand are worth asking for within the budget (PL-110, PL-117)."""
+        """At admission: missing answers are looked up within the budget (PL-110, PL-117)."""
         if not self.images or self.facts.stored or self.settings.provisional:
             return False
         return self.settings.inline_enabled and not self.is_audited
 
 
 def examine(facts: Facts) -> Case:
-    """Look at the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
+    """Examine the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
     view = user_view(
         facts.pod,
         stored=facts.stored,
@@ -122,14 +122,14 @@ def examine(facts: Facts) -> Case:
 
 
 class Assessment(NamedTuple):
-    """What is known of the pod's images, before it is asked how long they were waited for."""
+    """What is known of the pod's images, independent of how long the pod has waited."""
 
     images: tuple[Finding, ...]
     known: Supported
 
     @property
     def is_impossible(self) -> bool:
-        """What is known already has no platform in common (PL-217)."""
+        """The known images have no common platform (PL-217)."""
         return self.known.is_nothing
 
     @property
@@ -141,8 +141,10 @@ _NOTHING_ASKED: Final = Assessment((), Supported(is_everything=True))
 
 
 def assess(case: Case, answers: Mapping[str, Inspection], *, final: bool = False) -> Assessment:
-    """What the images say. ``answers`` maps the references as they stand in the pod; one that is absent is not known
-    yet. ``final``: waiting is over, so a stale reading serves ``Always`` too (PL-407)."""
+    """Evaluate the image answers, by reference as written in the pod; an absent one is not known yet.
+
+    ``final``: waiting is over, so a stale answer is accepted for ``Always`` too (PL-407).
+    """
     if not case.images:
         return _NOTHING_ASKED
     read = findings(case.images, answers, final=final, stale_for=case.settings.images_stale_for)
@@ -150,16 +152,15 @@ def assess(case: Case, answers: Mapping[str, Inspection], *, final: bool = False
 
 
 def decide(case: Case, answers: Mapping[str, Inspection], progress: Progress = Progress.FIRST) -> Decision:
-    """The outcome, given what is known of the images.
+    """The outcome for these image answers.
 
-    With unresolved images it waits, until ``progress`` says that waiting is over; what is known then constrains
-    (PL-230).
+    A pod with unresolved images waits until ``progress`` is final; then the known images constrain it (PL-230).
     """
     return conclude(case, assess(case, answers, final=progress.is_final), progress)
 
 
 def conclude(case: Case, assessment: Assessment, progress: Progress) -> Decision:
-    """The outcome, given what the images say and how long they were waited for."""
+    """The outcome for an assessment of the images and the progress of waiting."""
     if case.rule is not None:
         return _ineligible(case, case.rule)
     if not case.needs_constraint:
@@ -188,9 +189,9 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> Decision
 
 
 def without_affinity(decision: Decision, refusal: str) -> Decision:
-    """What is written when the API server keeps refusing the affinity and the policy is to release (PL-305).
+    """The decision without its affinity, for a pod whose PATCH the API server keeps rejecting (PL-305).
 
-    ``refusal``: its answer in a few words, such as ``HTTP 422``; shown on the pod.
+    ``refusal``: the rejection in a few words, such as ``HTTP 422``; shown on the pod.
     """
     return msgspec.structs.replace(
         decision,
@@ -209,7 +210,7 @@ def without_affinity(decision: Decision, refusal: str) -> Decision:
 
 
 def unavailable(decision: Decision, *, deprovisioning: bool = False) -> Decision:
-    """What a pod gets that would have to be gated while nobody is there to lift a gate (PL-107)."""
+    """The decision for a pod that would be gated while no controller could remove the gate (PL-107)."""
     return Decision(
         reason=Reason.CONTROLLER_UNAVAILABLE,
         outcome=Outcome.IGNORED,
@@ -283,7 +284,7 @@ def _placed(
 
 
 def _on_existing_nodes(case: Case, values: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """PL-218: the values that nodes have, and whether no node has any of them."""
+    """The values to write with ``nodeAware``, and whether no node has any of them (PL-218)."""
     settings = case.settings
     if settings.node_aware == "off" or not values:
         return values, False
@@ -295,6 +296,6 @@ def _on_existing_nodes(case: Case, values: tuple[str, ...]) -> tuple[tuple[str, 
 
 
 def _failure(unresolved: Iterable[Finding]) -> str:
-    """The first failure; empty while every unresolved image is merely not answered yet."""
+    """The first failure; empty if all unresolved images are still pending."""
     failed = next((finding for finding in unresolved if not finding.is_pending), None)
     return failed.failure[:MAX_FAILURE] if failed is not None else ""

@@ -1,7 +1,8 @@
-"""Soft preferences: who asks for them, and what they come to for one pod (PL-203, PL-240 to PL-242).
+"""Preferred node affinity: its sources, and the terms they add to one pod (PL-203, PL-240 to PL-242).
 
-Sources are the enabled ``nodeAffinityScoring`` plugins: those of matching PodPlacementConfigs by (priority descending,
-name ascending), then that of the ClusterPodPlacementConfig. They are compiled once per change of such an object. Pure.
+Sources are the enabled ``nodeAffinityScoring`` plugins: those of matching PodPlacementConfigs (by priority descending,
+then name ascending), then that of the ClusterPodPlacementConfig. They are compiled once per change of such an object.
+Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +18,11 @@ from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
 from polyarch.requirements import InvalidSelector, Selector
 
 INVALID_SELECTOR: Final = "InvalidLabelSelector"
-"""Why a PodPlacementConfig matches no pod (PL-033)."""
+"""Logged for a PodPlacementConfig that matches no pod because of its selector (PL-033)."""
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
-    """One enabled plugin. ``selector`` None: every pod."""
+    """One enabled plugin. Without ``selector`` it applies to every pod."""
 
     name: str
     platforms: tuple[tuple[str, int], ...]
@@ -29,7 +30,7 @@ class Source(msgspec.Struct, frozen=True, gc=False):
     selector: Selector | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """``labels``: the pod's without the keys of PL-004 (PL-033)."""
+        """Whether it applies to a pod with these labels, without the keys of PL-004 (PL-033)."""
         return self.selector is None or self.selector.matches(labels)
 
 
@@ -38,9 +39,9 @@ class ScoringTable(msgspec.Struct, frozen=True):
 
     cluster: tuple[Source, ...] = ()
     namespaced: Mapping[str, tuple[Source, ...]] = msgspec.field(default_factory=dict)
-    """By namespace, the cluster's own source included as the last."""
+    """By namespace; the cluster's source is the last of each."""
     problems: Mapping[Key, str] = msgspec.field(default_factory=dict)
-    """PodPlacementConfigs whose selector does not parse: they match no pod (PL-033)."""
+    """PodPlacementConfigs with an invalid selector, which match no pod (PL-033)."""
 
     @classmethod
     def of(cls, cppc: ClusterPodPlacementConfig | None, ppcs: Iterable[PodPlacementConfig]) -> "ScoringTable":
@@ -62,12 +63,12 @@ class ScoringTable(msgspec.Struct, frozen=True):
         return cls(cluster, {namespace: (*own, *cluster) for namespace, own in sources.items()}, problems)
 
     def of_namespace(self, namespace: str) -> tuple[Source, ...]:
-        """In the order in which they count."""
+        """The sources by precedence."""
         return self.namespaced.get(namespace, self.cluster)
 
 
 def selector_problem(ppc: PodPlacementConfig) -> str | None:
-    """What is wrong with its selector, None if it parses."""
+    """Why the selector is invalid; None if it is valid."""
     try:
         if ppc.spec.label_selector is not None:
             Selector.parse(ppc.spec.label_selector)
@@ -77,7 +78,7 @@ def selector_problem(ppc: PodPlacementConfig) -> str | None:
 
 
 def precedence(ppc: PodPlacementConfig) -> tuple[int, str]:
-    """Priority descending, then name ascending, everywhere; equal priorities have a fixed order (PL-032)."""
+    """Sort key: priority descending, then name ascending, so equal priorities have a fixed order (PL-032)."""
     return -ppc.spec.priority, ppc.metadata.name
 
 
@@ -90,17 +91,17 @@ def _enabled(config: ClusterPodPlacementConfig | PodPlacementConfig) -> tuple[tu
 
 
 def _is_usable(platform: ScoringPlatform) -> bool:
-    """A platform that an older schema let through must not make the API server refuse the pod."""
+    """Whether the API server accepts it; an older schema may have admitted an invalid one."""
     return bool(platform.architecture) and WEIGHTS[0] <= platform.weight <= WEIGHTS[1]
 
 
 def preferences(
     sources: Iterable[Source], *, already_preferred: bool
 ) -> tuple[tuple[tuple[str, int], ...], tuple[PreferenceEntry, ...]]:
-    """The preferred terms to add as (architecture, weight), and every platform of every source with what became of it.
+    """The preferred terms to add as (architecture, weight), and every platform of every source: added or skipped.
 
-    The first source that names an architecture decides it. If the user's view has an architecture preference nothing
-    is added, not even for other architectures (PL-240); identical entries are listed once (PL-242).
+    The first source that names an architecture sets its weight. If the user's view has an architecture preference,
+    nothing is added, not even for other architectures (PL-240). Identical entries are listed once (PL-242).
     """
     terms: dict[str, int] = {}
     entries: dict[PreferenceEntry, None] = {}

@@ -1,11 +1,11 @@
 """The signature of decision annotations: proves that placement wrote them (PL-853).
 
-Whoever creates a pod can write any annotation. Without a signature a forged or copied record would let them name an
-expression that another webhook put on their pod, and have it taken off as ours. So a record is signed together with the
-namespace and the images that it was made for, under a key that only polyarch's own processes have.
+A pod's creator can write any annotation. A forged or copied record could claim that an expression added by another
+webhook is ours, and polyarch would remove it. So each record is signed together with its namespace and images, with a
+key that only polyarch's processes have.
 
-Keys come from a file of up to two lines (:func:`keys_in`), the newest first; both are believed, so a rotation forgets
-nothing. A process without a key believes every record. Pure.
+Keys come from a file of up to two lines (:func:`keys_in`), the newest first. Both verify, so records stay valid through
+a rotation. A process without a key accepts every record. Pure.
 """
 
 import base64
@@ -16,21 +16,20 @@ from collections.abc import Sequence
 from typing import Final
 
 KEYS: Final = 2
-"""How many keys count."""
+"""Keys that are used; others in the file are ignored."""
 LEAST: Final = 16
-"""Bytes of a key."""
+"""Minimum bytes of a key."""
 _BYTES: Final = 16
-"""Of a signature."""
+"""Bytes of a signature."""
 
 
 class Seal:
-    """Signs with one key and believes all of them."""
+    """Signs with one key and verifies with all of them."""
 
     __slots__ = ("_keys", "_signing")
 
     def __init__(self, keys: Sequence[bytes] = (), *, signing: int = 0) -> None:
-        """``signing``: the position of the key to sign with; another than the newest one while not every process may
-        have that yet."""
+        """``signing``: index of the key to sign with; not the newest while some processes may not have it yet."""
         self._keys = tuple(keys[:KEYS])
         self._signing = signing
 
@@ -46,7 +45,7 @@ class Seal:
         return _signature(self._keys[self._signing], content) if self._keys else ""
 
     def fits(self, signature: str, content: bytes) -> bool:
-        """Whether one of the keys has made this signature."""
+        """Whether the signature was made with one of the keys."""
         given = signature.encode(errors="replace")
         return any(hmac.compare_digest(_signature(key, content).encode(), given) for key in self._keys)
 
@@ -60,9 +59,9 @@ def _signature(key: bytes, content: bytes) -> str:
 
 
 def keys_in(content: bytes) -> tuple[bytes, ...]:
-    """The keys of a key file: one per line, base64, the newest first; what follows the second is not read.
+    """The keys of a key file: one per line, base64, the newest first; lines after the second are ignored.
 
-    Raises ``ValueError`` with a sentence that holds nothing of the content.
+    Raises ``ValueError`` with a message that contains nothing of the file.
     """
     lines = [line.strip() for line in content.splitlines() if line.strip()][:KEYS]
     if not lines:

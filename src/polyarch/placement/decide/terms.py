@@ -1,8 +1,8 @@
-"""Where expressions of ours go among the required terms of a pod (PL-220 to PL-223).
+"""Which required terms of a pod get our expressions (PL-220 to PL-223).
 
-Terms are never added to what the user gave, removed, reordered or merged; only a pod without any gets one of ours. Each
-term is looked at on its own: an empty one (it matches no node) stays empty, one that has our expression's key stays as
-it is, any other gets the expression at its end. Pure.
+The user's terms are never removed, reordered or merged, and a term is added only to a pod without any. Each term is
+handled alone: an empty one (it matches no node) stays empty, one that already has the key is unchanged, any other gets
+the expression at its end. Pure.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from polyarch.placement.decide.view import NOWHERE, View
 
 
 class TermPlan(msgspec.Struct, frozen=True, gc=False):
-    """Indexes in the list as it will be. ``created``: the one term of the list is ours."""
+    """Indexes in the resulting list. ``created``: its only term is ours."""
 
     terms: tuple[int, ...] = ()
     os_terms: tuple[int, ...] = ()
@@ -38,17 +38,17 @@ def plan(view: View, *, key: str, os: str) -> TermPlan:
 
 
 def resulting_index(view: View, index: int) -> int:
-    """Where a term of the pod stands once a term that we created, and that others joined, is taken back."""
+    """Index of a term once a term that we created earlier in the list is removed."""
     return index - 1 if NOWHERE < view.created_term < index else index
 
 
 def architecture_expression(architectures: tuple[str, ...]) -> NodeSelectorRequirement:
-    """PL-220; without architectures the marker that no node has."""
+    """The architecture expression (PL-220); without architectures the marker that no node matches."""
     if not architectures:
         return NodeSelectorRequirement(names.NO_SUPPORTED_ARCH_KEY, "Exists")
     return NodeSelectorRequirement(names.ARCH_KEY, "In", list(architectures))
 
 
 def os_expression(os: str) -> NodeSelectorRequirement:
-    """PL-215."""
+    """The OS expression (PL-215)."""
     return NodeSelectorRequirement(names.OS_KEY, "In", [os])

@@ -1,13 +1,13 @@
-"""The user's view of a pod: the pod without anything that placement wrote on it (PL-200).
+"""The user's view of a pod: the pod without anything that placement wrote (PL-200).
 
-So a manifest copied from a placed pod, and a pod that comes back in a second round of admission, are decided afresh.
-Which expressions are ours is read from the decision annotation, if it was made for this pod (PL-853), and believed only
-as far as they still stand there unchanged. Positions of what is ours are kept, so that a patch can take it back or
-rewrite it in place. Pure.
+It lets a manifest copied from a placed pod, and a pod in a second round of admission, be decided as if new. The
+decision annotation says which expressions are ours; it is used only if it was made for this pod (PL-853) and only for
+expressions that are still on the pod unchanged. Their positions are kept, so that a patch can remove or replace them
+in place. Pure.
 
-Two traps. An expression is left to the user if without it the term would match no node (the user removed their own part
-of a copied term). And on a stored pod nothing can be taken out of required terms (PL-005), so there every expression
-counts as given.
+Two traps. An expression counts as the user's if its term would be empty without it, which matches no node (the user
+removed their own part of a copied term). And nothing can be removed from required terms of a stored pod (PL-005), so
+there every expression counts as the user's.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ _NO_LABELS: Final[dict[str, str]] = {}
 
 
 class Term(msgspec.Struct, frozen=True, gc=False):
-    """One required term as the user gave it, and where in it our expressions stand."""
+    """One required term as the user wrote it, and the positions of our expressions in it."""
 
     index: int
-    """In the pod's list."""
+    """Index in the pod's list of terms."""
     keys: tuple[str, ...]
     """Keys of the user's matchExpressions."""
     is_empty: bool = False
@@ -40,30 +40,30 @@ class Term(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_closed(self) -> bool:
-        """Its architectures are the user's own business already (PL-202)."""
+        """It needs no architecture expression of ours (PL-202)."""
         return self.is_empty or names.ARCH_KEY in self.keys
 
 
 class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The user's view. Of ``pod`` only what is never ours may be read directly."""
+    """The user's view. Fields of ``pod`` that placement may write must be read from here, not from ``pod``."""
 
     pod: Pod
     labels: Mapping[str, str]
-    """Without the keys of PL-004: what selectors of PodPlacementConfigs see (PL-033)."""
+    """Without the keys of PL-004; selectors of PodPlacementConfigs match against these (PL-033)."""
     node_selector: Mapping[str, str]
     terms: tuple[Term, ...]
     prefers_architecture: bool
-    """Some preferred term of the user has an architecture expression (PL-203)."""
+    """A preferred term of the user has an architecture expression (PL-203)."""
     created_term: int = NOWHERE
-    """The term that we created and that holds nothing else."""
+    """Index of the term that we created and that has no other expression."""
     own_preferred: tuple[int, ...] = ()
-    """Positions of our preferred terms."""
+    """Indexes of our preferred terms."""
     own_gates: tuple[int, ...] = ()
     accounted_labels: frozenset[str] = frozenset()
     """Result labels that the decision annotation says we wrote."""
     has_controller_owner: bool = False
     has_foreign_record: bool = False
-    """Its decision annotation was not made for this pod (PL-853)."""
+    """The pod has a decision annotation that was not made for it (PL-853)."""
 
     @property
     def is_gated(self) -> bool:
@@ -75,12 +75,12 @@ def user_view(
 ) -> View:
     """The user's view of a pod that arrives at admission in ``namespace``, or of one that is ``stored`` already.
 
-    ``seal``: by what our own records are told from others' (PL-853). ``record_was_sent``: see ``provenance``.
+    ``seal`` verifies that a record is ours (PL-853). ``record_was_sent``: see ``provenance``.
     """
     metadata = pod.metadata
     record = read(metadata.annotations)
     if record is not None and record.mode != "enforce":
-        record = None  # an audit's annotation describes what is not on the pod
+        record = None  # the annotation of an audit describes expressions that were never written
     is_foreign = False
     if record is not None and seal.has_key:
         images = tuple(use.text for use in images_of(pod))
@@ -134,7 +134,7 @@ def _terms(pod: Pod, record: Record | None) -> tuple[tuple[Term, ...], int]:
 
 
 def _own_expressions(term: NodeSelectorTerm, index: int, record: Record) -> tuple[int, int]:
-    """Positions of the architecture (or marker) expression and of the OS expression that directly follows it."""
+    """Positions of our architecture (or marker) expression and of the OS expression directly after it."""
     if not record.names_term(index):
         return NOWHERE, NOWHERE
     expressions = term.match_expressions or []
@@ -146,7 +146,9 @@ def _own_expressions(term: NodeSelectorTerm, index: int, record: Record) -> tupl
         follower.key == names.OS_KEY
         and follower.operator == "In"
         and follower.values == [record.os]
-        and not any(each.key in names.OS_KEYS for each in expressions[:arch_at])  # then we would not have written one
+        and not any(
+            each.key in names.OS_KEYS for each in expressions[:arch_at]
+        )  # otherwise we would not have written one
     )
     return arch_at, arch_at + 1 if is_ours else NOWHERE
 

@@ -1,6 +1,6 @@
-"""What admission answers for one pod: the path it takes, the patch, warnings, audit annotations (PL-104 to PL-119).
+"""The admission response for one pod: path, patch, warnings and audit annotations (PL-104 to PL-119).
 
-The webhook gathers facts and answers, and sends what comes back from here; ``explain`` prints it. Pure.
+The webhook gathers facts and image answers and sends this response; ``explain`` prints it. Pure.
 """
 
 from typing import Final
@@ -17,28 +17,28 @@ from polyarch.placement.result.patch import admission_patch
 from polyarch.requirements import OPERATORS, Requirement
 
 INLINE: Final = frozenset({Reason.ARCHITECTURES_SET, Reason.ALL_IMAGES_NEUTRAL, Reason.PREFERENCES_ONLY})
-"""Decisions that admission may write by itself (PL-110)."""
+"""Decisions that are written at admission, without a gate (PL-110)."""
 MAX_WARNINGS: Final = 2
 MAX_WARNING: Final = 200
 AUDIT_KEY: Final = "decision"
 
 
 class Admission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The answer to one admission."""
+    """The response to one admission request."""
 
     path: Path
     decision: Decision
-    """What was decided; for a gated pod what is known so far."""
+    """The decision; for a gated pod it is provisional."""
     operations: tuple[Operation, ...]
     warnings: tuple[str, ...]
     audit_annotations: dict[str, str]
 
 
 def admit(case: Case, decision: Decision, *, controller_available: bool, deprovisioning: bool = False) -> Admission:
-    """``decision`` rests on answers that are usable now (PL-112) or none.
+    """The response for ``decision``, which was made from the answers that are usable now (PL-112), if any.
 
-    ``controller_available``: the controller's Lease moved within 30 s and the CPPC is not being deleted, so somebody
-    will lift a gate (PL-107). ``deprovisioning``: it is the latter that keeps it from being so.
+    ``controller_available``: the controller's Lease was renewed within 30 s and the CPPC is not being deleted, so a
+    gate will be removed (PL-107). ``deprovisioning``: the CPPC is being deleted.
     """
     path = _path(case, decision, controller_available=controller_available)
     warnings = warnings_for(case, decision)
@@ -78,7 +78,7 @@ def audit_text(decision: Decision, path: Path) -> str:
 
 
 def warnings_for(case: Case, decision: Decision) -> tuple[str, ...]:
-    """At most two sentences for the terminal of whoever creates the pod (PL-118)."""
+    """At most two warnings, shown by the client that creates the pod (PL-118)."""
     found = [
         *_ignored_opt_out(case),
         *_foreign_record(case),
@@ -104,7 +104,7 @@ _BEFORE_OPT_OUT: Final = (Reason.OPERATOR_NAMESPACE, Reason.KUBE_NAMESPACE, Reas
 
 
 def _foreign_record(case: Case) -> list[str]:
-    """A manifest copied from another pod keeps that one's architectures: nobody can tell who wrote them (PL-853)."""
+    """A manifest copied from another pod keeps its architectures, since their author cannot be verified (PL-853)."""
     if case.rule is not Reason.ARCHITECTURE_ALREADY_REQUIRED or not case.view.has_foreign_record:
         return []
     what = f"{names.DECISION_ANNOTATION} was not made for this pod, so its {names.ARCH_KEY} terms count as yours"
@@ -116,7 +116,7 @@ def _no_common_platform(decision: Decision) -> list[str]:
 
 
 def _impossible_term(view: View, decision: Decision) -> list[str]:
-    """A term of theirs that requires an architecture which no image has."""
+    """A required term of the user whose architectures the images do not support."""
     if decision.reason is not Reason.ARCHITECTURES_SET:
         return []
     required = view.pod.required
@@ -145,5 +145,5 @@ def _odd_names(decision: Decision) -> list[str]:
 
 
 def shortened(text: str, limit: int = MAX_WARNING) -> str:
-    """Within the limit, cut with an ellipsis."""
+    """The text, cut with an ellipsis at ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

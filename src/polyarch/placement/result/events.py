@@ -1,7 +1,7 @@
-"""The events of a decision, by level (PL-710), as values; the caller posts them.
+"""The Kubernetes events of a decision, by level (PL-710), as values; the caller posts them.
 
 ``problems``: events that may need action; ``lean`` adds those that explain a pod's placement; ``full`` has every step,
-as the predecessor did. Pods placed at admission get none. Notes are the decision's own sentence. Pure.
+as in multiarch-tuning-operator. Pods placed at admission get none. Notes are the decision's message. Pure.
 """
 
 from enum import StrEnum
@@ -17,11 +17,11 @@ from polyarch.placement.decide.rules import Case
 MAX_NOTE: Final = 1024
 """Limit of ``note`` in events.k8s.io/v1."""
 GATE_ADDED_AFTER: Final = 2.0
-"""``lean`` tells of a gate only if the pod still has it so long after it was first seen."""
+"""Seconds after which ``lean`` reports a gate that is still on the pod."""
 
 
 class EventReason(StrEnum):
-    """PL-710; the names without ``Polyarch`` are the predecessor's."""
+    """Event reasons (PL-710); those without ``Polyarch`` are the names of multiarch-tuning-operator."""
 
     GATE_ADDED = "ArchAwareSchedGateAdded"
     PREDICATE_SET = "ArchAwarePredicateSet"
@@ -42,7 +42,7 @@ class EventReason(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event about the pod, to be posted after the write that it speaks of. ``action`` is what was done."""
+    """One event about the pod, to be posted after the write that it reports. ``action`` is what was done."""
 
     reason: EventReason
     type: Literal["Normal", "Warning"]
@@ -51,10 +51,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 def gate_added(case: Case, decision: Decision, *, seconds_gated: float) -> Event | None:
-    """The event for a pod seen with our gate, to be asked once at first sight and once after 2 s.
+    """The event for a pod with our gate; call it when the pod is first seen and after 2 s.
 
-    With ``full`` it is due at first sight, with ``lean`` after 2 s. Where the pod fails it is left out of ``lean``: the
-    Warning of that same second says why the pod waits, and a broken image may cost three events at most (PL-332).
+    ``full`` posts it when the pod is first seen, ``lean`` after 2 s. ``lean`` omits it for a failing pod: the Warning
+    posted at the same time says why the pod waits, and a broken image may cause three events at most (PL-332).
     """
     level = case.settings.events
     first = seconds_gated < GATE_ADDED_AFTER
@@ -64,7 +64,7 @@ def gate_added(case: Case, decision: Decision, *, seconds_gated: float) -> Event
 
 
 def events_for(case: Case, decision: Decision) -> tuple[Event, ...]:
-    """The events due after the PATCH that carried this decision out, in the order in which they are to be read."""
+    """The events to post after the PATCH of this decision, in order."""
     match decision.outcome:
         case Outcome.FAILING:
             return (_event(EventReason.INSPECTION_ERROR, "Warning", decision.message, "Inspect"),)
@@ -78,22 +78,22 @@ def events_for(case: Case, decision: Decision) -> tuple[Event, ...]:
 
 
 def held(decision: Decision) -> Event:
-    """On entering and then hourly (PL-334)."""
+    """The event for a held pod, posted when holding begins and then hourly (PL-334)."""
     return _event(EventReason.POD_HELD, "Warning", decision.message, "Hold")
 
 
 def held_refused(settings: Settings, refusal: str) -> Event:
-    """The same for a pod whose release the API server refuses (PL-305); ``refusal``: its answer in two words."""
+    """The same for a pod whose release the API server rejects (PL-305); ``refusal``: such as ``HTTP 422``."""
     return _event(EventReason.POD_HELD, "Warning", messages.held_refused(settings, refusal), "Hold")
 
 
 def held_undecided(settings: Settings) -> Event:
-    """The same for a pod that a bug of ours keeps from being decided (PL-306)."""
+    """The same for a pod that cannot be decided because of an internal error (PL-306)."""
     return _event(EventReason.POD_HELD, "Warning", messages.held_undecided(settings), "Hold")
 
 
 def gate_removal_failed(refusal: str) -> Event:
-    """PL-305; ``refusal`` is the API server's message."""
+    """The event for a rejected release (PL-305); ``refusal`` is the API server's message."""
     note = f"API server rejected the write that removes the scheduling gate: {refusal}"
     return _event(EventReason.GATE_REMOVAL_FAILED, "Warning", note, "RemoveGate")
 
@@ -102,7 +102,7 @@ _RANK: Final[dict[EventLevel, int]] = {"problems": 0, "lean": 1, "full": 2}
 
 
 def _placed(case: Case, decision: Decision, level: EventLevel) -> list[tuple[Event, EventLevel]]:
-    """Each event with the least level that posts it."""
+    """Each event with the lowest level that posts it."""
     due: list[tuple[Event, EventLevel]] = []
     match decision.reason:
         case Reason.ARCHITECTURES_SET | Reason.PREFERENCES_ONLY:

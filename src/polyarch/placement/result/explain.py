@@ -1,7 +1,7 @@
 """The document ``polyarch.dev/explain/v1``: how a pod would be placed, or was placed (PL-730 to PL-732).
 
-Built from the same decision, patch, warnings and events that the roles use, so it cannot differ from
-them. Pure: gathering facts, asking for images and printing are the command's.
+Built from the same decision, patch, warnings and events as the roles', so it cannot differ from them. Pure: the command
+gathers facts, inspects images and prints.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,21 +33,21 @@ def document(pods: Iterable[Json]) -> Json:
 
 
 def explain_admission(pod: Mapping[str, Any], case: Case, admission: Admission) -> Json:
-    """What the webhook answers. ``pod`` is the document that ``case`` was made of; the webhook posts no events."""
+    """The webhook's response. ``pod`` is the document of ``case``. The webhook posts no events."""
     return _entry(pod, case, admission.decision, admission.path, admission.operations, warnings=admission.warnings)
 
 
 def explain_controller(pod: Mapping[str, Any], case: Case, decision: Decision) -> Json:
-    """What the controller writes and posts for a stored pod."""
+    """The controller's PATCH and events for a stored pod."""
     operations = controller_patch(case, decision)
     return _entry(pod, case, decision, Path.GATED, operations, events=events_for(case, decision))
 
 
 def explain_finished(pod: Mapping[str, Any], case: Case, decision: Decision) -> Json:
-    """A stored pod without our gate: nothing is written to it any more.
+    """A stored pod without our gate, which is not written any more.
 
-    ``case`` is the pod as it would be admitted now. The terms before are its author's, those after
-    are the ones it has; ``decision`` is what would be decided now.
+    ``case`` and ``decision`` are for the pod as if it were admitted now. ``before`` has the author's terms, ``after``
+    the present ones.
     """
     recorded = record.read(case.pod.metadata.annotations)
     entry = _entry(pod, case, decision, _way_taken(recorded), ())
@@ -66,9 +66,9 @@ def _way_taken(recorded: record.Record | None) -> Path:
 
 
 def agrees(case: Case, decision: Decision) -> bool:
-    """Whether a placed pod's annotation says what is decided now (PL-730).
+    """Whether a placed pod's annotation equals the present decision (PL-730).
 
-    A pod without one agrees if nothing would be written to its affinity now: otherwise the webhook missed it.
+    A pod without one agrees if its affinity would not change now; otherwise the webhook missed it.
     """
     recorded = record.read(case.pod.metadata.annotations)
     if recorded is None:
@@ -78,7 +78,7 @@ def agrees(case: Case, decision: Decision) -> bool:
 
 
 def can_run(decision: Decision) -> bool:
-    """Whether some node could take the pod, as far as its images go (exit code 1 of ``explain`` otherwise)."""
+    """Whether some node could run the pod's images; otherwise ``explain`` exits with code 1."""
     return decision.reason is not Reason.NO_SUPPORTED_ARCHITECTURE and not decision.no_matching_node
 
 
@@ -147,7 +147,7 @@ def _affinity(pod: Mapping[str, Any], member: str) -> Any:
 
 
 def _next(case: Case, decision: Decision, path: Path) -> Json | None:
-    """What a gated pod waits for, for how long from the first attempt, and what happens then."""
+    """What a gated pod waits for, until when (counted from the first attempt), and what follows."""
     if path is not Path.GATED or (decision.outcome is Outcome.PLACED and case.facts.stored):
         return None
     unresolved = decision.unresolved

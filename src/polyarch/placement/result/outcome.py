@@ -1,7 +1,7 @@
-"""The wanted state of a pod for a decision: the table of PL-245 as a value.
+"""The desired state of a pod for a decision: the table of PL-245 as a value.
 
-Labels, annotations, expressions, preferred terms and whether our gate is there. The webhook's inline path and the
-controller ask this one function, so they cannot differ but in ``by`` (PL-111). Pure.
+It has labels, annotations, expressions, preferred terms and our gate. The webhook's inline path and the controller use
+the same function, so their results differ only in ``by`` (PL-111). Pure.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from polyarch.placement.decide.rules import Case
 
 
 class Path(StrEnum):
-    """Which way a pod takes through admission; ``explain`` and metrics use these words."""
+    """How admission handles a pod; ``explain`` and metrics use these values."""
 
     IGNORED = "ignored"
     INLINE = "inline"
@@ -34,13 +34,13 @@ class By(StrEnum):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What of ours is on the pod afterwards; whatever else of ours is there goes."""
+    """Everything of ours that the pod should have; anything else of ours is removed."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     gate: bool
     decision: Decision | None = None
-    """Whose expressions and preferred terms are on the pod; None: none are."""
+    """Defines the expressions and preferred terms; None: there are none."""
 
 
 _RECORDED: Final = frozenset(
@@ -92,7 +92,7 @@ def target(case: Case, decision: Decision, by: By) -> Target:
 
 
 def audit_annotations(case: Case, decision: Decision) -> dict[str, str]:
-    """The only thing an audited pod gets: the outcome that ``enforce`` would have reached (PL-130)."""
+    """The only change to an audited pod: the decision that ``enforce`` would have made (PL-130)."""
     if case.rule is not None:
         return {}
     return {names.DECISION_ANNOTATION: record.write(decision, by=By.ADMISSION, mode="audit", scope=case.scope)}

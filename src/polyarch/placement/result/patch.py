@@ -1,9 +1,9 @@
 """The JSON patch that carries out a decision (PL-101, PL-303).
 
-A patch is the difference between the pod as it is and the pod as it is to be, in what is ours alone: labels and
-annotations by key, expressions by their index in lists that we read completely, gates by name and index. Nothing is
-rebuilt from the slim pod, so a field that we do not know cannot be lost, and a second call on our own output with the
-same facts finds no difference (PL-114). Order: labels, annotations, affinity, gate. Pure.
+A patch is the difference between the pod's present and desired state, for our own parts only: labels and annotations by
+key, expressions by index in lists that we decode completely, gates by name and index. Nothing is rebuilt from the
+partially decoded pod, so unknown fields are never lost, and a second call on our own output with the same facts finds
+no difference (PL-114). Order: labels, annotations, affinity, gate. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 def admission_patch(case: Case, decision: Decision, path: Path) -> tuple[Operation, ...]:
-    """What the webhook answers for a pod that takes this path; empty if nothing is to be changed."""
+    """The webhook's patch for a pod on this path; empty if nothing changes."""
     if decision.rule is Reason.EXCLUDED_NAMESPACE:
         return ()
     if case.is_audited:
@@ -49,9 +49,10 @@ def admission_patch(case: Case, decision: Decision, path: Path) -> tuple[Operati
 
 
 def controller_patch(case: Case, decision: Decision) -> tuple[Operation, ...]:
-    """The one PATCH of a stored pod (PL-303), or nothing if the pod already is as it should be.
+    """The one PATCH of a stored pod (PL-303); empty if the pod already has the desired state.
 
-    Its first two operations test uid and resourceVersion, so a pod that moved on answers 422 and nothing is written.
+    Its first two operations test uid and resourceVersion, so for a pod that has changed the API server answers 422 and
+    writes nothing.
     """
     changes = tuple(_difference(case.view, target(case, decision, By.CONTROLLER), test_gate=True))
     if not changes:
@@ -65,7 +66,7 @@ def controller_patch(case: Case, decision: Decision) -> tuple[Operation, ...]:
 
 
 def taken_back(case: Case) -> tuple[Operation, ...]:
-    """Takes our expressions and preferred terms off again: what is left is the affinity that the pod's author wrote."""
+    """Removes our expressions and preferred terms, which leaves the affinity that the pod's author wrote."""
     return tuple(_affinity(case.view, None))
 
 
@@ -83,7 +84,8 @@ def _labels(view: View, wanted: Mapping[str, str]) -> Iterator[Operation]:
 
 
 def _may_go(view: View, key: str) -> bool:
-    """A result label in a template may stand in its owner's selector: without it the owner would make pods for ever."""
+    """A result label in a template may be in its owner's selector: if it were removed, the owner would create pods
+    endlessly."""
     if not view.has_controller_owner or key in names.STATE_LABELS or key in names.INSPECT_ERROR_LABELS:
         return True
     return key in view.accounted_labels

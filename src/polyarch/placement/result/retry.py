@@ -1,7 +1,7 @@
-"""How long unresolved images are tried, and how often (PL-330 to PL-334): arithmetic on seconds, no clock of its own.
+"""Retry windows and backoff of unresolved images (PL-330 to PL-334).
 
-Times are seconds since this process's first attempt for the pod, on the monotonic clock; ``uniform`` arguments are
-numbers from [0, 1) that the caller draws, so every delay can be tested. Pure.
+Times are seconds since this process's first attempt for the pod, on the monotonic clock. The caller passes random
+numbers from [0, 1) as ``uniform``, so every delay can be tested. Pure: no clock of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progr
 from polyarch.placement.decide.rules import Assessment, Case, assess, conclude
 
 SHORT_WINDOW: Final = 30.0
-"""For failures that hardly pass by waiting: absent, auth, configuration."""
+"""For failures that waiting rarely cures: absent, auth, configuration."""
 FAILING_AFTER: Final = 2.0
-"""When a pod that waits is told about on the pod itself (PL-332)."""
+"""When a waiting pod is labelled as failing (PL-332)."""
 MAX_DELAY: Final = 15.0
 AT_ONCE_AFTER: Final = 5.0
-"""A new pod causes an attempt at once if the last one began longer ago (PL-331)."""
+"""A new pod causes an immediate attempt if the last one began longer ago (PL-331)."""
 SPREAD: Final = 1.0
-"""Look-ups that are hastened together begin within this time, not all at once (PL-331)."""
+"""Look-ups that are brought forward together are spread over this time (PL-331)."""
 HELD_DELAY: Final = 300.0
 HELD_SPREAD: Final = 0.2
 NEVER: Final = float("inf")
@@ -29,7 +29,7 @@ _LASTING: Final = ("absent", "auth", "configuration")
 
 
 def window(error_class: str, retry_window: float) -> float:
-    """How long a failure of this class is retried; an image merely not answered yet has the class ``""``."""
+    """How long a failure of this class is retried; a pending image has the class ``""``."""
     if error_class == "content":
         return 0.0
     return min(retry_window, SHORT_WINDOW) if error_class in _LASTING else retry_window
@@ -41,26 +41,26 @@ def deadline(unresolved: Iterable[Finding], settings: Settings) -> float:
 
 
 class Waited(NamedTuple):
-    """How long a pod has waited, and what came of it."""
+    """How long a pod has waited, and its state since."""
 
     seconds: float = 0.0
-    """Since this process's first attempt for it."""
+    """Since this process's first attempt for the pod."""
     pending: bool = False
-    """One of its images has neither answered nor failed since the pod was first looked at: whatever the others said,
-    nothing ends before it does."""
+    """One of its images has neither answered nor failed since the pod was first seen: the pod waits for it, whatever
+    the results of the others."""
     held: bool = False
-    """The pod is held already, and stays so while an image is asked for anew."""
+    """The pod is already held, and stays held during a new attempt for an image."""
 
 
 def decide_after(case: Case, answers: Mapping[str, Inspection], waited: Waited) -> Decision:
-    """The decision for a stored pod that has waited so long, by what is known now."""
+    """The decision for a stored pod, from the present answers and its waiting time."""
     assessment = assess(case, answers)
     reached = progress(assessment, case.settings, waited)
     return conclude(case, assess(case, answers, final=True) if reached.is_final else assessment, reached)
 
 
 def progress(assessment: Assessment, settings: Settings, waited: Waited) -> Progress:
-    """How far the waiting has come; ``WAITING`` if there is nothing to wait for."""
+    """The progress of waiting; ``WAITING`` also if there is nothing to wait for."""
     unresolved = assessment.unresolved if not assessment.is_impossible else ()
     if not unresolved:
         return Progress.WAITING
@@ -79,7 +79,7 @@ def _hold_limit(settings: Settings) -> float:
 
 
 def next_change(decision: Decision, settings: Settings, elapsed: float) -> float | None:
-    """Seconds until time alone changes the progress of this pod; None if only an answer can."""
+    """Seconds until a time limit changes the pod's progress; None if only an answer can."""
     unresolved = decision.unresolved
     if not unresolved or decision.outcome is Outcome.PLACED:
         return None
@@ -90,11 +90,11 @@ def next_change(decision: Decision, settings: Settings, elapsed: float) -> float
 
 
 def delay(failures: int, *, uniform: float, retry_after: float | None = None) -> float:
-    """Until the next attempt for an image after its n-th failure in a row (PL-331)."""
+    """Seconds until the next attempt for an image after ``failures`` in a row (PL-331)."""
     backoff = min(2.0 ** min(failures - 1, 10), MAX_DELAY) * (0.75 + 0.5 * uniform)
     return max(backoff, retry_after or 0.0)
 
 
 def held_delay(*, uniform: float) -> float:
-    """Between attempts for an image that only held pods wait for: 5 min ± 20 % (PL-334)."""
+    """Seconds between attempts for an image that only held pods wait for: 5 min ± 20 % (PL-334)."""
     return HELD_DELAY * (1 - HELD_SPREAD + 2 * HELD_SPREAD * uniform)

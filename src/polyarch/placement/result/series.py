@@ -1,9 +1,9 @@
 """Cache of admission decisions for equal pods, such as the replicas of a template (PL-801).
 
-At admission such pods have no name yet and differ in nothing that the rules read. The cache key is the encoded form of
-all that the model reads of a pod, and the rules get a pod made of that alone, so they cannot read anything outside the
-key. A cached decision is used only if settings, sources and nodes are the same objects and the image answers are equal.
-A hit costs a third of a decision. The size of the cache is bounded. Pure, like the rules.
+At admission such pods have no name yet and are equal in everything that the rules read. The cache key encodes all
+fields of the pod that the rules may depend on, and the rules get a pod with these fields only, so they cannot read
+anything outside the key. A cached decision is used only if settings, sources and nodes are the same objects and the
+image answers are equal. A hit costs a third of a decision. The cache is bounded. Pure, like the rules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,17 +19,17 @@ from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.result.admission import Admission, admit
 
 CAPACITY: Final = 512
-"""Series in memory, of about 10 KiB each; the one not asked for longest is forgotten."""
+"""Series in the cache, of about 10 KiB each; the least recently used is evicted."""
 BYTES: Final = 1024 * 1024
-"""The same for the likenesses of all series together: what is remembered takes up to thirty times as much."""
+"""Limit of all keys together; the cached values take up to thirty times as much."""
 LONGEST: Final = 32 * 1024
-"""Bytes of a likeness; a pod of more is decided each time."""
+"""Maximum bytes of a key; the decision of a larger pod is not cached."""
 ENTRIES: Final = 256
-"""Entries of indexes among the answers of a pod; what more of them come to is said, but not remembered."""
+"""Maximum index entries in the answers of a pod; with more, its decision is not cached."""
 
 
 class _Likeness(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """All that a decision at admission can depend on in the pod itself: no name, no uid, no times."""
+    """The fields of a pod that an admission decision can depend on: no name, uid or times."""
 
     namespace: str
     labels: dict[str, str] | None
@@ -52,7 +52,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Said(NamedTuple):
-    """What was answered last, and what it rested on."""
+    """The last response, and the inputs it was made from."""
 
     answers: Mapping[str, Inspection]
     controller_available: bool
@@ -61,7 +61,7 @@ class _Said(NamedTuple):
 
 
 class Look:
-    """One series: ``case`` is the look at its first pod, and holds for all of them."""
+    """One series; ``case`` was made for its first pod and is valid for all."""
 
     __slots__ = ("_said", "case")
 
@@ -72,7 +72,7 @@ class Look:
     def admission(
         self, answers: Mapping[str, Inspection], *, controller_available: bool, deprovisioning: bool
     ) -> Admission:
-        """What :func:`admit` says; the last time's if it rests on the same."""
+        """The result of :func:`admit`; the cached one if the inputs are the same."""
         said = self._said
         if (
             said is None
@@ -93,7 +93,7 @@ class Look:
 
 
 class Series:
-    """The series of pods that one process has admitted lately. For pods that are being admitted, not stored ones."""
+    """The series recently admitted by this process. For pods at admission, not stored ones."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._looks: Recent[bytes, Look] = Recent(capacity, weight=BYTES)
@@ -102,7 +102,7 @@ class Series:
         return len(self._looks)
 
     def look(self, facts: Facts) -> Look:
-        """The look at a pod like this one under the same facts, or a new one."""
+        """The cached series of an equal pod under the same facts, or a new one."""
         likeness = _Likeness.of(facts)
         key = _encode(likeness)
         look = self._looks.get(key)
@@ -115,7 +115,7 @@ class Series:
 
 
 def _are_same(then: Facts, now: Facts) -> bool:
-    """What is compiled once per namespace is compared as an object: a change makes a new one."""
+    """Compares by identity what is compiled once per namespace: a change creates a new object."""
     return (
         then.settings is now.settings
         and then.sources is now.sources
@@ -126,6 +126,6 @@ def _are_same(then: Facts, now: Facts) -> bool:
 
 
 def _entries(answers: Iterable[Inspection]) -> int:
-    """What the answers' owners decide the length of, in entries of their indexes."""
+    """Index entries in the answers; their number is up to the images' publishers."""
     whole = [each for answer in answers for each in (answer, answer.last_good) if each is not None]
     return sum(len(each.entries) + len(each.skipped) for each in whole)
