@@ -140,6 +140,21 @@ class Access:
             self.refused.append(credential)
 
 
+class _TokenRefused(Exception):  # noqa: N818 - the name says what is the matter
+    """The token endpoint refused the credential. It has no name here: who shares the request has another (PL-852)."""
+
+    def __init__(self, status: int, said: Said) -> None:
+        super().__init__(f"HTTP {status}{_words(said)}")
+        self._status = status
+
+    def told(self, host: str, credential: Credential) -> Failure:
+        """The failure for one of them, by the name of its own credential."""
+        who = f"the credential from {credential.origin}" if not credential.is_anonymous else "anonymous access"
+        action = None if not credential.is_anonymous else NO_CREDENTIALS
+        what = f"{self}: the token endpoint refused {who}"
+        return Failure.of("unauthorized", host, what, status=self._status, action=action)
+
+
 class Authorization:
     """Tokens and authentication schemes of all sources; ``key`` makes the fingerprints in token keys."""
 
@@ -250,11 +265,14 @@ class Authorization:
             return token, True
         try:
             return await self._flights.join(key, lambda: self._fetch_token(key, credential, door, access, visit)), False
-        except Failure as failure:
-            refused = failure.error.error_class == "auth" and failure.error.status in (401, 403)
-            if not refused and failure.error.error_class != "limit" and self._doors.get(access.name) == door:
-                self._doors.pop(access.name)  # the endpoint may have moved: start again from the source's challenge
-            raise
+        except _TokenRefused as refused:
+            failure = refused.told(origin_host(key.realm), credential)
+        except Failure as error:
+            failure = error
+        refused_by_endpoint = failure.error.error_class == "auth" and failure.error.status in (401, 403)
+        if not refused_by_endpoint and failure.error.error_class != "limit" and self._doors.get(access.name) == door:
+            self._doors.pop(access.name)  # the endpoint may have moved: start again from the source's challenge
+        raise failure
 
     async def _fetch_token(
         self, key: TokenKey, credential: Credential, door: Door, access: Access, visit: Visit
@@ -274,10 +292,7 @@ class Authorization:
                 continue
             if 400 <= reply.status < 500:
                 said = read_errors(reply.body, access.secrets)
-                who = f"the credential from {credential.origin}" if not credential.is_anonymous else "anonymous access"
-                what = f"HTTP {reply.status}{_words(said)}: the token endpoint refused {who}"
-                action = None if not credential.is_anonymous else NO_CREDENTIALS
-                raise Failure.of("unauthorized", host, what, status=reply.status, action=action)
+                raise _TokenRefused(reply.status, said)
             what = f"HTTP {reply.status} from the token endpoint"
             raise Failure.of("server-error", host, what, status=reply.status)
         raise AssertionError("there is at least one token request")

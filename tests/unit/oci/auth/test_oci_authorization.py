@@ -763,6 +763,21 @@ class TestOwnNames:
         known = inspector.peek(*asked[1])
         assert known is None or same.origin in self.texts(known)
 
+    async def test_two_look_ups_that_share_a_token_request_name_their_own_secret(self, bearer, make_inspector, ref):
+        """PL-852: of two tags there are two look-ups, with one token for both; an event named another tenant's
+        Secret."""
+        inspector = make_inspector()
+        del bearer.users["robot"]
+        bearer.delay = 0.02
+        same = Credential(ROBOT.username, ROBOT.password, source="secret mine/pull", key="other.example")
+        theirs, mine = await self.both(
+            inspector, (ref("team/app:1", bearer), Holding(ROBOT)), (ref("team/app:2", bearer), Holding(same))
+        )
+        assert len(bearer.requests("GET", "^token")) == 2  # robot's and anybody's
+        assert f"refused the credential from {ROBOT.origin}" in self.texts(theirs)
+        assert f"refused the credential from {same.origin}" in self.texts(mine)
+        assert "secret team" not in self.texts(mine)
+
     async def test_an_unusable_document_is_told_to_whom_it_belongs(self, bearer, make_inspector, ref):
         inspector = make_inspector()
         bearer.delay = 0.02
