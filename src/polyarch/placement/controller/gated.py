@@ -1,7 +1,7 @@
-"""State of one process about one gated pod: waiting times, results of PATCHes, events already posted.
+"""In-memory state of one gated pod: waiting times, results of PATCHes, events already posted.
 
-No decision needs it: a process that starts without it only counts waiting from its own first attempt (PL-330) and may
-repeat an event. Kept per pod and dropped when the uid changes. Each part is changed by one module only.
+No decision needs it: a process that starts without it counts waiting from its own first attempt (PL-330) and may repeat
+an event. It is kept per pod and dropped when the uid changes. Each part is changed by one module only.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from polyarch.placement.controller.windows import Windows
 
 
 class GatedPod:
-    """Times are ``Clock.monotonic()``."""
+    """State of one gated pod. Times are ``Clock.monotonic()``."""
 
     __slots__ = ("failed_once", "faults", "hold", "patches", "seen_at", "share", "told", "uid", "windows")
 
@@ -24,25 +24,25 @@ class GatedPod:
         self.uid = uid
         self.seen_at: Final = now
         self.windows = Windows()
-        """How long it waits for images; kept by ``inquiry``."""
+        """How long it has waited for images; changed by ``inquiry``."""
         self.failed_once: dict[str, Inspection] = NONE_FAILED
-        """Images that may exist on nodes only and were asked for, by their text (PL-212); kept by ``inquiry``."""
+        """Failures of images that may exist on nodes only, by reference text (PL-212); changed by ``inquiry``."""
         self.patches = PatchHistory()
-        """Kept by ``releases``, as the next two are."""
+        """Changed by ``releases``, as are the next two."""
         self.told = Told()
         self.hold = Hold()
         self.faults = Faults()
-        """Kept by ``pod_controller``."""
+        """Changed by ``pod_controller``."""
         self.share = Share(standby_delay)
-        """Kept by ``standby``."""
+        """Changed by ``standby``."""
 
 
 NONE_FAILED: Final[dict[str, Inspection]] = {}
-"""Shared by all pods of which no such image has failed; replaced, not changed."""
+"""Shared by all pods without such a failure; never mutated."""
 
 
 class Hold:
-    """Since when the pod is held: by policy, because its release is refused, or because a bug keeps it undecided."""
+    """When holding of the pod began: by policy, for a rejected release, or for an internal error."""
 
     __slots__ = ("since",)
 
@@ -57,7 +57,7 @@ class Hold:
 
 
 class Faults:
-    """Passes over the pod that met a bug of ours, since the last one that did not (PL-306)."""
+    """Consecutive reconciles of the pod that failed with an internal error (PL-306)."""
 
     __slots__ = ("count", "since")
 
@@ -66,35 +66,35 @@ class Faults:
         self.since: float | None = None
 
     def met(self, now: float) -> float:
-        """One more; the seconds since the first of them."""
+        """Counts one more; returns the seconds since the first."""
         self.count += 1
         self.since = now if self.since is None else self.since
         return now - self.since
 
     def over(self) -> None:
-        """A pass went well."""
+        """A reconcile succeeded."""
         self.count, self.since = 0, None
 
 
 class Share:
-    """What a standby leaves of the pod to the leader (PL-530)."""
+    """How long a standby leaves the pod to the leader (PL-530)."""
 
     __slots__ = ("delay", "waited")
 
     def __init__(self, delay: float) -> None:
         self.delay: Final = delay
-        """How long it leaves the pod alone."""
+        """Seconds from the first sight of the pod to the standby's first reconcile."""
         self.waited = False
-        """The pod waited for an image since it was last left to the leader."""
+        """The pod has waited for an image since it was last left to the leader."""
 
 
 def carries_gate(pod: Pod) -> bool:
-    """Whether our gate is on the pod, whatever its labels say."""
+    """Whether the pod has our gate, whatever its labels are."""
     return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def bare_release(pod: Pod) -> tuple[Operation, ...]:
-    """Takes our gate off a pod that a bug of ours keeps from being decided, and says so in the state label (PL-306)."""
+    """Removes our gate, and sets the state label, of a pod that an internal error keeps undecided (PL-306)."""
     metadata = pod.metadata
     label = {names.SCHEDULING_GATE_LABEL: names.REMOVED}
     gates = [at for at, gate in enumerate(pod.spec.scheduling_gates or ()) if gate.name == names.GATE]

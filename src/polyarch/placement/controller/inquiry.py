@@ -1,7 +1,7 @@
-"""Collects the answers for a gated pod's images, and what it still waits for (PL-302, PL-404, PL-422).
+"""Collects the answers for a gated pod's images, and the look-ups it still waits for (PL-302, PL-404, PL-422).
 
-Answers come from the registry client's cache and from shared look-ups; nothing here sends a request or waits. If an
-image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is reconciled
+Answers come from the registry client's cache and from shared look-ups; this module sends no request and never waits. If
+an image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is reconciled
 again.
 """
 
@@ -24,22 +24,22 @@ class Known(NamedTuple):
     """The state of a pod's images."""
 
     answers: dict[str, Inspection]
-    """By the text of the reference; failures among them."""
+    """Answers, including failures, by the text of the reference."""
     wants: tuple[Want, ...] = ()
-    """What has to be waited for."""
+    """Images that the pod waits for."""
     answered: tuple[Want, ...] = ()
-    """What was waited for and is known: by its look-up, which goes when the last pod leaves it, and perhaps by nobody
-    else, so the pod stays there until it needs nothing more."""
+    """Images answered by their look-up. A look-up and its answer are dropped when the last pod leaves it, so the pod
+    stays parked there until all its images are known."""
     problems: tuple[str, ...] = ()
-    """What is wrong with the pod's pull secrets, for who is told of a failure (PL-422)."""
+    """Problems of the pod's pull secrets, for the events of a failure (PL-422)."""
     pending: bool = False
-    """Some image has neither answered nor failed since the pod was first looked at (PL-330)."""
+    """An image has neither answered nor failed since the pod was first seen (PL-330)."""
     undecidable: bool = False
-    """Nothing is to be decided before ``wants`` are known, however long that takes (RG-046)."""
+    """The pod is not decided before ``wants`` are known, however long that takes (RG-046)."""
 
 
 class Inquiry:
-    """Reads answers for one gated pod at a time."""
+    """Collects answers for one gated pod at a time."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Inquiry:
         self._clock = clock
 
     def about(self, case: Case, key: Key, memory: GatedPod) -> Known | None:
-        """What is known of all images of the pod; None: its pull secrets are read first, and then it comes back."""
+        """The state of all images of the pod; None: its pull secrets are being read, then it is reconciled again."""
         known = self._known(case, PullSource.of(case.pod, case.facts.namespace), memory) if case.images else Known({})
         if known is None:
             self._reads.want(PullSource.of(case.pod, case.facts.namespace), key)
@@ -84,7 +84,7 @@ class Inquiry:
     def _looked_up(
         self, missing: list[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: GatedPod
     ) -> Known:
-        """What the look-ups know that the pod's images share with others', each looked at once."""
+        """Answers of the shared look-ups for the missing images; each look-up is read once."""
         now = self._clock.monotonic()
         wants: list[Want] = []
         answered: list[Want] = []
@@ -119,10 +119,10 @@ class Inquiry:
         return Known(answers, tuple(wants), tuple(answered), credentials.problems, pending)
 
     def _about_bundles(self, case: Case, known: Known, source: PullSource) -> Known | None:
-        """Before a pod is called impossible: which of its indexes might be operator bundles, and so constrain nothing.
+        """Checks, before a pod counts as impossible, whether its indexes are operator bundles, which constrain nothing.
 
-        Takes the answers of those that were looked at; what was not has to be waited for (RG-046). None: that takes
-        pull secrets that are not in memory.
+        Uses the answers of indexes that were inspected for this; the others are waited for (RG-046). None: pull secrets
+        are needed that are not cached.
         """
         anybody = PullSource(case.facts.namespace, ())
         answers = dict(known.answers)

@@ -1,7 +1,7 @@
 """Retries of pods whose PATCH did not reach the API server (PL-811).
 
-Ten thousand pods must not overload an API server that is starting, and none may wait long after it is back. So all pods
-together send about ten PATCHes a second, and the first that is answered wakes the others.
+Ten thousand pods must not overload an API server that is starting, and none may wait long once it is back. So all pods
+together send about ten PATCHes per second, and the first response wakes the others.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from polyarch.model.meta import Key
 LEAST: Final = 1.5
 MOST: Final = 60.0
 PER_SECOND: Final = 10.0
-"""Attempts of all pods together."""
+"""Attempts per second of all pods together."""
 
 
 class Outage:
@@ -25,21 +25,21 @@ class Outage:
 
     @property
     def has_begun(self) -> bool:
-        """Some pod is already waiting."""
+        """Whether some pod is already waiting."""
         return bool(self._waiting)
 
     def holds(self, key: Key) -> float:
-        """Adds the pod; returns the seconds until its next attempt, if no other pod succeeds before."""
+        """Adds the pod; returns the seconds until its next attempt, if no other pod gets a response before."""
         self._waiting.add(key)
         pause = min(max(LEAST, len(self._waiting) / PER_SECOND), MOST)
         return pause * (0.75 + 0.5 * self._uniform())
 
     def over(self) -> None:
-        """A PATCH was answered: wakes all waiting pods."""
+        """A PATCH got a response: wakes all waiting pods."""
         waiting, self._waiting = self._waiting, set()
         for key in waiting:
             self._wake(key)
 
     def leaves(self, key: Key) -> None:
-        """The pod is gone."""
+        """Removes a pod that is gone or no longer gated."""
         self._waiting.discard(key)

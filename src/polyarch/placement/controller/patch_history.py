@@ -1,4 +1,4 @@
-"""Results of the PATCHes of one pod, and when the next may be sent (PL-304, PL-305).
+"""Results of the PATCHes of one pod, and the time of the next one (PL-304, PL-305).
 
 At most one PATCH is sent per resourceVersion; the watch event of the change brings the pod back. Time without an answer
 from the API server does not count as time of refusal. Times are ``Clock.monotonic()``; None: not yet.
@@ -10,14 +10,14 @@ REFUSED_FIRST: Final = 1.0
 REFUSED_LAST: Final = 60.0
 MOVED_ON_WAIT: Final = 10.0
 MOVED_ON_WAITS: Final = 7
-"""How long the event of a pod that moved on may take to reach us, and how often we wait for it: a process that stood
-still has not waited, and a stray is seen again only by the next look, a minute later (``pods.EVERY``)."""
+"""How long the watch event of a changed pod may take, and how often it is waited for: a process that was suspended has
+not really waited, and a stray is seen again only by the next list, a minute later (``pods.EVERY``)."""
 CONFLICT_WAIT: Final = 5.0
-"""The same after HTTP 409, which says less: then the PATCH is simply sent again."""
+"""The same after HTTP 409, which is less specific: then the PATCH is sent again."""
 
 
 class PatchHistory:
-    """Of one pod, in this process."""
+    """The PATCHes of one pod by this process."""
 
     __slots__ = (
         "_conflict",
@@ -33,35 +33,35 @@ class PatchHistory:
 
     def __init__(self) -> None:
         self.refusal = ""
-        """The last one, in two words."""
+        """The last refusal, such as ``HTTP 422``."""
         self._written_from = ""
         """The resourceVersion of our last PATCH."""
         self._moved_on_at: float | None = None
-        """When the API server said that the pod is not what our cache shows; None: it did not, for this version."""
+        """When the API server answered that the pod is newer than our cache; None: not for this version."""
         self._waits = 0
         self._conflict = False
-        """It said so with HTTP 409."""
+        """It answered with HTTP 409."""
         self._refusals = 0
         self._refused_since: float | None = None
         self._unanswered = 0
         """Writes in a row that the API server did not answer."""
         self._silent_since: float | None = None
-        """Since when, if it refused the pod before."""
+        """When it stopped answering, if it had refused the pod before."""
 
-    # -- what came of a PATCH ------------------------------------------------------------------------------------------
+    # -- results of a PATCH --------------------------------------------------------------------------------------------
 
     def done(self, version: str) -> None:
-        """It was written from this version."""
+        """The PATCH from this version was written."""
         self._written_from, self._moved_on_at = version, None
         self._unanswered = self._waits = 0
 
     def moved_on(self, version: str, now: float, *, conflict: bool) -> None:
-        """The pod is not what this version was. ``conflict``: said with HTTP 409, and not because a test failed."""
+        """The pod has changed since this version. ``conflict``: HTTP 409, not a failed test."""
         self.done(version)
         self._moved_on_at, self._conflict = now, conflict
 
     def refused(self, refusal: str, now: float) -> float:
-        """The PATCH was refused; the seconds until the next try (PL-305)."""
+        """The PATCH was refused; returns the seconds until the next attempt (PL-305)."""
         self._refusals += 1
         self.refusal = refusal
         if self._refused_since is None:
@@ -72,39 +72,39 @@ class PatchHistory:
         return min(REFUSED_FIRST * 2.0 ** min(self._refusals - 1, 10), REFUSED_LAST)
 
     def not_answered(self, now: float) -> int:
-        """The API server did not answer; how often in a row by now."""
+        """The API server did not answer; returns how often in a row."""
         self._unanswered += 1
         if self._refused_since is not None and self._silent_since is None:
             self._silent_since = now
         return self._unanswered
 
-    # -- what follows from it ------------------------------------------------------------------------------------------
+    # -- consequences --------------------------------------------------------------------------------------------------
 
     def is_written_from(self, version: str) -> bool:
-        """Whether this version is not to be written from again."""
+        """Whether a PATCH was already sent from this version."""
         return self._written_from == version
 
     @property
     def wrote_last(self) -> bool:
-        """Whether the last write of the pod that we know of is ours."""
+        """Whether the last known write of the pod is ours."""
         return bool(self._written_from) and self._moved_on_at is None
 
     @property
     def awaits_event(self) -> bool:
-        """Whether the pod is said to have moved on and nothing was heard of it yet."""
+        """Whether the pod has changed and its watch event has not arrived yet."""
         return self._moved_on_at is not None
 
     def refused_for(self, now: float) -> float:
-        """Seconds for which the API server has refused the pod, those left out in which it did not answer."""
+        """Seconds for which the API server has refused the pod, without the time in which it did not answer."""
         if self._refused_since is None:
             return 0.0
         return (self._silent_since if self._silent_since is not None else now) - self._refused_since
 
     def wait_for_event(self, now: float) -> float | None:
-        """Seconds until the pod is to be looked at again though no event of it came; None: the event brings it back.
+        """Seconds until the pod is reconciled again even if no watch event arrives; None: wait for the event.
 
-        Raises ``RuntimeError`` if the API server refused the patch as not fitting and yet nothing changes for long:
-        then it is the patch that is wrong.
+        Raises ``RuntimeError`` if a ``test`` of the patch failed but the pod does not change for long: then the patch
+        itself is wrong.
         """
         if self._moved_on_at is None:
             return None

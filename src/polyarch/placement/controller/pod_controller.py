@@ -39,14 +39,14 @@ from polyarch.placement.result.retry import Waited, decide_after
 log = structlog.get_logger(__name__)
 
 FACTS_AGAIN: Final = 5.0
-"""When to look again while facts are still on their way (PL-301). Their arrival is told; this is for the case that it
-should be missed, and long enough for ten thousand pods that wait for it."""
+"""Seconds until the next reconcile while facts are not complete (PL-301). Their arrival requeues the pods; this is a
+fallback, and long enough for ten thousand waiting pods."""
 NAMESPACE_WAIT: Final = 5.0
-"""How long the Namespace of a pod is waited for before the policy's ``spec`` counts (PL-117)."""
+"""How long a pod waits for its Namespace before the policy's ``spec`` is used (PL-117)."""
 
 
 class Pods(Protocol):
-    """Pods that carry our gate, as far as they are known."""
+    """The known pods with our gate."""
 
     def get(self, key: Key) -> Pod | None: ...
 
@@ -54,7 +54,7 @@ class Pods(Protocol):
 
 
 class PodController:
-    """``reconcile`` is the pass; the rest tells it that something changed."""
+    """Reconciles one gated pod per call; the other methods are notifications of changes."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PodController:
         is_connected: Callable[[], bool] = lambda: True,
         uniform: Callable[[], float] = _random.random,
     ) -> None:
-        """``is_connected``: whether the watch of pods holds."""
+        """``is_connected``: whether the watch of pods works."""
         self._pods = pods
         self._facts = facts
         self._secrets = secrets
@@ -104,7 +104,7 @@ class PodController:
     # -- notifications ------------------------------------------------------------------------------------------------
 
     def facts_changed(self, namespace: str | None) -> None:
-        """Decides the gated pods concerned again, at once (PL-044, PL-334)."""
+        """Requeues the affected gated pods at once (PL-044, PL-334)."""
         if namespace is None:
             self._secrets.allow(self._facts.table.spec.images_secret_access == "byName")
             self._waiting.hasten(lambda lookup: lookup.held)
@@ -113,36 +113,36 @@ class PodController:
                 self._enqueue(key)
 
     def credentials_changed(self) -> None:
-        """The global pull secret is another one: who was refused is asked for again (PL-333), and what the former one
-        may have opened to pods is not told to any (PL-423, PL-852)."""
+        """The global pull secret changed: images that failed with ``auth`` are retried (PL-333), and answers obtained
+        with the former secret are not used for any pod (PL-423, PL-852)."""
         self._waiting.revoke()
         self._waiting.hasten(lambda lookup: lookup.failure == "auth")
 
     def registries_changed(self) -> None:
-        """Mirrors, blocked hosts or certificates are others: what failed may be there now, from elsewhere (PL-424).
+        """Mirrors, blocked hosts or certificates changed: failed images are retried (PL-424).
 
-        Not what a registry asked us to wait for: it did not ask the new configuration to wait.
+        Not those that a registry rate-limits: they wait as it asked.
         """
         self._waiting.hasten(lambda lookup: lookup.failure not in ("", "limit"))
 
     def started_leading(self) -> None:
-        """From now on insisting, giving up, holding and telling are ours; what failed before is asked for once more."""
+        """This replica leads now: it gives up, holds and posts events; images that failed before are retried once."""
         self._waiting.confirm()
         self.facts_changed(None)
 
     @property
     def held(self) -> int:
-        """Pods that are held because the policy says so, or because the API server refuses what would release them."""
+        """Number of pods held by policy, or because the API server rejects their release."""
         return sum(memory.hold.since is not None for memory in self._memories.values())
 
-    # -- the pass ------------------------------------------------------------------------------------------------------
+    # -- reconcile -----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        """Looks at one pod and does what is to be done now."""
+        """Reconciles one pod."""
         started = self._clock.monotonic()
         try:
             return await self._pass(key)
-        except Exception as error:  # noqa: BLE001 - one pod that meets a bug of ours must not stop the others (PL-306)
+        except Exception as error:  # noqa: BLE001 - an internal error for one pod must not stop the others (PL-306)
             return await self._fault(key, error)
         finally:
             self._metrics.process_pod.observe(self._clock.monotonic() - started)
@@ -218,17 +218,17 @@ class PodController:
             self._standby.pod_went(memory, self._clock.monotonic())
 
     def _facts_for(self, namespace: str, memory: GatedPod, now: float) -> PodFacts | After:
-        """The facts for this pod, or when to look again while some that exist are not known yet (PL-301)."""
+        """The facts for this pod, or when to reconcile again while some are not known yet (PL-301)."""
         if not self._facts.is_complete:
             return After(FACTS_AGAIN)
         if self._facts.of(namespace).settings.provisional and (left := memory.seen_at + NAMESPACE_WAIT - now) > 0:
             return After(left)
         return self._facts.settled(namespace)
 
-    # -- our own mistakes ----------------------------------------------------------------------------------------------
+    # -- internal errors ----------------------------------------------------------------------------------------------
 
     async def _fault(self, key: Key, error: Exception) -> Result:
-        """An exception of ours is a passing failure of that pod, bounded by its window like any other (PL-306)."""
+        """Treats an internal error as a transient failure of the pod, limited by its retry window (PL-306)."""
         self._metrics.internal_errors.inc()
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
         pod, memory = self._pods.get(key), self._memories.get(key)

@@ -1,9 +1,8 @@
-"""The pods that carry our gate, as far as this process knows them (PL-300).
+"""The pods with our gate that this process knows (PL-300).
 
-Watched are the pods whose label says ``gated``, so nothing is kept of the rest of the cluster. A gate can be on a pod
-without that label: somebody stripped it, the namespace is outside the selector, the gate stands in a template. So once
-a minute the leader lists the Pending pods without a node and without the label and takes in those with our gate. No
-gate is invisible for longer than that.
+The watch selects pods with the label ``gated``, so other pods are not cached. A pod can have our gate without that
+label, a stray: the label was removed, the namespace is outside the selector, or the gate is in a template. So once a
+minute the leader lists Pending pods without a node and without the label, and adds those with our gate.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -39,7 +38,7 @@ class PodStore(Protocol):
 
 
 class GatedPods:
-    """Both kinds as one: what the controller looks at."""
+    """Labelled pods and strays together: the pods that the controller reconciles."""
 
     def __init__(self, store: PodStore) -> None:
         self._store = store
@@ -52,7 +51,7 @@ class GatedPods:
         return list({**dict.fromkeys(self._store.keys()), **dict.fromkeys(self._strays)})
 
     def take_strays(self, strays: Mapping[Key, Pod]) -> list[Key]:
-        """Replaces the strays; returns the keys that are new, changed or not there any more."""
+        """Replaces the strays; returns the keys that are new, changed or gone."""
         before, self._strays = self._strays, dict(strays)
         return [
             key
@@ -63,17 +62,17 @@ class GatedPods:
         ]
 
     def outdated(self, key: Key) -> None:
-        """The watch has shown this pod: what the last look found is older, and counts no more."""
+        """The watch has delivered this pod, so the version from the last list is outdated."""
         self._strays.pop(key, None)
 
     def count(self) -> int:
-        """How many carry our gate now."""
+        """How many pods have our gate now."""
         labelled = sum(map(carries_gate, self._store.values()))
         return labelled + sum(self._store.get(key) is None for key in self._strays)
 
 
 class StrayGates:
-    """Looks for gates without our label; ``list_unlabelled`` asks the API server for candidates."""
+    """Finds gates without our label; ``list_unlabelled`` lists candidates from the API server."""
 
     def __init__(
         self,
@@ -92,11 +91,11 @@ class StrayGates:
         self._clock = clock
         self._metrics = metrics
         self._known: frozenset[str] = frozenset()
-        """By uid, the strays of the last look: each is counted and told once, however often it changes."""
+        """Uids of the strays of the last list: each is counted and logged once, however often it changes."""
         self._causes = Causes()
 
     async def run(self) -> None:
-        """Looks every minute until cancelled. Who does not lead has none: what it found as the leader grows old."""
+        """Lists every minute until cancelled. A standby keeps no strays: those it found as the leader get outdated."""
         while True:
             if self._is_leading():
                 await self.look()
@@ -106,13 +105,13 @@ class StrayGates:
             await self._clock.sleep(EVERY)
 
     async def look(self) -> None:
-        """One look; a failure, the API server's or ours, leaves everything as it was until the next one (PL-306)."""
+        """Lists once. An API or internal error leaves everything unchanged until the next time (PL-306)."""
         try:
             strays = {pod.metadata.key: pod for pod in await self._list() if carries_gate(pod)}
         except KubernetesError as error:
             log.warning("pods without our label could not be listed", error=str(error))
             return
-        except Exception as error:  # a bug met here must end neither the looks nor the process (PL-306)
+        except Exception as error:  # an internal error must not end the loop or the process (PL-306)
             self._metrics.internal_errors.inc()
             log.error(
                 "looking for pods without our label met a bug",

@@ -32,7 +32,7 @@ from polyarch.placement.result.patch import controller_patch
 log = structlog.get_logger(__name__)
 
 _NOT_SAID: Final = (Written.MOVED_ON, Written.UNANSWERED, Written.UNREACHED)
-"""How a PATCH ends that says on the pod why it waits, if it is to be said again."""
+"""Results after which labelling a waiting pod is tried again."""
 
 
 class Posts(Protocol):
@@ -42,18 +42,18 @@ class Posts(Protocol):
 
 
 class Decided(NamedTuple):
-    """What one pass made of a pod."""
+    """The decision of one reconcile, with its inputs."""
 
     key: Key
     case: Case
     decision: Decision
     memory: GatedPod
     problems: tuple[str, ...]
-    """Of its pull secrets."""
+    """Problems of the pod's pull secrets."""
 
 
 class Releases:
-    """Writes to pods and tells of them. Who does not lead writes complete answers only, and tells nothing (PL-530)."""
+    """Writes pods and posts their events. A standby writes only complete decisions and posts no events (PL-530)."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Releases:
         self._outage = outage
         self._uniform = uniform
 
-    # -- the gate is lifted --------------------------------------------------------------------------------------------
+    # -- removing the gate ---------------------------------------------------------------------------------------------
 
     async def release(self, decided: Decided) -> Result | None:
-        """Writes the outcome and lifts the gate; None if that is done, else when to look at the pod again."""
+        """Writes the outcome and removes the gate; None if done, else when to reconcile again."""
         memory, settings = decided.memory, decided.case.settings
         self._tell_of_gate(decided)
         now = self._clock.monotonic()
@@ -107,9 +107,11 @@ class Releases:
     async def give_up_undecided(
         self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, *, lasts: float, later: Result
     ) -> Result | None:
-        """A bug of ours has kept the pod from being decided for longer than its window (PL-306): it is released as it
-        is, or held if the policy asks for a constraint in any case. None if it is released, else when to try again:
-        ``later`` unless the API server's answer says more."""
+        """Ends the retries of a pod that an internal error has kept undecided for its whole retry window (PL-306).
+
+        It is released unchanged, or held if the policy never releases a pod without a constraint. None if it is
+        released, else when to try again: ``later``, unless the API server's answer determines it.
+        """
         now = self._clock.monotonic()
         if not gives_way(settings, lasts):
             memory.hold.begin(now)
@@ -135,14 +137,14 @@ class Releases:
     def _not_answered(self, key: Key, memory: GatedPod, write: Write) -> Result:
         now = self._clock.monotonic()
         times = memory.patches.not_answered(now)
-        # Of an API server that is away one pod tells for all.
+        # While the API server is down, only one pod logs it.
         is_alone = write.result is Written.UNANSWERED or not self._outage.has_begun
         if is_alone and memory.told.is_news(Tale.SILENCE, now):
             log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
         return After(self._again(key, write.result, times))
 
     def _again(self, key: Key, written: Written, times: int) -> float:
-        """Seconds until a write is sent again that got no answer for so many times."""
+        """Seconds until a write is sent again after ``times`` without an answer."""
         if written is Written.UNREACHED:
             return self._outage.holds(key)
         return retry.delay(times, uniform=self._uniform())
@@ -151,7 +153,7 @@ class Releases:
         now = self._clock.monotonic()
         delay = memory.patches.refused(write.refusal, now)
         if not self._is_leading():
-            return After(REFUSED_LAST)  # the leader insists, and is refused for the same reason
+            return After(REFUSED_LAST)  # the leader retries, and is refused for the same reason
         if memory.told.is_news(Tale.REFUSAL, now):
             self._post(pod, events.gate_removal_failed(str(write.error)))
             log.warning("the API server refuses to release a pod", pod=str(key), error=str(write.error))
@@ -171,12 +173,12 @@ class Releases:
         if decided.decision.no_matching_node:
             metrics.no_matching_node.inc()
 
-    # -- the gate stays ------------------------------------------------------------------------------------------------
+    # -- keeping the gate ----------------------------------------------------------------------------------------------
 
     async def keep(self, decided: Decided, *, now: float) -> Result:
-        """Says on the pod that it waits, where that is due, and when to look again (PL-332, PL-334).
+        """Labels a waiting pod and posts its events when due; returns when to reconcile again (PL-332, PL-334).
 
-        ``now`` is the time for which it was decided: what ends after that has not been seen by this pass.
+        ``now`` is the time of the decision: limits that end after it were not considered by this reconcile.
         """
         memory, decision = decided.memory, decided.decision
         self._tell_of_gate(decided)
@@ -214,10 +216,10 @@ class Releases:
         return After(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else Done()
 
     async def _note(self, decided: Decided) -> Written:
-        """Labels a pod that goes on waiting. A refusal is of no consequence; the gate is what matters."""
+        """Labels a waiting pod. A refusal has no consequence, as the gate stays."""
         operations = controller_patch(decided.case, decided.decision)
         if not operations:
-            return Written.DONE  # another process said so before
+            return Written.DONE  # another process has written it
         write = await self._write(decided.key, decided.case.pod, operations, decided.memory)
         if write.result is Written.DONE:
             self._tell(decided, events.events_for(decided.case, decided.decision))
@@ -225,7 +227,7 @@ class Releases:
             log.warning("a waiting pod could not be labelled", pod=str(decided.key), error=str(write.error))
         return write.result
 
-    # -- writing and telling -------------------------------------------------------------------------------------------
+    # -- writing and events --------------------------------------------------------------------------------------------
 
     async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: GatedPod) -> Write:
         """The one PATCH from this version of the pod (PL-304)."""
@@ -243,7 +245,7 @@ class Releases:
         return write
 
     def _tell_of_gate(self, decided: Decided) -> None:
-        """At first sight, and once more after 2 s (PL-710)."""
+        """Posts the gate event if due: when the pod is first seen, and after 2 s (PL-710)."""
         memory = decided.memory
         seconds = self._clock.monotonic() - memory.seen_at
         stage = 2 if seconds >= events.GATE_ADDED_AFTER else 1
@@ -261,13 +263,16 @@ class Releases:
 
 
 def gives_way(settings: Settings, lasts: float) -> bool:
-    """Whether a pod that could not be released or decided for so many seconds is released without its constraint: the
-    policy is to release, placement is being switched off, or the limit of holding is over (PL-305, PL-306, PL-520)."""
+    """Whether a pod that could not be released or decided for ``lasts`` seconds is released without its constraint.
+
+    It is if the policy releases, if placement is being uninstalled, or if ``holdLimit`` has passed (PL-305, PL-306,
+    PL-520).
+    """
     return not settings.keeps_refused or (settings.hold_limit is not None and lasts >= settings.hold_limit)
 
 
 def _with_detail(event: Event, detail: str) -> Event:
-    """The event with what else is known of the failure, such as a pull secret that does not exist (PL-422)."""
+    """The event with more details of the failure, such as a missing pull secret (PL-422)."""
     if event.type != "Warning":
         return event
     note = f"{event.note} ({detail})".encode()[: events.MAX_NOTE].decode(errors="ignore")

@@ -1,6 +1,6 @@
-"""Which events and log lines a gated pod already got, so that they are not repeated (PL-305, PL-332, PL-334, PL-710).
+"""Which events and log lines were already posted for a gated pod, to limit repeats (PL-305, PL-332, PL-334, PL-710).
 
-Times are ``Clock.monotonic()``. A process that starts may tell once more what another told before it.
+Times are ``Clock.monotonic()``. A process that starts may repeat what another one posted.
 """
 
 from enum import Enum
@@ -10,7 +10,7 @@ HOUR: Final = 3600.0
 
 
 class Tale(Enum):
-    """What is told again and again while it lasts; the value is the number of seconds between two times."""
+    """What is reported repeatedly while it lasts; the value starts with the interval in seconds."""
 
     REFUSAL = (300.0, "the API server refuses the write")
     SILENCE = (300.0, "the API server does not answer")
@@ -22,27 +22,27 @@ class Tale(Enum):
 
 
 class Told:
-    """What this process told of one pod."""
+    """What this process has reported about one pod."""
 
     __slots__ = ("_at", "failing", "gate")
 
     def __init__(self) -> None:
         self.failing = False
-        """It says on the pod that it waits because an image fails (PL-332)."""
+        """The pod is labelled as failing (PL-332)."""
         self.gate = 0
-        """How often it was decided whether to tell of the gate: at first sight, and after 2 s (PL-710)."""
+        """How often the gate event was considered: when the pod was first seen, and after 2 s (PL-710)."""
         self._at: dict[Tale, float] | None = None  # few pods have anything here
 
     def at(self, tale: Tale) -> float | None:
-        """When it was told last."""
+        """When it was last reported."""
         return self._at.get(tale) if self._at is not None else None
 
     def tells(self, tale: Tale, now: float) -> None:
-        """It is told now."""
+        """Records that it is reported now."""
         self._at = {**(self._at or {}), tale: now}
 
     def is_news(self, tale: Tale, now: float) -> bool:
-        """Whether it is due: the first time, and then at its pace. If so, it counts as told."""
+        """Whether it is due: the first time, and then at its interval. If so, it counts as reported."""
         before = self.at(tale)
         if before is not None and now - before < tale.every:
             return False
@@ -50,6 +50,6 @@ class Told:
         return True
 
     def next(self, tale: Tale, now: float) -> float | None:
-        """Seconds until it is due again; None if it was never told."""
+        """Seconds until it is due again; None if it was never reported."""
         before = self.at(tale)
         return before + tale.every - now if before is not None else None

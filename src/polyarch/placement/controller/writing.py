@@ -28,7 +28,7 @@ from polyarch.model.meta import Key, PartialObjectMetadata
 
 
 class WritesPods(Protocol):
-    """What is needed of the client."""
+    """The part of the client that is needed here."""
 
     async def patch(
         self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = ""
@@ -40,18 +40,18 @@ class Written(Enum):
 
     DONE = "done"
     MOVED_ON = "moved on"
-    """The pod is not the one that was decided about; its next event brings it back (PL-304)."""
+    """The pod has changed since it was decided; its next watch event requeues it (PL-304)."""
     REFUSED = "refused"
-    """By validation, a webhook or for want of a right: the same PATCH would be refused again. Also if a webhook undoes
-    all of it: then nothing is stored, and no event tells of it."""
+    """Rejected by validation, a webhook or RBAC: the same PATCH would be rejected again. Also if a webhook reverts all
+    of it: then nothing is stored, and no watch event follows."""
     UNANSWERED = "unanswered"
-    """The client gave up repeating it; nothing is known against the PATCH."""
+    """The client's retries ended without an answer; the PATCH itself may be valid."""
     UNREACHED = "unreached"
-    """The same, and it is not the pod's business: the API server is away, or so new that it does not know us yet."""
+    """The same, but not for a reason of this pod: the API server is down, or starting and without its RBAC rules."""
 
 
-class Undone(KubernetesError):  # noqa: N818 - what became of the write
-    """The API server accepted the write and stored nothing."""
+class Undone(KubernetesError):  # noqa: N818 - the result of a write
+    """The API server accepted the write but stored nothing."""
 
 
 class Write(NamedTuple):
@@ -62,7 +62,7 @@ class Write(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """The refusal in two words, for the pod itself."""
+        """The refusal in a few words, shown on the pod."""
         if isinstance(self.error, ApiError):
             return f"HTTP {self.error.status}"
         return "undone by a webhook" if isinstance(self.error, Undone) else "no answer"
@@ -71,10 +71,10 @@ class Write(NamedTuple):
 async def write_pod(
     client: WritesPods, key: Key, operations: tuple[Operation, ...], version: str, *, is_connected: Callable[[], bool]
 ) -> Write:
-    """Sends the operations as one PATCH. The first of them test uid and resourceVersion, which is ``version``.
+    """Sends the operations as one PATCH. The first ones test uid and resourceVersion, which is ``version``.
 
-    ``is_connected``: whether we see pods at all. A 403 or a 5xx while we do not says nothing of this pod: an API server
-    that begins refuses everybody until it has read its roles.
+    ``is_connected``: whether the watch of pods works. While it does not, a 403 or 5xx says nothing about this pod: a
+    starting API server rejects every request until it has loaded its RBAC rules.
     """
     write = await _write(client, key, operations, version)
     if write.result is Written.UNANSWERED or isinstance(write.error, Forbidden):
