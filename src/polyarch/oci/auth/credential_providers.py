@@ -7,7 +7,6 @@ requests, and the same cache times.
 The configuration is usually YAML; this package reads no YAML, so the caller passes parsed data.
 """
 
-import asyncio
 import os
 import re
 from collections import defaultdict
@@ -21,6 +20,7 @@ from polyarch.oci.auth.credential_helpers import Helper, HelperFailure, ProgramH
 from polyarch.oci.auth.entries import Credential, CredentialWarning, hub, in_turn
 from polyarch.oci.auth.keyring import KeyPattern, split_host
 from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.line import Line, Urgency
 
 if TYPE_CHECKING:
     from polyarch.oci.mirrors.sources import Source
@@ -97,7 +97,8 @@ class ProviderCredentials:
 
     All plugins that match an image run, in the order of the configuration. One that fails yields a
     ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds, so that a hanging
-    plugin delays a run once and not for each image.
+    plugin delays a run once and not for each image. Tenants take turns at a plugin, whose runs follow one another
+    (PL-851).
     """
 
     def __init__(
@@ -120,13 +121,17 @@ class ProviderCredentials:
         )
         self._warnings: dict[str, dict[CredentialWarning, None]] = defaultdict(dict)
 
-    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+    def of(self, tenant: str) -> "TenantProviderCredentials":
+        """The same credentials, asked for on behalf of this tenant."""
+        return TenantProviderCredentials(self, tenant)
+
+    async def candidates(self, reference: Reference, source: "Source", *, tenant: str = "") -> list[Credential]:
         host = hub(source.host)
         found: list[Credential] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
                 try:
-                    found += await plugin.credentials(host, source.repository)
+                    found += await plugin.credentials(host, source.repository, tenant)
                 except HelperFailure as failure:
                     self._warn(host, failure)
         return in_turn(found)
@@ -151,6 +156,25 @@ class ProviderCredentials:
         self._warnings[host][CredentialWarning("credential-helper", str(failure))] = None
 
 
+class TenantProviderCredentials:
+    """A tenant's view of :class:`ProviderCredentials`; a ``CredentialStore``."""
+
+    __slots__ = ("_providers", "_tenant")
+
+    def __init__(self, providers: ProviderCredentials, tenant: str) -> None:
+        self._providers = providers
+        self._tenant = tenant
+
+    async def candidates(self, reference: Reference, source: "Source") -> list[Credential]:
+        return await self._providers.candidates(reference, source, tenant=self._tenant)
+
+    def cached_candidates(self, reference: Reference, source: "Source") -> list[Credential] | None:
+        return self._providers.cached_candidates(reference, source)
+
+    def warnings(self, source: "Source") -> Sequence[CredentialWarning]:
+        return self._providers.warnings(source)
+
+
 class _Plugin:
     """One plugin and its cached answers."""
 
@@ -163,23 +187,23 @@ class _Plugin:
         self._environ = {**environ, **dict(provider.environment)}
         self._clock = clock
         self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
-        self._asking = asyncio.Lock()
+        self._line = Line(1)
         self._rests_until = float("-inf")
         self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
 
     def matches(self, host: str, repository: str) -> bool:
         return _any_match(self._patterns, host, repository)
 
-    async def credentials(self, host: str, repository: str) -> list[Credential]:
-        async with self._asking:  # one run at a time: its answer may serve many images
+    async def credentials(self, host: str, repository: str, tenant: str) -> list[Credential]:
+        await self._line.enter(Urgency.MANIFEST, tenant)  # one run at a time: its answer may serve many images
+        try:
             found = self.cached(host, repository)
-            if found is not None:
-                return found
-            try:
-                return await self._run(host, repository)
-            except HelperFailure:
-                self._rests_until = self._clock.monotonic() + FAILURE_REST
-                raise
+            return await self._run(host, repository) if found is None else found
+        except HelperFailure:
+            self._rests_until = self._clock.monotonic() + FAILURE_REST
+            raise
+        finally:
+            self._line.leave()
 
     def cached(self, host: str, repository: str) -> list[Credential] | None:
         now = self._clock.monotonic()

@@ -23,6 +23,7 @@ from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
 from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.credentials import (
     ChainedCredentials,
     Credential,
@@ -125,7 +126,12 @@ class PullSecrets:
     """Cache of pull secrets, with at most one request at a time for each."""
 
     def __init__(
-        self, read: SecretReader, clock: Clock, *, providers: CredentialStore | None = None, capacity: int = CAPACITY
+        self,
+        read: SecretReader,
+        clock: Clock,
+        *,
+        providers: ProviderCredentials | None = None,
+        capacity: int = CAPACITY,
     ) -> None:
         """``providers``: the kubelet's credential plugins, if configured; tried after all secrets (PL-420)."""
         self._read = read
@@ -261,7 +267,9 @@ class PullSecrets:
             left_out = f"only the first {PER_POD} pull secrets of the pod are read, {source.left_out} more are not"
             problems.insert(0, left_out)  # first, because the event note is truncated at its end
         keyring = KeyringCredentials([*documents, *self._global])
-        store = ChainedCredentials([keyring, self._providers]) if self._providers is not None else keyring
+        store: CredentialStore = keyring
+        if self._providers is not None:
+            store = ChainedCredentials([keyring, self._providers.of(source.namespace)])
         fingerprint = self._digest(b"".join(reading.content for reading in readings)).hex() if documents else ""
         credentials = PodCredentials(source, fingerprint, store, (*problems, *self._of_pods(keyring.problems)))
         weight = min(READ_WEIGHT * sum(reading.weight for reading in readings), BYTES // 4)

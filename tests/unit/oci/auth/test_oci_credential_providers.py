@@ -217,6 +217,16 @@ async def test_many_callers_cause_one_run() -> None:
     assert len(plugins.calls) == 1
 
 
+async def test_pl_851_tenants_take_turns_at_a_plugin() -> None:
+    """PL-851: a namespace with one image waited until the plugin had run for all images of another."""
+    plugins = Plugins(cloud=answer("Image", **{"*.cloud.example": "u"}))
+    credentials = store(plugins)
+    images = [("busy", f"r.cloud.example/busy{number}") for number in range(20)] + [("calm", "r.cloud.example/calm")]
+    found = await asyncio.gather(*(credentials.of(tenant).candidates(*asked(image)) for tenant, image in images))
+    assert all(each[0].username == "u" for each in found)
+    assert plugins.images.index("r.cloud.example/calm") <= 2
+
+
 FAILURES = {
     "it fails": (HelperOutput(1, MARKER.encode()), "credential provider cloud ended with status 1; run it by hand"),
     "it takes too long": ("cloud did not answer within 30 s", "did not answer within 30 s"),

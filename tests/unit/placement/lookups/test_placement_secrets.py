@@ -13,6 +13,8 @@ from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.auth.credential_helpers import HelperOutput
+from polyarch.oci.auth.credential_providers import Provider, ProviderConfiguration, ProviderCredentials
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.mirrors.sources import Configuration, sources
@@ -297,6 +299,35 @@ async def test_a_deleted_global_secret_is_gone_at_once(secrets):
     assert await candidates(await secrets.get(nothing)) == ["global"]
     secrets.set_global([])
     assert await candidates(await secrets.get(nothing)) == []
+
+
+class SlowPlugin:
+    """A credential plugin that says in which order it was run."""
+
+    def __init__(self):
+        self.images = []
+
+    async def run(self, program, arguments, *, stdin, environ, timeout):
+        self.images.append(msgspec.json.decode(stdin)["image"])
+        await asyncio.sleep(0)
+        body = {"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1"}
+        return HelperOutput(0, msgspec.json.encode({**body, "cacheKeyType": "Image", "auth": {}}))
+
+
+async def test_pl_851_namespaces_take_turns_at_the_kubelets_plugins(api, clock):
+    """PL-851: each run may take 30 s, and pod authors choose for how many images there is one."""
+    configuration = ProviderConfiguration((Provider("cloud", ("registry.example",), 600.0),), "/plugins", "file")
+    plugin = SlowPlugin()
+    secrets = PullSecrets(api, clock, providers=ProviderCredentials(configuration, helper=plugin, clock=clock))
+
+    async def ask(namespace, name):
+        store = (await secrets.get(PullSource(namespace, ()))).store
+        image = parse(f"registry.example/{name}:1")
+        await store.candidates(image, *sources(image, Configuration()))
+
+    await asyncio.gather(*(ask("busy", f"busy{number}") for number in range(20)), ask("calm", "calm"))
+    assert len(plugin.images) == 21
+    assert plugin.images.index("registry.example/calm") <= 2
 
 
 async def test_pl_331_the_same_bytes_in_another_type_of_secret_are_other_credentials(secrets, api):
