@@ -1,8 +1,9 @@
 """Reads the key that signs decision annotations, and rotates it: ``record.key`` beside the certificates (PL-853).
 
 All replicas mount the same Secret but see a new key up to two minutes apart. For that time a new key is accepted while
-the former one still signs. If the file is missing or damaged, the keys in memory remain. A process that never had a key
-accepts records without a signature.
+the former one still signs. A key taken out of the file is accepted for ten minutes more, which is how a stolen one is
+revoked. If the file is missing or damaged, the keys in memory remain. A process that never had a key accepts records
+without a signature.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ INTERVAL: Final = 10.0
 """Seconds between two reads of the file."""
 SPREAD: Final = 180.0
 """Seconds until every process has a new key; a kubelet updates a mounted Secret within two minutes."""
+ACCEPTED_AFTER: Final = 600.0
+"""Seconds for which a key is accepted that is no longer in the file: until then another process may sign with it."""
 LARGEST: Final = 4096
 """The most bytes that are read of the file."""
 
@@ -35,6 +38,8 @@ class RecordKey:
         self._clock = clock
         self._keys: tuple[bytes, ...] = ()
         self._signs_anew_at: float | None = None
+        self._gone_since: float | None = None
+        """Since when one of the keys is not in the file."""
         self._told = ""
         self._looked = asyncio.Event()
 
@@ -69,6 +74,8 @@ class RecordKey:
         if self._signs_anew_at is not None and self._clock.monotonic() >= self._signs_anew_at:
             self._signs_anew_at = None
             self._take(Seal(self._keys))
+        if found:
+            self._drop_gone(found)
         if not self._keys and self._path is None:
             self._tell(FileNotFoundError())
 
@@ -76,12 +83,25 @@ class RecordKey:
         """Take a new newest key. The former one is in the file, or still in memory."""
         self._keys = tuple(dict.fromkeys((*keys, *self._keys)))[:2]
         self._told = ""
+        self._gone_since = None
         log.info("signing decision annotations", file=str(self._path), keys=len(self._keys))
         if len(self._keys) == 1:
             self._take(Seal(self._keys))
         else:
             self._signs_anew_at = self._clock.monotonic() + SPREAD
             self._take(Seal(self._keys, signing=1))
+
+    def _drop_gone(self, found: tuple[bytes, ...]) -> None:
+        """Stop accepting a key that has long not been in the file."""
+        now = self._clock.monotonic()
+        if set(self._keys) <= set(found):
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        elif now - self._gone_since >= ACCEPTED_AFTER:
+            self._keys, self._gone_since = found, None
+            log.info("a former key of decision annotations is no longer accepted", file=str(self._path))
+            self._take(Seal(self._keys))
 
     def _tell(self, error: Exception) -> None:
         """Log a problem once, until another one occurs."""

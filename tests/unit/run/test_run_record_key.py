@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
 from polyarch.placement.decide.seal import UNSEALED, Seal
-from polyarch.run.record_key import FILE, INTERVAL, SPREAD, RecordKey
+from polyarch.run.record_key import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
 
 OLD, NEW = b"o" * 32, b"n" * 32
 TEXT = b"a record"
@@ -120,3 +120,44 @@ async def test_pl_853_a_key_of_before_that_is_put_beside_the_one_in_use_is_belie
     world.write(NEW, OLD)
     await world.after(INTERVAL)
     assert (world.signs_with, world.believes(OLD)) == ("new", True)
+
+
+@pytest.mark.parametrize("rotated", [True, False], ids=["replaced", "taken out"])
+async def test_pl_853_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_file(
+    world: World, rotated: bool
+) -> None:
+    """PL-853: until then another replica may sign with it; afterwards whoever stole it can forge nothing."""
+    world.write(*([OLD] if rotated else [NEW, OLD]))
+    await world.after(0)
+    await world.after(SPREAD)
+    world.write(NEW)
+    await world.after(INTERVAL)
+    await world.after(ACCEPTED_AFTER - 1)
+    assert (world.signs_with, world.believes(OLD)) == ("new", True)
+    await world.after(1)
+    assert (world.signs_with, world.believes(NEW), world.believes(OLD)) == ("new", True, False)
+
+
+async def test_pl_853_a_key_that_is_put_back_in_time_is_not_revoked(world: World) -> None:
+    """PL-853."""
+    world.write(NEW, OLD)
+    await world.after(0)
+    await world.after(SPREAD)
+    for _ in range(3):
+        world.write(NEW)
+        await world.after(INTERVAL)
+        await world.after(ACCEPTED_AFTER - 1)
+        world.write(NEW, OLD)
+        await world.after(INTERVAL)
+        assert world.believes(OLD)
+
+
+async def test_pl_853_a_file_that_cannot_be_read_revokes_nothing_however_long(world: World) -> None:
+    """PL-853."""
+    world.write(NEW, OLD)
+    await world.after(0)
+    await world.after(SPREAD)
+    world.path.unlink()
+    await world.after(INTERVAL)
+    await world.after(ACCEPTED_AFTER)
+    assert (world.believes(NEW), world.believes(OLD)) == (True, True)
