@@ -177,7 +177,7 @@ def load(records: Path) -> dict[str, Record]:
     for path in sorted(records.glob("*.json")):
         try:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ProcessFailed(
                 f"{path}: not a process record ({error}); stop its process by hand, then delete the file"
             ) from error

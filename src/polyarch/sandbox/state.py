@@ -198,7 +198,7 @@ class Folder:
             return None
         try:
             return msgspec.json.decode(content, type=State)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SandboxError(f"{self.state}: {error}; run `polyarch up --name {self.name} --fresh`") from error
 
     def save(self, state: State) -> None:

@@ -147,8 +147,9 @@ def test_sb_003_a_missing_program_is_named(tmp_path: Path) -> None:
         processes.start(command, records=tmp_path)
 
 
-def test_sb_003_a_damaged_record_is_named_and_nothing_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "etcd.json").write_text('{"pid": ')
+@pytest.mark.parametrize("content", [b'{"pid": ', b'{"name": "\xff"}'], ids=["cut short", "not UTF-8"])
+def test_sb_003_a_damaged_record_is_named_and_nothing_is_ended(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "etcd.json").write_bytes(content)
     with pytest.raises(ProcessFailed, match=r"etcd\.json: not a process record"):
         processes.load(tmp_path)
 

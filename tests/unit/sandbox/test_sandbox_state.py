@@ -108,10 +108,11 @@ def test_sb_003_the_state_survives_and_is_for_its_owner_only(tmp_path: Path) -> 
     assert state.sandboxes(tmp_path) == []
 
 
-def test_sb_003_a_damaged_state_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{", b'{"settings": {"name": "\xff"}}'], ids=["cut short", "not UTF-8"])
+def test_sb_003_a_damaged_state_says_how_to_go_on(content: bytes, tmp_path: Path) -> None:
     folder = Folder.of("a", tmp_path)
     folder.root.mkdir()
-    folder.state.write_text("{")
+    folder.state.write_bytes(content)
     with pytest.raises(SandboxError, match="--fresh"):
         folder.load()
 

@@ -152,7 +152,10 @@ def seed_registry(file: str, name: str, outputs: Sequence[Output], *, messages: 
 
 def list_sandboxes(outputs: Sequence[Output]) -> int:
     """The sandboxes on this machine."""
-    found = [(folder, _running(folder)) for folder in state.sandboxes()]
+    try:
+        found = [(folder, _running(folder)) for folder in state.sandboxes()]
+    except SandboxError as error:
+        raise CouldNotComplete(str(error)) from error
     rows = [Row((folder.name, str(running or "none"), str(folder.kubeconfig))) for folder, running in found]
     listed = [
         {"name": folder.name, "running": running > 0, "kubeconfig": str(folder.kubeconfig)} for folder, running in found

@@ -99,7 +99,7 @@ def folders_upward(folder: Path) -> list[Path]:
     """A folder (absolute) and those above it, not beyond the repository's root or home. Outside of both the folder
     alone: what stands in ``/tmp`` may be anybody's.
     """
-    home = Path.home().resolve()
+    home = _home()
     found: list[Path] = []
     for each in (folder, *folder.parents):
         found.append(each)
@@ -108,13 +108,22 @@ def folders_upward(folder: Path) -> list[Path]:
     return [folder]
 
 
+def _home() -> Path | None:
+    """None for a user that is a number alone, as in a container: without HOME, and in no /etc/passwd."""
+    try:
+        return Path.home().resolve()
+    except RuntimeError:
+        return None
+
+
 def standard_input() -> BinaryIO | None:
     """None where the process was started without one."""
     return None if sys.stdin is None else sys.stdin.buffer
 
 
 def write_file(path: str, data: bytes, *, before: bytes | None = None, roots: Sequence[Path] = ()) -> None:
-    """Put ``data`` where ``path`` is, at once or not at all, with its mode and owner.
+    """Put ``data`` where ``path`` is, at once or not at all, with its mode and owner. What is no regular file, such as
+    ``/dev/null`` or a pipe, is written to and stays what it is.
 
     With ``before`` the file must still have that content, and a symbolic link must lead into ``roots``; otherwise
     ``CouldNotComplete``, and the file stays as it is.
@@ -126,7 +135,11 @@ def write_file(path: str, data: bytes, *, before: bytes | None = None, roots: Se
         if _content(path, target) != before:
             raise CouldNotComplete(f"{path}: changed since it was read, not overwritten; run again")
     try:
-        _replace(target, data)
+        if is_special(path):
+            with Path(path).open("wb") as stream:
+                stream.write(data)
+        else:
+            _replace(target, data)
     except OSError as error:
         raise CouldNotComplete(f"{path}: {error.strerror}; the file was not changed") from None
 

@@ -93,7 +93,9 @@ def _selection(rules: RuleOptions, only: Sequence[str] | None, configuration: Co
     """``--only`` replaces what the configuration selects; texts that cannot be read are found even then."""
     include, exclude = patterns("--include", rules.include), patterns("--exclude", rules.exclude)
     if only:
-        return Selection(include=(*patterns("--only", only), *include, *UNREADABLE), exclude=("*", *exclude))
+        chosen = patterns("--only", only)
+        others = () if "*" in chosen else ("*",)  # of equal patterns the exclusion wins
+        return Selection(include=(*chosen, *include, *UNREADABLE), exclude=(*others, *exclude))
     return Selection(include=include or configuration.include, exclude=exclude or configuration.exclude)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
-from polyarch.cli.errors import UsageError
+from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.options.values import OUTPUT, Placeholder, option
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import takes_colour
@@ -72,15 +72,24 @@ def outputs(
 
 
 def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:
-    """Print and write: ``render(format, colour)`` is the text of a format."""
+    """Print and write: ``render(format, colour)`` is the text of a format.
+
+    A place that cannot be written to holds up no other (MF-040); the first such error is raised at the end.
+    """
     from polyarch.cli.input.files import write_file  # it knows which files are manifests, and so loads YAML
 
+    failed: list[OSError | CommandError] = []
     for each in wanted:
-        if each.place == STDOUT:
-            sys.stdout.write(render(each.format, each.format == "text" and takes_colour()))
-            sys.stdout.flush()
-        else:
-            write_file(each.place, render(each.format, False).encode())
+        try:
+            if each.place == STDOUT:
+                sys.stdout.write(render(each.format, each.format == "text" and takes_colour()))
+                sys.stdout.flush()
+            else:
+                write_file(each.place, render(each.format, False).encode())
+        except (OSError, CommandError) as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def _output(text: str, formats: Sequence[str]) -> Output:

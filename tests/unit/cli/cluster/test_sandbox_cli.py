@@ -165,6 +165,15 @@ def test_sb_003_no_sandboxes_is_an_empty_list(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["sandboxes"] == []
 
 
+def test_sb_003_a_list_with_a_damaged_record_names_the_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = home / ".local/state/polyarch/sandbox/a/processes"
+    records.mkdir(parents=True)
+    (records.parent / "sandbox.json").write_text("{}")
+    (records / "etcd.json").write_text("{")
+    assert main(["sandbox", "list"]) == 3
+    assert f"{records}/etcd.json: not a process record" in capsys.readouterr().err
+
+
 def test_sb_002_progress_in_a_pipe_is_plain_lines() -> None:
     stream = io.StringIO()
     with LineProgress(stream) as progress:

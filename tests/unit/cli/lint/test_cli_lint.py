@@ -313,6 +313,19 @@ def test_ignored_paths_are_relative_to_their_configuration(run: Command, folder:
     assert [Path(path).resolve() for path in found] == [run.folder / "deploy/web.yaml"]
 
 
+def test_a_user_without_a_home_gets_findings(run: Command) -> None:
+    """MF-031: in a container a user may be a number alone, without an entry in /etc/passwd and without HOME."""
+    run.write("web.yaml")
+    code = (
+        "import os, sys; os.environ.pop('HOME'); os.getuid = lambda: 54321\n"
+        "from polyarch.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    asked = [sys.executable, "-c", code, "lint", "web.yaml", "--offline", "--platforms-file", "platforms.yaml"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "MA102" in done.stdout
+
+
 def test_outside_of_home_and_repository_only_the_folder_itself_counts(run: Command) -> None:
     """A configuration in a folder that everybody writes to is not ours."""
     run.monkeypatch.setenv("HOME", str(run.folder / "home"))
@@ -684,3 +697,24 @@ def test_findings_are_coloured_where_colour_is_shown_and_wanted(
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     run.write("web.yaml")
     assert ("\x1b[" in run("web.yaml").out) == coloured
+
+
+def test_a_report_goes_through_a_named_pipe_and_leaves_it_there(run: Command) -> None:
+    """MF-040: what is no regular file, such as /dev/null or a shell's >(command), is written to, never replaced."""
+    run.write("web.yaml")
+    pipe = run.folder / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        assert run("web.yaml", "-o", "json=pipe").code == 1
+        assert json.loads(reader.read())["summary"]["errors"] == 1
+    assert pipe.is_fifo()
+
+
+def test_a_report_that_cannot_be_written_holds_up_no_other(run: Command) -> None:
+    """MF-040: all formats are written in each case."""
+    run.write("web.yaml")
+    result = run("web.yaml", "-o", "sarif=gone/f.sarif", "-o", "text", "-o", "json=f.json")
+    assert result.code == 3
+    assert "gone/f.sarif: No such file or directory" in result.err
+    assert "MA102" in result.out
+    assert json.loads((run.folder / "f.json").read_text())["summary"]["errors"] == 1

@@ -244,6 +244,15 @@ def test_only_some_rules_run_in_any_case(run: Command, rules: str) -> None:
     assert {each["rule"] for each in found} == {"MA102"}
 
 
+def test_only_all_rules_is_all_of_them(run: Command) -> None:
+    """MF-030: ``*`` is the shortest prefix, and names every rule, those that do not run by themselves included."""
+    run.write("web.yaml")
+    found = json.loads(run("web.yaml", "--only", "*", "-o", "json").out)["findings"]
+    assert {each["rule"] for each in found} >= {"MA102"}
+    left = json.loads(run("web.yaml", "--only", "*", "--exclude", "MA102", "-o", "json").out)["findings"]
+    assert "MA102" not in {each["rule"] for each in left}
+
+
 def test_only_replaces_what_the_configuration_selects(run: Command) -> None:
     run.write(".polyarch.yaml", "exclude: [ma102]\ninclude: [MA3*]\nseverity: {ma103: error}\n")
     run.write("web.yaml")
