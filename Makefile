@@ -29,7 +29,7 @@ test: check cluster ## set everything up, run every test
 
 check: $(READY) ## format, lint, types, imports, generated files, unit and property tests
 	@echo "== format and lint"; $(RUN)/ruff format --check src tests bench tools && $(RUN)/ruff check src tests bench tools
-	@echo "== types"; $(RUN)/mypy
+	@echo "== types"; $(RUN)/mypy && $(RUN)/mypy --config-file tests/mypy.ini
 	@echo "== imports"; $(RUN)/lint-imports --no-cache
 	@echo "== generated files"; $(RUN)/python -m polyarch.cli.maintenance.generate --check
 	@echo "== unit and property tests"; $(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)

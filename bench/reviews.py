@@ -154,7 +154,8 @@ async def main(url: str, ca: str, namespace: str, image: str, count: int, concur
 
     async def connection() -> None:
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(lambda: Connection(load), parts.hostname, parts.port, ssl=context)
+        host, port = parts.hostname or "", parts.port or 443
+        _, protocol = await loop.create_connection(lambda: Connection(load), host, port, ssl=context)
         await protocol.closed
 
     begin = time.perf_counter()

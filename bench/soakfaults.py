@@ -73,7 +73,7 @@ class Faults:
         layout = self.sandbox.layout
         await processes.stop([self.sandbox.records()["kube-apiserver"]], records=layout.folder.records, grace=0.0)
         await asyncio.sleep(3)
-        started = controlplane.ensure(layout, components.kube_apiserver(layout))
+        started = await controlplane.ensure(layout, components.kube_apiserver(layout))
         await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
 
     async def registry_broken(self) -> None:

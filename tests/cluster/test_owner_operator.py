@@ -35,7 +35,7 @@ from polyarch.kube.resources import (
 )
 from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.files import write_json
 
 SECONDS = 60
 IMAGE = "quay.io/fleets/ship:1"
@@ -90,7 +90,7 @@ class World:
         path = self.folder / "kubeconfig"
         whole = json.loads(self.sandbox.kubeconfig.read_text())
         whole["users"] = [{"name": each["name"], "user": {"token": token.token}} for each in whole["users"]]
-        kubeconfigs.write(path, whole)
+        write_json(path, whole)
         return str(path)
 
     @asynccontextmanager

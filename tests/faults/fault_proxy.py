@@ -181,7 +181,7 @@ class FaultProxy:
                     raise
                 await asyncio.sleep(0.1)
         server = site._server
-        assert server is not None
+        assert isinstance(server, asyncio.Server)
         self.port = server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
@@ -266,13 +266,13 @@ class FaultProxy:
                 return self._torn(request)
             case Delay(seconds):
                 await asyncio.sleep(seconds)
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP | {"host"}}
+        sent = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP | {"host"}}
         assert self._session is not None
         try:
             async with self._session.request(
                 request.method,
                 URL(f"{self.upstream}{request.raw_path}", encoded=True),
-                headers=headers,
+                headers=sent,
                 data=body,
                 allow_redirects=False,
             ) as answer:

@@ -10,9 +10,9 @@ import json
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -159,9 +159,9 @@ class Balancer:
             return
 
 
-async def _both(*pumps: object) -> None:
+async def _both(*pumps: Coroutine[Any, Any, None]) -> None:
     """Until either direction has ended."""
-    tasks = [asyncio.ensure_future(pump) for pump in pumps]  # type: ignore[arg-type]
+    tasks = [asyncio.create_task(pump) for pump in pumps]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

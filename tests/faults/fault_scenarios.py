@@ -14,7 +14,9 @@ Scenario = Callable[[Any], Awaitable[Row]]
 async def side_by_side(faults: Any, scenarios: Iterable[Scenario]) -> AsyncIterator[dict[str, "asyncio.Future[Row]"]]:
     """Tasks by the name of the scenario; what nobody awaited to its end is cancelled."""
     await faults.fleet.ensure()
-    tasks = {scenario.__name__: asyncio.ensure_future(scenario(faults)) for scenario in scenarios}
+    tasks: dict[str, asyncio.Future[Row]] = {
+        scenario.__name__: asyncio.ensure_future(scenario(faults)) for scenario in scenarios
+    }
     try:
         yield tasks
     finally:

@@ -34,7 +34,7 @@ async def server() -> AsyncIterator[str]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    assert site._server is not None
+    assert isinstance(site._server, asyncio.Server)
     try:
         yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
     finally:

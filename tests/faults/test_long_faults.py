@@ -88,7 +88,7 @@ async def refusing_webhook(faults, namespace: str, refused: Counter[str]) -> Asy
     context.load_cert_chain(pair.certificate, pair.key)
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
-    assert site._server is not None
+    assert isinstance(site._server, asyncio.Server)
     port = site._server.sockets[0].getsockname()[1]
     name = "other.faults.test"
     webhook = {
