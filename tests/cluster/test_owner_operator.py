@@ -20,7 +20,7 @@ from audited import Audited
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, JsonPatch, MergePatch
 from polyarch.kube.client.jsonpatch import add, replace
-from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.errors import ApiError, NotFound, Unavailable
 from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.rbac import granted
 from polyarch.kube.resources import (
@@ -133,7 +133,14 @@ class World:
     async def create(self, name: str = "f", *, resource: Resource | None = None, **spec: Any) -> dict[str, Any]:
         resource = resource or self.fleets
         document = {"apiVersion": resource.api_version, "kind": "Fleet", "metadata": {"name": name}, "spec": spec}
-        return await self.client.create(resource, document, namespace=self.namespace, type=dict)
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    return await self.client.create(resource, document, namespace=self.namespace, type=dict)
+                except Unavailable as error:
+                    if error.status != 503:
+                        raise
+                    await asyncio.sleep(0.1)  # the API server makes a new handler for a definition that has changed
 
     async def get(self, resource: Resource, name: str = "f") -> dict[str, Any]:
         return await self.client.get(resource, name, namespace=self.namespace)
@@ -336,8 +343,10 @@ async def test_kr_054_the_operator_does_all_that_it_does_with_exactly_its_rules(
         await world.create("brief", replicas=1, image=IMAGE, settings="a")
         await world.delete(world.fleets, "brief")
         await eventually(lambda: world.is_gone(world.fleets, "brief"))
-        assert await world.is_gone(DEPLOYMENTS, "brief"), "PL-522: made and deleted within a second"
-        assert await world.is_gone(CONFIGMAPS, "brief")
+        # PL-522: made and deleted within a second. A DELETE that read the fleet before our finalizer was added removes
+        # it all the same (the API server tests no resourceVersion then); the owner references see to the rest.
+        await eventually(lambda: world.is_gone(DEPLOYMENTS, "brief"))
+        await eventually(lambda: world.is_gone(CONFIGMAPS, "brief"))
         await _race_for_a_finalizer(world)
     told = {each["reason"] for each in (await world.client.list(EVENTS, namespace=world.namespace)).items}
     assert {"Changed", "Gone"} <= told

@@ -189,7 +189,8 @@ class Sandbox:
         service.write_files(layout, self.state.settings.registries_conf)
         await together([controlplane.start(layout, progress), self._registry(layout)])
         async with self.client() as client:
-            progress.step(f"starting {sum(self.state.settings.nodes.values())} nodes")
+            wanted = sum(self.state.settings.nodes.values())
+            progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
             await nodes.start(layout, client, self.state.settings)
             if self.state.settings.polyarch:
                 progress.step("starting polyarch")

@@ -63,7 +63,7 @@ def _line(namespace: str, row: Row) -> str:
     constraint = f" [{','.join(row.architectures)}]" if row.architectures else ""
     way = f" {' '.join(filter(None, (row.path, row.reason)))}{constraint}," if namespace == WITH and row.path else ""
     place = f" on {row.node}" if row.node else ""
-    requests = f", {row.requests} API requests" if row.requests else ""
+    requests = f", {row.requests} API request{'s' if row.requests > 1 else ''}" if row.requests else ""
     return f"{namespace}/{row.name}:{way} {row.problem or row.phase}{place}{requests}"
 
 
