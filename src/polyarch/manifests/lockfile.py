@@ -31,6 +31,7 @@ from polyarch.oci.reference import InvalidReference, check_digest, parse
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 
 HEADER = "# What the tags showed. Written by polyarch lint --update-lock; do not edit.\n"
+ANEW = "delete it, then write it with --update-lock"
 
 
 class InvalidLock(ValueError):  # noqa: N818 - reads as a noun
@@ -52,7 +53,7 @@ def read(source: SourceText) -> dict[str, Locked]:
     try:
         documents = compose(source)
     except SyntaxProblem as problem:
-        raise InvalidLock(f"{source.path}:{problem.line}:{problem.column}: {problem.problem}") from None
+        raise InvalidLock(f"{source.path}:{problem.line}:{problem.column}: {problem.problem}; {ANEW}") from None
     if not documents or is_null(documents[0].root):
         return {}
     return _Reader(documents[0]).read()
@@ -123,7 +124,7 @@ class _Reader:
     def fail(self, node: Node, problem: str) -> NoReturn:
         source = self.document.source
         line, column = source.place(self.document.start(node))
-        raise InvalidLock(f"{source.path}:{line}:{column}: {problem}; write it again with --update-lock")
+        raise InvalidLock(f"{source.path}:{line}:{column}: {problem}; {ANEW}")
 
     def read(self) -> dict[str, Locked]:
         root = self.document.root

@@ -28,7 +28,7 @@ class Given(NamedTuple):
     files: tuple[str, ...]
     roots: tuple[Path, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
-    """Directories that could not be listed, and why."""
+    """Directories that could not be listed and files that no report could name, and why."""
     streams: tuple[str, ...] = ()
     """What can be read once: standard input, and a pipe that is named, such as a shell's ``<(command)``."""
     named: tuple[Path, ...] = ()
@@ -79,9 +79,17 @@ def find_files(arguments: Sequence[str], *, ignore: Ignored = NOTHING_IGNORED, s
                 if path.exists() and not path.is_file():
                     streams.append(str(path))
     kept = {path: real for path, real in found.items() if path == STDIN or not ignore.has(path)}
+    for name in [name for name in kept if not _is_text(name)]:
+        del kept[name]
+        unreadable.append((os.fsencode(name).decode(errors="replace"), "its name is not UTF-8; rename it"))
     first = {real: path for path, real in reversed(kept.items())}
     files = tuple(path for path, real in kept.items() if first[real] == path)
     return Given(files, tuple(roots), tuple(unreadable), tuple(dict.fromkeys(streams)), tuple(named))
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path can be written into a report: its bytes are UTF-8."""
+    return path.isascii() or not any("\ud800" <= each <= "\udfff" for each in path)
 
 
 def read_file(path: str) -> bytes:

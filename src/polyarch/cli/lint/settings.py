@@ -94,6 +94,8 @@ def _selection(rules: RuleOptions, only: Sequence[str] | None, configuration: Co
     include, exclude = patterns("--include", rules.include), patterns("--exclude", rules.exclude)
     if only:
         chosen = patterns("--only", only)
+        if not chosen:
+            raise UsageError("--only: names no rule; polyarch lint --rules lists them")
         others = () if "*" in chosen else ("*",)  # of equal patterns the exclusion wins
         return Selection(include=(*chosen, *include, *UNREADABLE), exclude=(*others, *exclude))
     return Selection(include=include or configuration.include, exclude=exclude or configuration.exclude)

@@ -718,3 +718,25 @@ def test_a_report_that_cannot_be_written_holds_up_no_other(run: Command) -> None
     assert "gone/f.sarif: No such file or directory" in result.err
     assert "MA102" in result.out
     assert json.loads((run.folder / "f.json").read_text())["summary"]["errors"] == 1
+
+
+@pytest.mark.parametrize("form", REPORT_FORMATS)
+def test_a_file_whose_name_is_not_utf8_is_named_and_the_others_are_judged(run: Command, form: str) -> None:
+    """MF-091: no file crashes a run, and no report can hold such a name."""
+    run.write("web.yaml")
+    (run.folder / os.fsdecode(b"bad\xff.yaml")).write_text(WEB)
+    result = run(".", "-o", f"{form}=report", "-o", "text")
+    assert result.code == 3
+    assert "bad\ufffd.yaml: not completed: its name is not UTF-8; rename it" in result.out + result.err
+    assert "web.yaml:15:33: error MA102" in result.out
+    assert "MA102" in (run.folder / "report").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", ["<<<<<<< ours\nimages:\n", "images: [a]\n"], ids=["conflict", "shape"])
+def test_a_damaged_lock_file_says_what_helps(run: Command, content: str) -> None:
+    """MF-034: --update-lock reads it first, so it alone does not."""
+    run.write("web.yaml")
+    run.write("polyarch.lock", content)
+    result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")
+    assert result.code == 2
+    assert result.err.rstrip().endswith("delete it, then write it with --update-lock")

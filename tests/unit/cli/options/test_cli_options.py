@@ -253,6 +253,14 @@ def test_only_all_rules_is_all_of_them(run: Command) -> None:
     assert "MA102" not in {each["rule"] for each in left}
 
 
+@pytest.mark.parametrize("empty", ["", ","])
+def test_only_no_rule_is_a_usage_error(run: Command, empty: str) -> None:
+    """MF-030: an empty variable of a script would check nothing, and pass."""
+    run.write("web.yaml")
+    result = run("web.yaml", "--only", empty)
+    assert (result.code, result.err) == (2, "polyarch: --only: names no rule; polyarch lint --rules lists them\n")
+
+
 def test_only_replaces_what_the_configuration_selects(run: Command) -> None:
     run.write(".polyarch.yaml", "exclude: [ma102]\ninclude: [MA3*]\nseverity: {ma103: error}\n")
     run.write("web.yaml")
