@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 CONTEXT = 3
+EXACT = 1_000_000
+"""Pairs of lines up to which the shortest diff is searched for; beyond, frequent lines are no anchors (quadratic)."""
 
 
 def unified_diff(path: str, before: str, after: str) -> str:
@@ -16,7 +18,8 @@ def unified_diff(path: str, before: str, after: str) -> str:
     old, new = _lines(before), _lines(after)
     start, end = _unequal(old, new)
     # Equal lines at both ends need no search; what is between them is small where a few places were edited.
-    matcher = SequenceMatcher(None, old[start : len(old) - end], new[start : len(new) - end], autojunk=False)
+    between, other = old[start : len(old) - end], new[start : len(new) - end]
+    matcher = SequenceMatcher(None, between, other, autojunk=len(between) * len(other) > EXACT)
     lines = [f"--- {_name('a', path)}\n", f"+++ {_name('b', path)}\n"]
     head, tail = min(start, CONTEXT), min(end, CONTEXT)
     codes: list[Code] = [

@@ -4,6 +4,7 @@ import os
 import resource
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,18 @@ def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) 
     (tmp_path / "d").write_bytes(unified_diff("x", before, after).encode())
     subprocess.run(["patch", "--binary", "-p1", "-i", "d"], cwd=tmp_path, check=True, capture_output=True, timeout=30)
     assert (path.read_bytes() if path.exists() else b"") == after.encode()
+
+
+def test_the_diff_of_many_similar_objects_takes_seconds_and_stays_small() -> None:
+    """MF-090: it took over a minute for a rendered chart of a thousand Deployments."""
+    head = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web-{}\nspec:\n  template:\n    spec:\n"
+    tail = "      containers:\n      - name: a\n        image: quay.io/acme/web:1\n---\n"
+    before = "".join(head.format(number) + tail for number in range(1000))
+    after = "".join(head.format(number) + "      affinity: {}\n" + tail for number in range(1000))
+    begin = time.process_time()
+    lines = unified_diff("x", before, after).splitlines()
+    assert time.process_time() - begin < 15
+    assert [line for line in lines if line.startswith(("+ ", "- "))] == ["+      affinity: {}"] * 1000
 
 
 # With the bundle that a subscription installs -------------------------------------------------------------------------
