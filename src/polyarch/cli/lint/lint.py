@@ -20,7 +20,7 @@ from polyarch.cli.options.manifests import (
     RuleOptions,
 )
 from polyarch.cli.options.misspelt import refuse_misspelt
-from polyarch.cli.options.outputs import EARLIER_FORMAT, output_option, outputs
+from polyarch.cli.options.outputs import EARLIER_FORMAT, output_option, outputs, refuse_overwriting
 from polyarch.cli.options.values import IMAGES, OUTPUT, RULES, File, Number, Path, Rule, Rules, flag, option
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
@@ -86,6 +86,7 @@ def lint_files(
 
         return print_rules(explain, wanted)
     refuse_misspelt(paths, lint)
+    refuse_overwriting(wanted, (*paths, baseline, write_baseline, lock))
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: expected 1 or more")
     from polyarch.cli.lint.examination import Run

@@ -6,8 +6,9 @@ goes, and :func:`emit` prints or writes them all. A file appears whole or not at
 For one release the earlier spelling of ``polyarch lint`` is understood, too: formats and files in options of their own.
 """
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
@@ -69,6 +70,14 @@ def outputs(
     if twice is not None:
         raise UsageError(f"--output: {twice} is named twice; give each format a file of its own")
     return found
+
+
+def refuse_overwriting(wanted: Sequence[Output], inputs: Iterable[str | None]) -> None:
+    """:class:`UsageError` if an output would replace a file that the same command line names as input."""
+    named = {os.path.realpath(path) for path in inputs if path and path != STDOUT}
+    for each in wanted:
+        if each.place != STDOUT and os.path.realpath(each.place) in named:
+            raise UsageError(f"--output {each.format}={each.place}: this file is an input of the command; name another")
 
 
 def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:

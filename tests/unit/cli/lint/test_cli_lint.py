@@ -740,3 +740,21 @@ def test_a_damaged_lock_file_says_what_helps(run: Command, content: str) -> None
     result = run("web.yaml", "--lock", "polyarch.lock", "--update-lock")
     assert result.code == 2
     assert result.err.rstrip().endswith("delete it, then write it with --update-lock")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [(["web.yaml"], "./web.yaml"), ([".", "--baseline", "b.json"], "b.json"), ([".", "--lock", "l.json"], "l.json")],
+)
+def test_a_report_never_replaces_a_file_that_the_command_line_names_as_input(
+    run: Command, arguments: list[str], place: str
+) -> None:
+    """Nothing is lost by a mistake of one word."""
+    run.write("web.yaml")
+    for name in ("b.json", "l.json"):
+        (run.folder / name).write_text("{}")
+    before = (run.folder / place).read_text()
+    result = run(*arguments, "-o", f"json={place}")
+    assert result.code == 2
+    assert f"--output json={place}: this file is an input of the command; name another" in result.err
+    assert (run.folder / place).read_text() == before
