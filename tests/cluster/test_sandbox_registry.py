@@ -1,8 +1,10 @@
 """The sandbox's registry as its readers meet it: our own client, through the mirror configuration (SB-005)."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -148,6 +150,13 @@ async def test_sb_010_the_registry_log_tells_who_asked_for_what(
     await registry.seed({image: ["linux/amd64", "linux/arm64"]})
     await inspector.inspect(image)
     repository = image.removesuffix(":1")
-    lines = [msgspec.json.decode(line) for line in Path(sandbox.registry_log).read_bytes().splitlines()]
-    asked = [each for each in lines if each["repository"] == repository and each["userAgent"].startswith("polyarch/")]
+    asked: list[dict[str, Any]] = []
+    async with asyncio.timeout(10):
+        while not asked:  # a line is written after the answer that it tells of
+            await asyncio.sleep(0.05)
+            complete = Path(sandbox.registry_log).read_bytes().rpartition(b"\n")[0].splitlines()
+            lines = [msgspec.json.decode(line) for line in complete]
+            asked = [
+                each for each in lines if each["repository"] == repository and each["userAgent"].startswith("polyarch/")
+            ]
     assert [(each["method"], each["reference"], each["status"]) for each in asked] == [("GET", "1", 200)]
