@@ -54,7 +54,7 @@ class Audited:
         return [
             event
             for event in events
-            if event["user"]["username"] == self._user
+            if event["user"].get("username", "") == self._user
             and "objectRef" in event
             and (event["stage"] == "ResponseComplete" or event["verb"] == "watch")
         ]

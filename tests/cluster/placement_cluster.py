@@ -158,7 +158,7 @@ class PlacementCluster:
         return [
             f"{event['verb']} {event['objectRef']['resource']} {event['objectRef'].get('name', '')}".strip()
             for event in self.audit()
-            if event["user"]["username"] in USERS
+            if event["user"].get("username", "") in USERS
             and event.get("objectRef", {}).get("namespace") == namespace
             and event["verb"] != "watch"
         ]
