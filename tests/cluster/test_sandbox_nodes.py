@@ -66,11 +66,11 @@ async def test_sb_004_nodes_of_every_architecture_are_ready_and_renew_their_leas
 
 
 async def test_sb_004_a_pod_with_a_fitting_image_runs_with_an_address_and_goes_when_deleted(
-    client: Client, namespace: str
+    sandbox: Sandbox, client: Client, namespace: str
 ) -> None:
     await client.create(PODS, pod("web", "nginx:1.27", architecture="s390x"), namespace=namespace)
     status = await until(client, namespace, "web", lambda s: s.get("phase") == "Running")
-    assert status["podIP"].startswith("10.244.")
+    assert status["podIP"].startswith(f"10.{sandbox.state.pod_network}.")
     assert status["containerStatuses"][0]["imageID"].startswith("docker.io/library/nginx@sha256:")
     assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "True"
     await client.delete(PODS, "web", namespace=namespace)

@@ -28,6 +28,8 @@ from polyarch.sandbox.control_plane.health import Health, ask
 from polyarch.sandbox.control_plane.kubeconfigs import context_name
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.locks import file_lock
+from polyarch.sandbox.network import sockets
+from polyarch.sandbox.network.listeners import free_pod_network
 from polyarch.sandbox.nodes import service as nodes
 from polyarch.sandbox.processes import Command, Record, is_running
 from polyarch.sandbox.progress import Progress, Silent
@@ -40,7 +42,7 @@ from polyarch.sandbox.state import (
     State,
     choose_ports,
     is_free,
-    recorded_ports,
+    recorded,
     state_home,
 )
 from polyarch.sandbox.tasks import together
@@ -185,6 +187,7 @@ class Sandbox:
             log = str(self.folder.log(OWNER_WATCH))
             watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
             await controlplane.ensure(layout, watch)
+        sockets.prepare(self.folder.root)
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
         service.write_files(layout, self.state.settings.registries_conf)
         await together([controlplane.start(layout, progress), self._registry(layout)])
@@ -256,8 +259,10 @@ async def _prepare(folder: Folder, settings: Settings | None, owner: int | None)
         if known is not None and (running or _all_free(known.ports)):
             state = msgspec.structs.replace(known, settings=wanted, owner=owned_by or known.owner)
         else:
-            ports = choose_ports(recorded_ports(folder.root.parent, besides=folder.name))
-            state = State(settings=wanted, ports=ports, owner=owned_by)
+            others = recorded(folder.root.parent, besides=folder.name)
+            network = known.pod_network if known else free_pod_network({other.pod_network for other in others})
+            ports = choose_ports([other.ports for other in others])
+            state = State(settings=wanted, ports=ports, pod_network=network, owner=owned_by)
         folder.save(state)
     return state
 

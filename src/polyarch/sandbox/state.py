@@ -20,6 +20,8 @@ import msgspec
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.files import write_json
+from polyarch.sandbox.network import sockets
+from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK
 from polyarch.sandbox.processes import Record
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -141,6 +143,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     settings: Settings
     ports: Ports
+    pod_network: int = DEFAULT_POD_NETWORK
+    """The second number of its pods' addresses; no other sandbox has it."""
     owner: Record | None = None
     """The process with which this sandbox ends (a test session); None: it runs until ``polyarch down``."""
     merged_kubeconfig: str = ""
@@ -208,6 +212,7 @@ class Folder:
     def delete(self) -> None:
         """Delete the folder; the lock beside it stays."""
         if self.root.exists():
+            sockets.remove(self.root)
             shutil.rmtree(self.root)
 
 
@@ -242,8 +247,8 @@ def choose_ports(others: Sequence[Ports] = (), *, within: tuple[int, int] = PORT
     return Ports(**dict(zip(names, chosen, strict=True)))
 
 
-def recorded_ports(home: Path, *, besides: str) -> list[Ports]:
-    """The ports of every other sandbox; one whose state cannot be read is skipped."""
+def recorded(home: Path, *, besides: str) -> list[State]:
+    """The state of every other sandbox; one whose state cannot be read is skipped."""
     found = []
     for folder in sandboxes(home):
         if folder.name == besides:
@@ -251,5 +256,5 @@ def recorded_ports(home: Path, *, besides: str) -> list[Ports]:
         with contextlib.suppress(SandboxError):
             state = folder.load()
             if state is not None:
-                found.append(state.ports)
+                found.append(state)
     return found

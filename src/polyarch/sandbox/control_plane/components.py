@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.sandbox.network.addresses import SERVICE_RANGE
 from polyarch.sandbox.processes import Command, inherited_environment
 from polyarch.sandbox.state import LOOPBACK, Folder, Ports
 
-SERVICE_RANGE = "10.96.0.0/16"
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
 ETCD_QUOTA_BYTES = 2 * 1024**3
 CLIENT_RATE = 1000

@@ -46,7 +46,9 @@ async def serve(folder: Folder) -> None:
         # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
         events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)
-        kubelets = Kubelets(client, images, pods.store, plans, clock=clock, events=events)
+        kubelets = Kubelets(
+            client, images, pods.store, plans, clock=clock, events=events, pod_network=state.pod_network
+        )
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
         nodes = informers.informer(NODES, Node, label_selector=fleet.LABEL)

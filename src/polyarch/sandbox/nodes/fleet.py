@@ -8,6 +8,7 @@ import msgspec
 
 from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
+from polyarch.sandbox.network.addresses import node_address
 from polyarch.sandbox.nodes.pods import Condition
 from polyarch.sandbox.state import Numa, Settings, Taint
 
@@ -17,7 +18,6 @@ NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
 TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
 """The taints that the sandbox set, ``KEY[=VALUE]:EFFECT,…``; every other taint of the node was set by somebody else."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
-NODE_PREFIX = "10.250"
 DEFAULT_CPUS = 16
 GIBIBYTE = 1024**3
 MEMORY_PER_CPU = 4 * GIBIBYTE
@@ -39,7 +39,7 @@ class NodePlan(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        return f"{NODE_PREFIX}.{self.number // 250}.{self.number % 250 + 1}"
+        return node_address(self.number)
 
     @property
     def cpus(self) -> int:

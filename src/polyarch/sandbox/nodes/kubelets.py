@@ -23,6 +23,7 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import KeyringCredentials
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.reference import InvalidReference
+from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK, pod_address
 from polyarch.sandbox.nodes import lifecycle, reporting
 from polyarch.sandbox.nodes.fleet import NodePlan
 from polyarch.sandbox.nodes.lifecycle import Pulled, Run
@@ -34,8 +35,6 @@ log = structlog.get_logger(__name__)
 
 STEPS_PER_PASS = 20
 """How many steps (init containers, for example) one reconcile takes; the next one continues."""
-POD_PREFIX = "10.244"
-"""Addresses that pods are given; nothing can be reached there."""
 
 
 class ImageSource(Protocol):
@@ -76,6 +75,7 @@ class Kubelets:
         *,
         clock: Clock,
         events: Events,
+        pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
         self._images = images
@@ -83,6 +83,7 @@ class Kubelets:
         self._plans = {plan.name: plan for plan in plans}
         self._clock = clock
         self._events = events
+        self._pod_network = pod_network
         self._memories: dict[Key, tuple[str, Memory]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
         self._numbers = itertools.count(1)
@@ -132,8 +133,7 @@ class Kubelets:
             return plan.address
         if pod.status.pod_ip:
             return pod.status.pod_ip
-        number = next(self._numbers)
-        return f"{POD_PREFIX}.{number // 250 % 250}.{number % 250 + 1}"
+        return pod_address(next(self._numbers), network=self._pod_network)
 
     async def _advance(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
         wait: float | None = 0.0
