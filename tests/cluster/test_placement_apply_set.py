@@ -19,7 +19,7 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.runtime.informer import Informers
 from polyarch.placement import names
-from polyarch.placement.operator import objects
+from polyarch.placement.operator import rbac, webhooks
 from polyarch.sandbox.cluster import Sandbox
 
 
@@ -36,12 +36,12 @@ class Requests:
 
 def placement_objects(namespace: str, suffix: str) -> list[dict[str, Any]]:
     """All that placement needs, under names of the test's own, as other tests stand in the same cluster."""
-    parts = objects.Parts(namespace=namespace, node_aware=True, global_pull_secret=(namespace, "pull-secret"))
+    parts = rbac.Parts(namespace=namespace, node_aware=True, global_pull_secret=(namespace, "pull-secret"))
     nothing = {"matchLabels": {"kubernetes.io/metadata.name": "none"}}
     documents = [
-        *objects.service_accounts(namespace),
-        *objects.rbac(parts),
-        objects.webhook_configuration(namespace, namespace_selector=nothing, excluded_namespaces=["a", "b-*"]),
+        *rbac.service_accounts(namespace),
+        *rbac.rbac(parts),
+        webhooks.webhook_configuration(namespace, namespace_selector=nothing, excluded_namespaces=["a", "b-*"]),
     ]
     for document in documents:
         document["metadata"] = {**document["metadata"], "name": document["metadata"]["name"] + suffix}

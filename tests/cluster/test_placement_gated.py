@@ -13,7 +13,7 @@ from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.placement import names
-from polyarch.placement.operator import objects
+from polyarch.placement.operator import rbac
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.roles import GLOBAL_PULL_SECRET
 from polyarch.sandbox.state import NAMESPACE
@@ -375,8 +375,8 @@ async def test_no_right_is_granted_that_nobody_uses(cluster):
         for event in cluster.audit()
         if (at := event.get("objectRef")) is not None
     }
-    parts = objects.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
-    documents = objects.rbac(parts)
+    parts = rbac.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
+    documents = rbac.rbac(parts)
     subjects = {
         (each["roleRef"]["kind"], each["roleRef"]["name"]): [subject["name"] for subject in each["subjects"]]
         for each in documents

@@ -11,7 +11,7 @@ from placement_cluster import until
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, by_kind
-from polyarch.placement.operator import objects
+from polyarch.placement.operator import operands
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kustomize"
 FILES = [
@@ -44,7 +44,7 @@ async def test_the_api_server_takes_the_manifest(client, homes, file):
 @pytest.mark.parametrize("file", ["web-hook.yaml", "controller.yaml"])
 async def test_pods_of_the_deployments_pass_the_restricted_policy(client, file):
     """PL-502, PL-552: in a namespace labelled like ours."""
-    namespace = objects.namespace(f"restricted-{secrets.token_hex(4)}")
+    namespace = operands.namespace(f"restricted-{secrets.token_hex(4)}")
     name = namespace["metadata"]["name"]
     await client.create(NAMESPACES, namespace)
     (deployment,) = [each for each in documents(file) if each["kind"] == "Deployment"]

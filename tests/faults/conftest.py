@@ -34,7 +34,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES
-from polyarch.placement.operator import objects
+from polyarch.placement.operator import webhooks
 from polyarch.sandbox import processes, roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import components
@@ -175,7 +175,7 @@ async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
         fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries_conf, folder).running())
         await fleet.ensure()
         authority = sandbox.ca.read_bytes()
-        webhook = objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
+        webhook = webhooks.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
         await client.apply(MUTATING_WEBHOOKS, webhook)
         await roles.until_asked(client, roles.ROLES[roles.WEBHOOK])
         yield Faults(sandbox, client, api, hosts, fleet)

@@ -109,6 +109,12 @@ OPERAND_LABEL: Final = f"{GROUP}/operand"
 OPERAND: Final = CONTROLLER
 CONTROLLER_LABEL: Final = "controller"
 
+# Objects of OpenShift (PL-423, PL-424).
+CONFIG_HOME: Final = "openshift-config"
+"""Namespace of the objects that OpenShift's cluster configuration refers to."""
+TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
+"""ConfigMap in polyarch's namespace with additional registry CAs."""
+
 # Sources of preferences (PL-242).
 CLUSTER_SOURCE: Final = "ClusterPodPlacementConfig"
 NAMESPACED_SOURCE_PREFIX: Final = "PodPlacementConfig-"

@@ -6,7 +6,7 @@ import msgspec
 
 from polyarch.kube.process.roles import ProcessSettings
 from polyarch.oci.auth.credential_providers import ProviderConfiguration
-from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning"]

@@ -20,7 +20,7 @@ from polyarch.model.meta import PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api import crds
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator import objects
+from polyarch.placement.operator import operands, rbac, webhooks
 from polyarch.sandbox import processes
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.control_plane import starting as controlplane
@@ -84,12 +84,12 @@ def cluster_configuration() -> Document:
 
 
 def _placement_objects() -> list[Document]:
-    parts = objects.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
-    return [*objects.service_accounts(NAMESPACE), *objects.rbac(parts)]
+    parts = rbac.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
+    return [*rbac.service_accounts(NAMESPACE), *rbac.rbac(parts)]
 
 
 def _pod_webhook(url: str, authority: bytes) -> Document:
-    return objects.webhook_configuration(NAMESPACE, url=url, ca_bundle=authority)
+    return webhooks.webhook_configuration(NAMESPACE, url=url, ca_bundle=authority)
 
 
 async def _pods_are_placed(client: Client) -> bool:
@@ -178,7 +178,7 @@ async def install(client: Client) -> None:
     definitions = [definition for feature in _features() for definition in feature.definitions()]
     await together(client.apply(CRDS, definition) for definition in definitions)
     await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
-    await _apply(client, objects.namespace(NAMESPACE))
+    await _apply(client, operands.namespace(NAMESPACE))
     for feature in _features():
         for document in feature.objects():
             await _apply(client, document)

@@ -29,7 +29,7 @@ from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import ScoringTable
 from polyarch.placement.lookups.facts import architectures_of
-from polyarch.placement.operator.objects import DEFAULT_NAMESPACE
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 

@@ -1,0 +1,171 @@
+"""What webhook and controller may do: their ServiceAccounts, roles and bindings (PL-002, PL-550).
+
+The rights are the smallest that work and follow the policy: a rule is granted only while a setting needs it. Each role
+has one ClusterRole, and one Role per namespace in which it may do more, all of the ServiceAccount's name. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from polyarch.kube.objects.rbac import granted
+from polyarch.kube.resources import (
+    CONFIGMAPS,
+    CRONJOBS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    STATEFULSETS,
+)
+from polyarch.kube.rights import Rule, rule, union
+from polyarch.kube.runtime import events, lease
+from polyarch.kube.serving import health
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.api.settings import SecretAccess, SettingsTable, WarmUpKind
+from polyarch.placement.operator.labels import Document, labels, metadata
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
+
+OPENSHIFT_PULL_SECRET: Final = (names.CONFIG_HOME, "pull-secret")
+"""The global pull secret of OpenShift (PL-423)."""
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """Features that need additional RBAC rules."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    node_aware: bool = False
+    """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
+    evicts: bool = False
+    """Some ``sweep.action`` is ``evict`` (PL-371)."""
+    warm_up: tuple[WarmUpKind, ...] = ()
+    """Kinds whose templates are read, if warm-up is enabled (PL-380)."""
+    share_readings: bool = False
+    """``images.shareReadings`` (PL-410)."""
+    secret_access: SecretAccess = "byName"
+    """``images.secretAccess``: ``none`` removes the right to read the pods' pull secrets (PL-421)."""
+    global_pull_secret: tuple[str, str] | None = None
+    """Namespace and name of the global pull secret."""
+    openshift: bool = False
+    """Read the cluster's image mirrors and CAs, and use security context constraints (PL-551)."""
+
+    @classmethod
+    def of(cls, settings: OperatorSettings, cluster: Cluster, policy: SettingsTable) -> "Parts":
+        """What these settings need while this policy is in force."""
+        spec = policy.spec
+        everywhere = (spec, *(overlaid for _, _, overlaid in policy.overrides))
+        return cls(
+            namespace=settings.namespace,
+            node_aware=spec.node_aware != "off",
+            evicts=any(each.sweep_action == "evict" for each in everywhere),
+            warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
+            share_readings=spec.images_share_readings,
+            secret_access=spec.images_secret_access,
+            global_pull_secret=settings.global_pull_secret or (OPENSHIFT_PULL_SECRET if cluster.openshift else None),
+            openshift=cluster.openshift,
+        )
+
+
+class Rights(NamedTuple):
+    """The rules of one role: in the whole cluster, and in single namespaces."""
+
+    cluster: tuple[Rule, ...]
+    namespaces: Mapping[str, tuple[Rule, ...]]
+
+
+def rights(parts: Parts) -> dict[str, Rights]:
+    """The rules of webhook and controller, by the name of their ServiceAccount (PL-550)."""
+    watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
+    readings = rule(SECRETS, "get", "list", "watch", names=[names.READINGS_SECRET])
+    own_readings = rule(SECRETS, "get", "list", "watch", "update", "patch", names=[names.READINGS_SECRET])
+    shared = parts.share_readings
+    return {
+        names.WEBHOOK: _rights(
+            parts,
+            cluster=health.RIGHTS,
+            own=(watched_lease, *((readings,) if shared else ())),
+        ),
+        names.CONTROLLER: _rights(
+            parts,
+            cluster=(
+                rule(PODS, "get", "list", "watch", "patch"),
+                *events.RIGHTS,
+                *health.RIGHTS,
+                *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),
+                *(rule(_TEMPLATES[kind], "list", "watch") for kind in parts.warm_up),
+                *((_USE_CONSTRAINTS,) if parts.openshift else ()),
+            ),
+            own=(*lease.rights(names.CONTROLLER_LEASE), *((own_readings,) if shared else ())),
+        ),
+    }
+
+
+def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
+    """One ServiceAccount per role."""
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(role, role, namespace=namespace)}
+        for role in (names.WEBHOOK, names.CONTROLLER)
+    ]
+
+
+def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen value
+    """Roles and bindings of webhook and controller, for exactly these features."""
+    return [
+        document for account, allowed in rights(parts).items() for document in roles(account, allowed, parts.namespace)
+    ]
+
+
+def roles(account: str, allowed: Rights, home: str) -> list[Document]:
+    """ClusterRole, Roles and their bindings of one ServiceAccount in the namespace ``home``."""
+    documents: list[Document] = []
+    for namespace, rules in (("", allowed.cluster), *allowed.namespaces.items()):
+        if rules:
+            documents += granted(account, rules, [(home, account)], namespace=namespace, labels=labels(account))
+    return documents
+
+
+def _rights(parts: Parts, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> Rights:
+    """The rights of one role, with the reads that webhook and controller share."""
+    reads = [*_READS]
+    namespaces: dict[str, tuple[Rule, ...]] = {parts.namespace: tuple(own)}
+
+    def add(namespace: str, *rules: Rule) -> None:
+        namespaces[namespace] = union(*namespaces.get(namespace, ()), *rules)
+
+    if parts.secret_access == "byName":
+        reads.append(rule(SECRETS, "get"))
+    if parts.node_aware:
+        reads.append(rule(NODES, "list", "watch"))
+    if parts.openshift:
+        reads += _OPENSHIFT_READS
+        add(parts.namespace, rule(CONFIGMAPS, "get", "list", "watch", names=[names.TRUSTED_CA]))
+        # The image configuration may name any ConfigMap of this namespace, and RBAC cannot follow references.
+        add(names.CONFIG_HOME, rule(CONFIGMAPS, "list", "watch"))
+    if parts.global_pull_secret is not None:
+        place, name = parts.global_pull_secret
+        add(place, rule(SECRETS, "get", "list", "watch", names=[name]))
+    return Rights((*reads, *cluster), namespaces)
+
+
+_READS: Final = (
+    rule((CPPCS, PPCS), "get", "list", "watch"),
+    rule(POLICIES, "get", "list", "watch"),
+    rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
+)
+_OPENSHIFT_READS: Final = (
+    Rule("config.openshift.io", ("imagedigestmirrorsets", "imagetagmirrorsets", "images"), ("list", "watch")),
+    Rule("operator.openshift.io", ("imagecontentsourcepolicies",), ("list", "watch")),
+)
+_USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",))
+_TEMPLATES: Final = {
+    "Deployment": DEPLOYMENTS,
+    "StatefulSet": STATEFULSETS,
+    "DaemonSet": DAEMONSETS,
+    "CronJob": CRONJOBS,
+}
+"""Workloads by the words of ``warmUp.kinds``."""

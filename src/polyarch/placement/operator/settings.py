@@ -1,0 +1,55 @@
+"""Settings of the operator: how it deploys the other roles, and what its cluster offers.
+
+The settings are the operator's flags. The installer, the chart and the bundle write them, and nothing else configures
+the operator: what placement itself does comes from the ClusterPodPlacementConfig and the PlacementPolicy. Pure.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from polyarch import __version__
+
+Certificates = Literal["self-managed", "cert-manager", "service-ca"]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
+DEFAULT_NAMESPACE: Final = "polyarch-system"
+DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
+"""The image of every role, of this version."""
+OLDEST_KUBERNETES: Final = (1, 30)
+"""The operator deploys nothing on an older one (PL-504)."""
+
+
+class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of ``polyarch run operator`` that shape the objects it makes."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    image: str = DEFAULT_IMAGE
+    image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets in the operator's namespace."""
+    certificates: Certificates = "self-managed"
+    """Who issues the serving certificates (PL-540)."""
+    network_policies: bool = True
+    """PL-532."""
+    webhook_replicas: int = 3
+    controller_replicas: int = 2
+    handler_replicas: int = 2
+    """Of the exec-format-error monitor's handler."""
+    global_pull_secret: tuple[str, str] | None = None
+    """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret (PL-423)."""
+    registries_configmap: str = ""
+    """A ConfigMap in the operator's namespace with ``registries.conf`` and, optionally, ``ca.crt`` (PL-424)."""
+    allow_addresses: tuple[str, ...] = ()
+    """Address ranges (CIDR) of registries that are refused otherwise (RG-103)."""
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server serves."""
+
+    openshift: bool = False
+    """The group ``config.openshift.io``."""
+    monitoring: bool = False
+    """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``, PL-720)."""
+    version: tuple[int, int] = OLDEST_KUBERNETES
+    """Of Kubernetes: major and minor."""

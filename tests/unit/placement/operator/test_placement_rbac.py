@@ -1,0 +1,227 @@
+"""The objects of the roles: the smallest rights that work, and manifests that say the same (PL-002, PL-100, PL-550)."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from polyarch.kube import rights
+from polyarch.kube.objects.rbac import granting
+from polyarch.placement import names
+from polyarch.placement.api.resources import PlacementPolicy
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.operator import operands, rbac, webhooks
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+
+DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"
+EVERYTHING = rbac.Parts(node_aware=True, openshift=True, global_pull_secret=("openshift-config", "pull-secret"))
+
+
+def key(document):
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def manifests(*paths: str):
+    """Every document of the manifests, by what it is."""
+    documents = [
+        document
+        for path in paths
+        for file in sorted(DEPLOY.glob(path))
+        for document in yaml.safe_load_all(file.read_text())
+        if document["kind"] not in ("Kustomization", "Component")
+    ]
+    return {key(document): document for document in documents}
+
+
+def rules(documents):
+    """(role, group, resource, verb, name) of every right that is granted."""
+    return {
+        (document["metadata"]["name"], document["kind"], group, resource, verb, name)
+        for document in documents
+        if document["kind"] in ("Role", "ClusterRole")
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def by_account(documents):
+    """(ServiceAccount, namespace of the role, access) of every right that is granted, whatever its role is called."""
+    documents = list(documents)
+    granted = {key(each): rights.grants(granting([each])) for each in documents if "rules" in each}
+    return {
+        (subject["name"], each["metadata"].get("namespace", ""), access)
+        for each in documents
+        if "roleRef" in each
+        for subject in each["subjects"]
+        for access in granted[each["roleRef"]["kind"], each["metadata"].get("namespace", ""), each["roleRef"]["name"]]
+    }
+
+
+def test_the_manifests_grant_what_the_functions_grant():
+    """PL-550: deploy/kustomize and the operator give each role the same rights."""
+    found = manifests("*.yaml", "openshift/rbac.yaml", "node-aware/rbac.yaml")
+    assert by_account(found.values()) == by_account(rbac.rbac(EVERYTHING))
+
+
+def test_the_manifests_say_what_the_functions_say():
+    """PL-002: deploy/kustomize has the same accounts, namespace and webhook configuration."""
+    wanted = [operands.namespace(), *rbac.service_accounts(), webhooks.webhook_configuration()]
+    found = manifests("*.yaml")
+    for document in wanted:
+        assert found[key(document)] == document
+
+
+@pytest.mark.parametrize(("role", "replicas"), [(names.CONTROLLER, 2), (names.WEBHOOK, 3)])
+def test_deployments_and_services_have_the_names_and_ports_that_existing_clusters_know(role, replicas):
+    """PL-002, PL-502."""
+    found = manifests("*.yaml")
+    deployment = found["Deployment", "polyarch-system", role]
+    assert deployment["spec"]["replicas"] == replicas
+    template = deployment["spec"]["template"]
+    assert template["spec"]["serviceAccountName"] == role
+    for labels in (deployment["metadata"]["labels"], template["metadata"]["labels"]):
+        assert labels == {names.OPERAND_LABEL: names.OPERAND, names.CONTROLLER_LABEL: role}
+    container = template["spec"]["containers"][0]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    ports = {port["port"]: port["targetPort"] for port in found["Service", "polyarch-system", role]["spec"]["ports"]}
+    assert ports == ({443: 9443, 8443: 8443} if role == names.WEBHOOK else {8443: 8443})
+
+
+def test_no_host_path_is_mounted():
+    """PL-424."""
+    for each, document in manifests("*.yaml", "openshift/*.yaml").items():
+        if each[0] == "Deployment":
+            volumes = document["spec"]["template"]["spec"]["volumes"]
+            assert not any("hostPath" in volume for volume in volumes)
+
+
+def test_secrets_are_read_by_name_and_never_enumerated():
+    """PL-421, PL-550: list and watch only where a name stands beside them."""
+    granted = rules(rbac.rbac(EVERYTHING))
+    assert {verb for _, _, _, resource, verb, name in granted if resource == "secrets" and not name} == {"get"}
+    assert {name for *_, resource, verb, name in granted if resource == "secrets" and verb == "list"} == {"pull-secret"}
+
+
+def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them():
+    """PL-550, PL-102."""
+    granted = rules(rbac.rbac(EVERYTHING))
+    of_pods = {(role, verb) for role, _, _, resource, verb, _ in granted if resource == "pods"}
+    assert of_pods == {(names.CONTROLLER, verb) for verb in ("get", "list", "watch", "patch")}
+    assert not any("*" in right for right in granted)
+
+
+@pytest.mark.parametrize(
+    ("parts", "right"),
+    [
+        (rbac.Parts(node_aware=True), (names.WEBHOOK, "", "list nodes")),
+        (rbac.Parts(openshift=True), (names.WEBHOOK, "", "watch imagedigestmirrorsets.config.openshift.io")),
+        (
+            rbac.Parts(openshift=True),
+            (names.CONTROLLER, "", "use securitycontextconstraints.security.openshift.io"),
+        ),
+        (rbac.Parts(evicts=True), (names.CONTROLLER, "", "create pods/eviction")),
+        (rbac.Parts(warm_up=("Deployment", "CronJob")), (names.CONTROLLER, "", "list deployments.apps")),
+        (rbac.Parts(warm_up=("Deployment", "CronJob")), (names.CONTROLLER, "", "watch cronjobs.batch")),
+        (
+            rbac.Parts(share_readings=True),
+            (names.WEBHOOK, "polyarch-system", "watch secrets polyarch-image-readings"),
+        ),
+        (
+            rbac.Parts(share_readings=True),
+            (names.CONTROLLER, "polyarch-system", "patch secrets polyarch-image-readings"),
+        ),
+        (
+            rbac.Parts(global_pull_secret=("infra", "pull")),
+            (names.WEBHOOK, "infra", "watch secrets pull"),
+        ),
+    ],
+    ids=[
+        "nodes only if node-aware",
+        "mirrors only on OpenShift",
+        "constraints only on OpenShift",
+        "eviction only if the sweep evicts",
+        "templates only if warmed up",
+        "only the chosen kinds",
+        "readings only if shared",
+        "readings are written by the controller",
+        "the global pull secret by its name",
+    ],
+)
+def test_rights_for_optional_parts_are_granted_only_with_them(parts, right):
+    """PL-550, PL-551."""
+
+    def told(parts):
+        return {(account, where, str(access)) for account, where, access in by_account(rbac.rbac(parts))}
+
+    assert right in told(parts)
+    assert right not in told(rbac.Parts())
+
+
+def test_without_secret_access_no_pull_secret_of_a_pod_can_be_read():
+    """PL-421: ``secretAccess: none`` removes the rule."""
+    granted = by_account(rbac.rbac(rbac.Parts(secret_access="none", global_pull_secret=("infra", "pull"))))
+    secrets = {(where, access.name) for _, where, access in granted if access.resource == "secrets"}
+    assert secrets == {("infra", "pull")}
+
+
+def policy(**spec):
+    given = msgspec.convert({"spec": spec}, PlacementPolicy)
+    return SettingsTable.of(given, None, operator_namespace="polyarch-system")
+
+
+EVICTS_SOMEWHERE = {
+    "name": "trial",
+    "namespaceSelector": {"matchLabels": {"trial": "yes"}},
+    "sweep": {"action": "evict"},
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        (policy(), {"share_readings": True}),
+        (policy(images={"shareReadings": False}), {}),
+        (policy(nodeAware={"mode": "report"}), {"share_readings": True, "node_aware": True}),
+        (policy(sweep={"action": "evict"}), {"share_readings": True, "evicts": True}),
+        (policy(overrides=[EVICTS_SOMEWHERE]), {"share_readings": True, "evicts": True}),
+        (policy(warmUp={"kinds": ["CronJob"]}), {"share_readings": True}),
+        (
+            policy(warmUp={"enabled": True, "kinds": ["CronJob"]}),
+            {"share_readings": True, "warm_up": ("CronJob",)},
+        ),
+        (policy(images={"secretAccess": "none"}), {"share_readings": True, "secret_access": "none"}),
+    ],
+    ids=["defaults", "unshared", "node-aware", "evicts", "evicts in an override", "cold", "warm", "no secrets"],
+)
+def test_rights_follow_the_policy(table, parts):
+    """PL-550: a rule is there only while a setting needs it."""
+    assert rbac.Parts.of(OperatorSettings(), Cluster(), table) == rbac.Parts(**parts)
+
+
+def test_the_global_pull_secret_is_the_one_given_or_openshifts():
+    """PL-423."""
+
+    def found(settings, cluster):
+        return rbac.Parts.of(settings, cluster, policy()).global_pull_secret
+
+    assert found(OperatorSettings(), Cluster()) is None
+    assert found(OperatorSettings(), Cluster(openshift=True)) == ("openshift-config", "pull-secret")
+    given = OperatorSettings(global_pull_secret=("infra", "pull"))
+    assert found(given, Cluster(openshift=True)) == ("infra", "pull")
+
+
+def test_every_role_is_bound_to_its_own_account():
+    """PL-550, PL-002."""
+    for document in rbac.rbac(EVERYTHING):
+        assert document["metadata"]["name"] in (names.WEBHOOK, names.CONTROLLER)
+        if document["kind"].endswith("Binding"):
+            name = document["metadata"]["name"]
+            assert document["roleRef"]["name"] == name
+            subject = {"kind": "ServiceAccount", "name": name, "namespace": "polyarch-system"}
+            assert document["subjects"] == [subject]
