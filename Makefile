@@ -6,9 +6,11 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+# What is built carries the time of its commit and of nothing else.
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
 CLUSTER_WORKERS ?= 2
 
-.PHONY: help demo test check unit peers cluster bench soak corpus generate lock changelog clean
+.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +64,12 @@ generate: $(READY) ## write the CRDs again from the types
 lock: $(READY) ## resolve requirements.lock again
 	@$(RUN)/python -m pip install --quiet uv
 	@$(RUN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --all-extras --group dev --upgrade pyproject.toml -o requirements.lock
+	@# The part of it that runs: what the image is made of and what its bill of materials lists.
+	@$(RUN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --extra fast -c requirements.lock pyproject.toml -o deploy/image/requirements.lock
+
+dist: $(READY) ## sdist and wheel in dist/, the same bytes from the same commit
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(RUN)/python -m hatchling build -d dist
 
 changelog: $(READY) ## collect changelog.d into CHANGELOG.md for a release
 	@$(RUN)/towncrier build --yes
