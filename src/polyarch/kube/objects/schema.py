@@ -253,7 +253,6 @@ def custom_resource(resource: Resource, versions: list[Schema], *, short_names: 
             "group": resource.group,
             "names": naming,
             "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "conversion": {"strategy": "None"},
             "versions": versions,
         },
     }

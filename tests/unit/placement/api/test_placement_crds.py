@@ -49,7 +49,7 @@ def test_pl_010_what_we_read_is_the_stored_version(resource: Any) -> None:
 def test_pl_012_v1alpha1_cuts_nothing_off_while_nobody_converts() -> None:
     """PL-010, PL-012: the API server drops what the schema of the version that is asked for does not have."""
     crd = "clusterpodplacementconfigs.multiarch.openshift.io"
-    assert DOCUMENTS[crd]["spec"]["conversion"] == {"strategy": "None"}
+    assert "conversion" not in DOCUMENTS[crd]["spec"]  # the operator's, as soon as it converts
     assert version(crd, "v1alpha1")["served"]
     assert spec_of(crd, "v1alpha1") == spec_of(crd, "v1beta1")
 
@@ -118,7 +118,7 @@ def test_generate_writes_updates_and_removes(tmp_path: Path, capsys: pytest.Capt
     folder = tmp_path / "deploy" / "crds"
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{name}.yaml" for name in DOCUMENTS)
     for path in folder.iterdir():
-        assert yaml.safe_load(path.read_text()) == DOCUMENTS[path.stem]
+        assert yaml.safe_load(path.read_text())["spec"] == DOCUMENTS[path.stem]["spec"]
     (folder / "placementpolicies.polyarch.dev.yaml").write_text("edited")
     (folder / "stray.yaml").touch()
     capsys.readouterr()

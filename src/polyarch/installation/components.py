@@ -1,0 +1,85 @@
+"""The components of polyarch that can be installed: what each needs besides the operator (IN-001).
+
+A new component is a row of :data:`COMPONENTS`. Pure.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from polyarch.installation.settings import InstallationSettings
+from polyarch.kube.resources import Resource
+from polyarch.placement import names
+from polyarch.placement.api.crds import crds
+from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+
+Document = dict[str, Any]
+
+PLANNED: Final = ("taints", "numa", "builds", "monitor", "report")
+"""Names of components that this version does not have."""
+
+
+class Component(NamedTuple):
+    """One component."""
+
+    name: str
+    meaning: str
+    definitions: Callable[[], Iterable[Document]]
+    """Its CustomResourceDefinitions."""
+    switches: tuple[Resource, ...]
+    """Its custom resources in the order in which an uninstall deletes them."""
+    configuration: Callable[[InstallationSettings], list[Document]]
+    """The custom resources that turn it on."""
+
+
+class UnknownComponent(ValueError):  # noqa: N818 - what is the case
+    """There is no such component, at least in this version."""
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(COMPONENTS)
+        problem = "is not part of this version" if name in PLANNED else "does not exist"
+        super().__init__(f"component {name!r} {problem}; components of this version: {known}")
+
+
+def component(name: str) -> Component:
+    """Raises :class:`UnknownComponent`."""
+    try:
+        return COMPONENTS[name]
+    except KeyError:
+        raise UnknownComponent(name) from None
+
+
+def cluster_configuration(spec: Document | None = None) -> Document:
+    """The ClusterPodPlacementConfig that turns placement on; all defaults unless ``spec`` says more."""
+    return _singleton(CPPCS, spec or {})
+
+
+def _placement(settings: InstallationSettings) -> list[Document]:
+    values = settings.placement
+    # The policy first: placement starts with the mode and the exclusions that it sets.
+    made = [] if values.policy is None else [_singleton(POLICIES, values.policy)]
+    return made if values.configuration is None else [*made, cluster_configuration(values.configuration)]
+
+
+def _singleton(resource: Resource, spec: Document) -> Document:
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": names.SINGLETON},
+        "spec": spec,
+    }
+
+
+COMPONENTS: Final = {
+    each.name: each
+    for each in (
+        Component(
+            "placement",
+            "constrains every pod to the architectures that all of its images support",
+            crds,
+            # PodPlacementConfigs first, because the deletion of the ClusterPodPlacementConfig waits for them (PL-011).
+            # The policy last, so that what it says holds until placement is off.
+            (PPCS, CPPCS, POLICIES),
+            _placement,
+        ),
+    )
+}

@@ -1,0 +1,94 @@
+"""All objects of an installation, from its settings, in the order in which they are applied (IN-001, IN-002).
+
+``polyarch install``, the chart, the kustomize base, the OLM bundle and the sandbox take them from here, and a test
+compares. The operator makes everything else: Deployments of the other roles, their rights, webhook configurations,
+certificates (``placement/operator/operands.py``). Pure.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from polyarch.installation import operator
+from polyarch.installation.components import COMPONENTS, Component
+from polyarch.installation.settings import REGISTRIES_CONFIGMAP, InstallationSettings
+from polyarch.placement.operator import operands
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+
+Document = dict[str, Any]
+
+
+def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
+    """CustomResourceDefinitions, namespace, ServiceAccount and rights, configuration, Deployment, custom resources."""
+    return (
+        *definitions(settings),
+        *home(settings, namespace=namespace),
+        *operator_objects(settings, namespace=namespace),
+        *configuration(settings),
+    )
+
+
+def definitions(settings: InstallationSettings) -> tuple[Document, ...]:
+    """The CustomResourceDefinitions of the chosen components."""
+    return _marked(settings, (each for component in chosen(settings) for each in component.definitions()))
+
+
+def home(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
+    """The namespace; Helm and OLM have made it already."""
+    return _marked(settings, [operands.namespace(namespace)])
+
+
+def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
+    """Everything of the operator, without the namespace."""
+    made = [
+        operator.service_account(namespace),
+        *_registries(settings, namespace),
+        operator.service(settings, namespace),
+    ]
+    if settings.network_policies:
+        made.append(operator.network_policy(namespace))
+    return _marked(settings, [*made, operator.disruption_budget(namespace), operator.deployment(settings, namespace)])
+
+
+def configuration(settings: InstallationSettings) -> tuple[Document, ...]:
+    """The custom resources that turn the chosen components on."""
+    return _marked(settings, (each for component in chosen(settings) for each in component.configuration(settings)))
+
+
+def chosen(settings: InstallationSettings) -> list[Component]:
+    """The components of an installation, in the order of the table."""
+    return [component for name, component in COMPONENTS.items() if name in settings.components]
+
+
+def images(settings: InstallationSettings) -> tuple[str, ...]:
+    """The images that an installation pulls (IN-040); one has every role."""
+    return (settings.image.reference,)
+
+
+def _registries(settings: InstallationSettings, namespace: str) -> list[Document]:
+    given = {"registries.conf": settings.registries.configuration, "ca.crt": settings.registries.authorities}
+    data = {name: text for name, text in given.items() if text}
+    if settings.registries.mounted != REGISTRIES_CONFIGMAP or not data:
+        return []
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": operator.metadata(REGISTRIES_CONFIGMAP, namespace),
+            "data": data,
+        }
+    ]
+
+
+def _marked(settings: InstallationSettings, made: Iterable[Document]) -> tuple[Document, ...]:
+    """The objects with the label by which they are found again, and with the labels and annotations of the settings."""
+    return tuple(_labelled(settings, each) for each in made)
+
+
+def _labelled(settings: InstallationSettings, document: Document) -> Document:
+    document = copy.deepcopy(document)  # whoever changes it changes neither the settings nor a schema
+    metadata = document["metadata"]
+    metadata["labels"] = {**settings.labels, **metadata.get("labels", {}), operator.PART_OF: operator.PRODUCT}
+    if annotations := {**settings.annotations, **metadata.get("annotations", {})}:
+        metadata["annotations"] = annotations
+    return document

@@ -1,0 +1,155 @@
+"""Settings of an installation: the values of the chart, and of ``polyarch install --values`` (IN-001, IN-010).
+
+One field is one value. Its name in a file is camelCase, and its description is what the chart's README and
+``values.schema.json`` say. A field that does not exist is refused, so a misspelt value never passes unnoticed.
+
+The namespace is no value: it is given to the tool that installs. What placement does is no value either, apart from
+the first configuration: it is set in the ClusterPodPlacementConfig and the PlacementPolicy. Pure.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from polyarch import __version__
+from polyarch.placement.operator.settings import DEFAULT_IMAGE, Certificates, OperatorSettings, PullPolicy
+
+Document = dict[str, Any]
+
+REGISTRIES_CONFIGMAP: Final = "polyarch-registries"
+"""The ConfigMap made of the values ``registries.configuration`` and ``registries.authorities``."""
+REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
+Replicas = Annotated[int, Meta(ge=0)]
+ComponentName = Literal["placement"]
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The image of every role."""
+
+    repository: Annotated[str, Meta(description="Registry and repository, without a tag.")] = REPOSITORY
+    tag: Annotated[str, Meta(description="Tag; empty: the version of what installs.")] = ""
+    digest: Annotated[
+        str, Meta(description="Digest (`sha256:…`); wins over the tag.", pattern="^(sha256:[0-9a-f]{64})?$")
+    ] = ""
+    pull_policy: Annotated[PullPolicy, Meta(description="When nodes pull the image.")] = "IfNotPresent"
+    pull_secrets: Annotated[tuple[str, ...], Meta(description="Names of Secrets with credentials for the image.")] = ()
+
+    @property
+    def reference(self) -> str:
+        """As a pod names it."""
+        return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag or __version__}"
+
+
+class SecretName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Secret by namespace and name."""
+
+    namespace: Annotated[str, Meta(description="Its namespace.", min_length=1)]
+    name: Annotated[str, Meta(description="Its name.", min_length=1)]
+
+
+class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """How webhook and controller reach registries."""
+
+    configuration: Annotated[
+        str, Meta(description="Text of a `registries.conf` with mirrors, see containers-registries.conf(5).")
+    ] = ""
+    authorities: Annotated[str, Meta(description="Additional CA certificates (PEM) to trust for registries.")] = ""
+    config_map: Annotated[
+        str,
+        Meta(
+            description="Instead of these two, a ConfigMap of yours with `registries.conf` and, optionally, `ca.crt`."
+        ),
+    ] = ""
+    global_pull_secret: Annotated[
+        SecretName | None,
+        Meta(
+            description="Pull secret for all pods; null: `openshift-config/pull-secret` on OpenShift, elsewhere none."
+        ),
+    ] = None
+    allow_addresses: Annotated[
+        tuple[str, ...],
+        Meta(description="Address ranges (CIDR) of registries that are refused otherwise, such as loopback."),
+    ] = ()
+
+    @property
+    def mounted(self) -> str:
+        """The name of the ConfigMap that webhook and controller mount; empty: none."""
+        return self.config_map or (REGISTRIES_CONFIGMAP if self.configuration or self.authorities else "")
+
+
+class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The Deployment of the operator."""
+
+    replicas: Annotated[Replicas, Meta(description="Replicas; one leads, the others stand by.")] = 2
+    resources: Annotated[Document, Meta(description="Requests and limits.")] = msgspec.field(
+        default_factory=lambda: {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
+    )
+    priority_class_name: Annotated[str, Meta(description="Priority class; empty: none.")] = "system-cluster-critical"
+    node_selector: Annotated[dict[str, str], Meta(description="Node selector.")] = {}
+    affinity: Annotated[Document, Meta(description="Affinity; the required architectures are added.")] = {}
+    tolerations: Annotated[tuple[Document, ...], Meta(description="Tolerations.")] = ()
+    labels: Annotated[dict[str, str], Meta(description="Additional labels of the pods.")] = {}
+    annotations: Annotated[dict[str, str], Meta(description="Additional annotations of the pods.")] = {}
+    environment: Annotated[
+        dict[str, str], Meta(description="Additional environment variables, such as `HTTPS_PROXY`.")
+    ] = {}
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Component placement: every pod is constrained to the architectures that all of its images support."""
+
+    webhook_replicas: Annotated[Replicas, Meta(description="Replicas of the pod webhook.")] = 3
+    controller_replicas: Annotated[Replicas, Meta(description="Replicas of the controller of gated pods.")] = 2
+    handler_replicas: Annotated[
+        Replicas, Meta(description="Replicas of the exec-format-error monitor's handler, where the monitor is enabled.")
+    ] = 2
+    configuration: Annotated[
+        Document | None,
+        Meta(description="`spec` of the ClusterPodPlacementConfig, which turns placement on; null: you make it."),
+    ] = msgspec.field(default_factory=dict)
+    policy: Annotated[
+        Document | None, Meta(description="`spec` of the PlacementPolicy `cluster`; null: none is created.")
+    ] = None
+
+
+class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """All values of an installation; the defaults suit most clusters."""
+
+    components: Annotated[tuple[ComponentName, ...], Meta(description="What is installed.", min_length=1)] = (
+        "placement",
+    )
+    image: Annotated[Image, Meta(description="The image of every role.")] = Image()
+    certificates: Annotated[
+        Certificates,
+        Meta(
+            description="Who issues the certificates of the webhooks: the operator itself (`self-managed`), "
+            "`cert-manager`, or OpenShift's `service-ca`."
+        ),
+    ] = "self-managed"
+    network_policies: Annotated[bool, Meta(description="Whether NetworkPolicies are created.")] = True
+    registries: Annotated[Registries, Meta(description="How registries are reached.")] = Registries()
+    operator: Annotated[OperatorPods, Meta(description="The Deployment of the operator.")] = msgspec.field(
+        default_factory=OperatorPods
+    )
+    placement: Annotated[Placement, Meta(description="Component placement.")] = msgspec.field(default_factory=Placement)
+    labels: Annotated[dict[str, str], Meta(description="Additional labels of every object.")] = {}
+    annotations: Annotated[dict[str, str], Meta(description="Additional annotations of every object.")] = {}
+
+    def operator_settings(self, namespace: str) -> OperatorSettings:
+        """The operator's flags that these values amount to."""
+        secret = self.registries.global_pull_secret
+        return OperatorSettings(
+            namespace=namespace,
+            image=self.image.reference,
+            image_pull_policy=self.image.pull_policy,
+            image_pull_secrets=self.image.pull_secrets,
+            certificates=self.certificates,
+            network_policies=self.network_policies,
+            webhook_replicas=self.placement.webhook_replicas,
+            controller_replicas=self.placement.controller_replicas,
+            handler_replicas=self.placement.handler_replicas,
+            global_pull_secret=(secret.namespace, secret.name) if secret is not None else None,
+            registries_configmap=self.registries.mounted,
+            allow_addresses=self.registries.allow_addresses,
+        )

@@ -1,0 +1,193 @@
+"""The objects of an installation, from its settings alone (IN-001)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.installation import components, documents, operator
+from polyarch.installation.settings import Image, InstallationSettings, OperatorPods, Placement, Registries
+from polyarch.placement.operator.settings import OperatorSettings
+
+NAMESPACE = "tools"
+Json = dict[str, Any]
+
+
+def made(settings: InstallationSettings | None = None) -> list[Json]:
+    return list(documents.documents(settings or InstallationSettings(), namespace=NAMESPACE))
+
+
+def only(kind: str, settings: InstallationSettings | None = None) -> Json:
+    (found,) = [each for each in made(settings) if each["kind"] == kind]
+    return found
+
+
+def read(values: Json) -> InstallationSettings:
+    return msgspec.convert(values, InstallationSettings)
+
+
+def container(settings: InstallationSettings | None = None) -> Json:
+    (found,) = only("Deployment", settings)["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def values_of(settings: InstallationSettings) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container(settings)["env"] if "value" in each}
+
+
+def test_in_002_what_others_need_comes_first() -> None:
+    kinds = list(dict.fromkeys(each["kind"] for each in made()))
+    first, *_, last = kinds
+    assert (first, last) == ("CustomResourceDefinition", "ClusterPodPlacementConfig")
+    assert kinds.index("Namespace") < kinds.index("ServiceAccount") < kinds.index("Deployment")
+
+
+def test_in_003_every_object_has_the_label_by_which_it_is_found_again() -> None:
+    assert {each["metadata"]["labels"][operator.PART_OF] for each in made()} == {"polyarch"}
+
+
+def test_in_001_everything_is_in_the_namespace_or_cluster_scoped() -> None:
+    assert {each["metadata"].get("namespace", NAMESPACE) for each in made()} == {NAMESPACE}
+
+
+def test_in_001_nothing_is_made_twice() -> None:
+    names = [(each["kind"], each["metadata"]["name"]) for each in made()]
+    assert len(names) == len(set(names))
+
+
+def test_in_001_settings_cannot_be_changed_through_the_documents() -> None:
+    settings = InstallationSettings()
+    only("Deployment", settings)["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9"
+    assert settings == InstallationSettings()
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        pytest.param({"imagee": {}}, "imagee", id="IN-010 a misspelt value"),
+        pytest.param({"operator": {"replica": 1}}, r"\$\.operator", id="IN-010 a misspelt value inside another"),
+        pytest.param({"operator": {"replicas": -1}}, r"\$\.operator\.replicas", id="IN-010 a number out of range"),
+        pytest.param({"components": ["taints"]}, r"\$\.components", id="IN-001 a component that is not there yet"),
+        pytest.param({"components": []}, r"\$\.components", id="IN-001 no component"),
+        pytest.param({"image": {"digest": "latest"}}, r"\$\.image\.digest", id="IN-010 no digest"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_place(values: Json, problem: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=problem):
+        read(values)
+
+
+@pytest.mark.parametrize("name", components.PLANNED)
+def test_in_001_a_component_of_later_is_refused_with_those_that_exist(name: str) -> None:
+    with pytest.raises(components.UnknownComponent, match=r"not part of this version; .*: placement"):
+        components.component(name)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        pytest.param(Image(repository="r.example/p", tag="2"), "r.example/p:2", id="a tag"),
+        pytest.param(
+            Image(repository="r.example/p", digest="sha256:" + "a" * 64),
+            "r.example/p@sha256:" + "a" * 64,
+            id="a digest",
+        ),
+        pytest.param(Image(), OperatorSettings().image, id="the default is the image of this version"),
+    ],
+)
+def test_in_010_the_image_by_tag_or_digest(image: Image, expected: str) -> None:
+    settings = InstallationSettings(image=image)
+    assert container(settings)["image"] == expected
+    assert documents.images(settings) == (expected,)
+
+
+def test_in_030_settings_that_differ_from_the_defaults_are_in_the_environment() -> None:
+    given = read(
+        {
+            "certificates": "cert-manager",
+            "networkPolicies": False,
+            "placement": {"webhookReplicas": 5},
+            "registries": {
+                "configMap": "mirrors",
+                "globalPullSecret": {"namespace": "infra", "name": "pull"},
+                "allowAddresses": ["10.0.0.0/8", "127.0.0.0/8"],
+            },
+        }
+    )
+    usual = values_of(InstallationSettings())
+    assert {name: value for name, value in values_of(given).items() if usual.get(name) != value} == {
+        "POLYARCH_CERTIFICATES": "cert-manager",
+        "POLYARCH_NETWORK_POLICIES": "false",
+        "POLYARCH_WEBHOOK_REPLICAS": "5",
+        "POLYARCH_REGISTRIES_CONFIGMAP": "mirrors",
+        "POLYARCH_GLOBAL_PULL_SECRET_NAMESPACE": "infra",
+        "POLYARCH_GLOBAL_PULL_SECRET_NAME": "pull",
+        "POLYARCH_ALLOW_ADDRESS": "10.0.0.0/8 127.0.0.0/8",
+    }
+
+
+def test_the_operator_takes_its_image_from_its_own_pod() -> None:
+    assert "POLYARCH_IMAGE" not in values_of(InstallationSettings(image=Image(repository="r.example/p")))
+    assert {each["name"] for each in container()["env"] if "valueFrom" in each} >= {
+        "POD_NAME",
+        "POD_NAMESPACE",
+        "POD_IP",
+    }
+
+
+def test_texts_about_registries_become_a_configmap_that_the_roles_mount() -> None:
+    settings = InstallationSettings(
+        registries=Registries(configuration='unqualified-search-registries = ["quay.io"]\n')
+    )
+    made = only("ConfigMap", settings)
+    assert made["data"] == {"registries.conf": settings.registries.configuration}
+    assert values_of(settings)["POLYARCH_REGISTRIES_CONFIGMAP"] == made["metadata"]["name"]
+
+
+def test_labels_annotations_and_pod_settings_are_where_they_belong() -> None:
+    pods = OperatorPods(
+        labels={"team": "a"},
+        annotations={"note": "x"},
+        node_selector={"infra": "yes"},
+        environment={"HTTPS_PROXY": "http://p"},
+    )
+    settings = InstallationSettings(labels={"cost": "1"}, annotations={"owner": "me"}, operator=pods)
+    for each in made(settings):
+        assert each["metadata"]["labels"]["cost"] == "1"
+        assert each["metadata"]["annotations"]["owner"] == "me"
+    template = only("Deployment", settings)["spec"]["template"]
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert template["metadata"]["annotations"] == {"note": "x"}
+    assert template["spec"]["nodeSelector"] == {"infra": "yes"}
+    assert values_of(settings)["HTTPS_PROXY"] == "http://p"
+
+
+def test_labels_of_users_never_break_the_selector() -> None:
+    settings = InstallationSettings(operator=OperatorPods(labels={"app.kubernetes.io/name": "mine"}))
+    spec = only("Deployment", settings)["spec"]
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_pl_502_required_architectures_are_added_to_the_affinity_of_users() -> None:
+    term = {"matchExpressions": [{"key": "infra", "operator": "Exists"}]}
+    given = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    pods = OperatorPods(affinity={**given, "podAntiAffinity": {}})
+    spec = only("Deployment", InstallationSettings(operator=pods))["spec"]["template"]["spec"]
+    (made,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [each["key"] for each in made["matchExpressions"]] == ["infra", "kubernetes.io/arch"]
+    assert "podAntiAffinity" in spec["affinity"]
+
+
+def test_pl_541_the_service_ca_of_openshift_is_asked_only_where_it_issues() -> None:
+    annotation = "service.beta.openshift.io/serving-cert-secret-name"
+    assert "annotations" not in only("Service")["metadata"]
+    made = only("Service", InstallationSettings(certificates="service-ca"))
+    assert made["metadata"]["annotations"] == {annotation: "polyarch-operator-certificates"}
+
+
+def test_the_custom_resource_is_made_unless_the_user_makes_it() -> None:
+    kinds = {each["kind"] for each in made(InstallationSettings(placement=Placement(configuration=None)))}
+    assert "ClusterPodPlacementConfig" not in kinds
+    policy = InstallationSettings(placement=Placement(policy={"mode": "audit"}))
+    assert [each["kind"] for each in made(policy)][-2:] == ["PlacementPolicy", "ClusterPodPlacementConfig"]
+    assert only("PlacementPolicy", policy)["spec"] == {"mode": "audit"}
