@@ -74,6 +74,7 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CONFIGMAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICES: Final = Resource("", "v1", "services", "Service")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
@@ -126,6 +127,7 @@ KNOWN: Final[tuple[Resource, ...]] = (
     SECRETS,
     CONFIGMAPS,
     SERVICES,
+    ENDPOINT_SLICES,
     SERVICE_ACCOUNTS,
     PERSISTENT_VOLUME_CLAIMS,
     EVENTS,

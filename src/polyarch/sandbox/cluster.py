@@ -26,6 +26,7 @@ from polyarch.sandbox.control_plane.certificates import Pki
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.control_plane.health import Health, ask
 from polyarch.sandbox.control_plane.kubeconfigs import context_name
+from polyarch.sandbox.egress import service as egress
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.network import sockets
@@ -51,7 +52,7 @@ OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
     (OWNER_WATCH,),
     (*roles.ROLES, nodes.NAME),
-    ("kube-controller-manager", "kube-scheduler", "registry-front"),
+    ("kube-controller-manager", "kube-scheduler", "registry-front", egress.NAME),
     ("kube-apiserver", "registry"),
     ("etcd",),
 )
@@ -194,7 +195,7 @@ class Sandbox:
         async with self.client() as client:
             wanted = sum(self.state.settings.nodes.values())
             progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
-            await nodes.start(layout, client, self.state.settings)
+            await together([nodes.start(layout, client, self.state.settings), egress.start(layout, client)])
             if self.state.settings.polyarch:
                 progress.step("starting polyarch")
                 await roles.start(layout, client, self.state.settings)
@@ -230,7 +231,9 @@ class Sandbox:
 
     async def health(self) -> list[Health]:
         """The health of each component, probed now."""
-        probes = controlplane.probes(self.layout) | service.probes(self.layout) | roles.probes(self.folder)
+        layout = self.layout
+        own = service.probes(layout) | egress.probes(layout)
+        probes = controlplane.probes(layout) | own | roles.probes(self.folder)
         found = []
         for name, record in self.records().items():
             if not is_running(record):

@@ -32,6 +32,7 @@ CLIENTS = {
     "kube-controller-manager": Subject("system:kube-controller-manager"),
     "kube-scheduler": Subject("system:kube-scheduler"),
     "nodes": Subject("polyarch-sandbox-nodes", ("polyarch-sandbox:nodes",)),
+    "egress": Subject("polyarch-sandbox-egress", ("polyarch-sandbox:egress",)),
 }
 """Client → its user (common name) and groups (organizations) at the API server."""
 

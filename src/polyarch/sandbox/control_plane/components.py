@@ -1,7 +1,7 @@
 """Command lines and configuration files of the control plane, as pure values (SB-001).
 
 Unusual flags have their reason beside them. All components listen on 127.0.0.1 only, and ``egress_selector`` keeps the
-API server from connecting to Service and pod addresses (SB-008).
+API server from connecting to Service and pod addresses itself (SB-008).
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.sandbox.network import sockets
 from polyarch.sandbox.network.addresses import SERVICE_RANGE
-from polyarch.sandbox.processes import Command, inherited_environment
+from polyarch.sandbox.processes import Command, inherited_environment, inputs_of
 from polyarch.sandbox.state import LOOPBACK, Folder, Ports
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
@@ -50,20 +51,21 @@ class Layout(msgspec.Struct, frozen=True):
     def configuration(self, name: str) -> str:
         return str(self.folder.configuration / name)
 
-    def command(self, name: str, flags: list[str], url: str) -> Command:
+    def command(self, name: str, flags: list[str], url: str, *, inputs: str = "") -> Command:
         return Command(
             name=name,
             arguments=(str(self.binaries[name]), *flags),
             environment=self.environment,
             log=str(self.folder.log(name)),
             url=url,
+            inputs=inputs,
         )
 
 
 def configuration_files(layout: Layout) -> dict[str, object]:
     """Documents that the command lines refer to, by file name below ``configuration/``."""
     return {
-        "egress.json": egress_selector(layout.configuration("refused.sock")),
+        "egress.json": egress_selector(sockets.egress(layout.folder.root)),
         "audit.json": audit_policy(),
         "scheduler.json": {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -79,9 +81,9 @@ def configuration_files(layout: Layout) -> dict[str, object]:
 
 
 def egress_selector(socket: str) -> dict[str, object]:
-    """Routes the API server's connections into the cluster to a socket that does not exist, so that they are refused.
+    """Sends the API server's connections into the cluster to the egress proxy (``egress/``) on this socket.
 
-    Webhooks and conversions given by ``url`` use another selection and still work.
+    Webhooks and conversions given by ``url`` use another selection: the API server connects to them itself.
     """
     connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket}}}
     return {
@@ -174,7 +176,9 @@ def kube_apiserver(layout: Layout) -> Command:
         # Without this a stop waits for open watches.
         "--shutdown-delay-duration=0s",
     ]
-    return layout.command("kube-apiserver", flags, layout.api_server)
+    # A running API server of an earlier version, or with another socket, is started again.
+    inputs = inputs_of(*flags, sockets.egress(layout.folder.root))
+    return layout.command("kube-apiserver", flags, layout.api_server, inputs=inputs)
 
 
 def kube_controller_manager(layout: Layout) -> Command:

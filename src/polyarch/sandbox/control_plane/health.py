@@ -32,6 +32,13 @@ class Probe(msgspec.Struct, frozen=True):
     url: str
     ca: str = ""
     client: PairFiles | None = None
+    socket: str = ""
+    """The unix socket to ask, instead of the address in ``url``."""
+
+    def connector(self) -> aiohttp.BaseConnector:
+        if self.socket:
+            return aiohttp.UnixConnector(self.socket, force_close=True)
+        return aiohttp.TCPConnector(ssl=self.context(), force_close=True)
 
     def context(self) -> ssl.SSLContext | bool:
         if not self.ca:
@@ -45,10 +52,9 @@ class Probe(msgspec.Struct, frozen=True):
 async def ask(probe: Probe) -> str:
     """Empty if the component is healthy, else its answer or the connection's error."""
     timeout = aiohttp.ClientTimeout(total=PROBE_SECONDS)
-    connector = aiohttp.TCPConnector(ssl=probe.context(), force_close=True)
     try:
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            aiohttp.ClientSession(connector=probe.connector(), timeout=timeout) as session,
             session.get(probe.url, allow_redirects=False) as answer,
         ):
             body = await answer.text(errors="replace")

@@ -26,7 +26,7 @@ def write_files(layout: Layout, now: dt.datetime) -> None:
     pki = layout.pki
     pki.ensure(now)
     name = kubeconfigs.context_name(layout.folder.name)
-    for client in ("kube-controller-manager", "kube-scheduler", "nodes"):
+    for client in ("kube-controller-manager", "kube-scheduler", "nodes", "egress"):
         document = kubeconfigs.with_certificate(client, layout.api_server, pki.ca, pki.client(client))
         write_json(layout.folder.kubeconfig_of(client), document)
     admin = kubeconfigs.with_certificate(name, layout.api_server, pki.ca, pki.client("admin"))

@@ -1,1 +1,1 @@
-"""The sandbox's network: its address ranges, and the way from the API server to Services and pods (SB-012)."""
+"""The sandbox's network: ranges of addresses, listeners of this machine, paths of unix sockets (SB-008, SB-012)."""

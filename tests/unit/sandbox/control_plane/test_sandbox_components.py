@@ -9,6 +9,7 @@ from polyarch.sandbox import roles
 from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.control_plane import components
 from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.network import sockets
 from polyarch.sandbox.processes import Command
 from polyarch.sandbox.registry import service
 from polyarch.sandbox.state import Folder, Ports, Settings
@@ -53,13 +54,12 @@ def test_sb_008_no_command_line_names_an_address_but_loopback(layout: Layout) ->
         assert "0.0.0.0" not in text
 
 
-def test_sb_008_the_cluster_selection_leads_to_a_socket_that_nobody_makes(layout: Layout) -> None:
+def test_sb_012_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(layout: Layout) -> None:
     document = components.configuration_files(layout)["egress.json"]
     assert isinstance(document, dict)
     (selection,) = document["egressSelections"]
     assert selection["name"] == "cluster"
-    socket = selection["connection"]["transport"]["uds"]["udsName"]
-    assert not Path(socket).exists()
+    assert selection["connection"]["transport"]["uds"]["udsName"] == sockets.egress(layout.folder.root)
     assert (
         f"--egress-selector-config-file={layout.configuration('egress.json')}"
         in components.kube_apiserver(layout).arguments
