@@ -111,6 +111,8 @@ def deployment(settings: InstallationSettings, namespace: str) -> Document:
     pods = settings.operator
     spec: Document = {
         "serviceAccountName": OPERATOR,
+        # A Service called polyarch would set POLYARCH_PORT, which is a setting.
+        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "affinity": _with_architectures(pods.affinity),
         "topologySpreadConstraints": [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from polyarch.cli.errors import UsageError
+from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.values import (
     CLUSTER,
@@ -25,6 +26,7 @@ from polyarch.cli.options.values import (
     Namespace,
     Placeholder,
     Port,
+    flag,
     option,
     subject,
 )
@@ -55,9 +57,13 @@ RoleName = Annotated[Choice, Placeholder("ROLE")]
 LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
 
 EPILOGUE = epilogue(
+    note="""\
+Every flag may also come from the environment: --log-format as POLYARCH_LOG_FORMAT. The
+command line wins. Values of a repeatable flag are separated by spaces there.""",
     examples=(
         ("Run every role in one process, with your kubeconfig", "polyarch run all --cert-dir ./certificates"),
         ("Run one role as its Deployment does", "polyarch run placement-controller --bind="),
+        ("See what it would run with", "polyarch run placement-controller --print-settings"),
     ),
     exits=(
         (0, "ended by SIGTERM, everything handed over"),
@@ -67,7 +73,7 @@ EPILOGUE = epilogue(
 )
 PROCESS = subject("Process")
 
-app = App(name="run", help_epilogue=EPILOGUE)
+app = App(name="run", help_epilogue=EPILOGUE, config=from_environment)
 
 
 @app.default
@@ -115,10 +121,17 @@ def run(
     image_credential_provider_bin_dir: Annotated[
         Directory, option("The kubelet's flag of the same name", group=REGISTRIES)
     ] = "",
+    print_settings: Annotated[
+        bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
+    ] = False,
     verbosity: LogVerbosity = LOGGED_AS_USUAL,
+    as_read: AsRead = "",
 ) -> int:
     """Run one process of the operator; returns when it has ended."""
     messages = verbosity.messages()
+    if print_settings:
+        print(printed(as_read), end="")
+        return 0
     import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
     from polyarch.cli.cluster.role_process import play, providers
     from polyarch.kube.process.roles import ProcessSettings

@@ -32,11 +32,12 @@ def declared(command: "App") -> list[Declared]:
     """Those of a command in the order of its help; hidden ones are left out."""
     if command.default_command is None:
         return []
-    found = [_declared(argument) for argument in command.assemble_argument_collection() if argument.show]
+    found = [of_argument(argument) for argument in command.assemble_argument_collection() if argument.show]
     return sorted(found, key=lambda each: each.order)
 
 
-def _declared(argument: "Argument") -> Declared:
+def of_argument(argument: "Argument") -> Declared:
+    """One of them."""
     info, parameter = argument.field_info, argument.parameter
     (group, *_) = parameter.group if isinstance(parameter.group, tuple) and parameter.group else (None,)
     title, order = getattr(group, "name", ""), getattr(group, "sort_key", 0)

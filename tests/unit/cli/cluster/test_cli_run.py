@@ -164,3 +164,72 @@ def test_a_bug_is_not_hidden(monkeypatch):
     monkeypatch.setattr(process, "run", run)
     with pytest.raises(ExceptionGroup):
         main(["run", "placement-controller"])
+
+
+def sources(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+    """What ``--print-settings`` printed: value and source, by flag."""
+    _, *lines = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in lines]
+    return {flag: (value, source) for flag, value, source in cells}
+
+
+def test_in_030_every_flag_has_a_variable_and_the_command_line_wins(started, monkeypatch):
+    for name, value in {
+        "POLYARCH_PORT": "7",
+        "POLYARCH_HEALTH_PORT": "8",
+        "POLYARCH_NAMESPACE": "tools",
+        "POLYARCH_LEADER_ELECT": "false",
+        "POLYARCH_ALLOW_ADDRESS": "10.0.0.0/8 127.0.0.0/8",
+        "POLYARCH_BIND": "",
+        "POLYARCH_QUIET": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert main(["run", "placement-controller", "--health-port", "9"]) == 0
+    ((_, _, settings),) = started
+    own = settings.process
+    assert (own.port, own.health_port, own.namespace, own.bind) == (7, 9, "tools", "")
+    assert not own.leader_elect
+    assert settings.registries.allow_addresses == ("10.0.0.0/8", "127.0.0.0/8")
+    assert settings.log_level == "warning"
+
+
+def test_in_030_the_settings_are_printed_with_where_they_came_from(started, monkeypatch, capsys):
+    monkeypatch.setenv("POLYARCH_PORT", "7")
+    monkeypatch.setenv("POLYARCH_CA", "a.pem b.pem")
+    assert main(["run", "placement-controller", "--no-leader-elect", "-n", "tools", "--print-settings"]) == 0
+    assert not started
+    found = sources(capsys)
+    assert found["--port"] == ("7", "POLYARCH_PORT")
+    assert found["--ca"] == ("a.pem b.pem", "POLYARCH_CA")
+    assert found["--leader-elect"] == ("false", "command line")
+    assert found["--namespace"] == ("tools", "command line")
+    assert found["--health-port"] == ("8081", "default")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        pytest.param("POLYARCH_PORT", "x", ["POLYARCH_PORT", "into int"], id="not a number"),
+        pytest.param("POLYARCH_LEADER_ELECT", "x", ["POLYARCH_LEADER_ELECT", "bool"], id="neither true nor false"),
+        pytest.param(
+            "POLYARCH_LOG_FORMAT", "x", ["POLYARCH_LOG_FORMAT", '"json", "console"'], id="none of the choices"
+        ),
+        pytest.param("POLYARCH_LOG_FORMATT", "json", ["POLYARCH_LOG_FORMATT", "POLYARCH_LOG_FORMAT?"], id="misspelt"),
+    ],
+)
+def test_in_030_a_wrong_variable_names_itself_and_what_is_allowed(
+    started, monkeypatch, capsys, variable, value, problem
+):
+    monkeypatch.setenv(variable, value)
+    assert main(["run", "placement-controller"]) == 2
+    assert not started
+    said = capsys.readouterr().err
+    assert all(part in said for part in problem), said
+
+
+def test_in_030_variables_of_service_links_are_no_settings(started, monkeypatch):
+    """Kubernetes puts these into the pods of a namespace that has a Service ``polyarch-operator``."""
+    monkeypatch.setenv("POLYARCH_OPERATOR_PORT", "tcp://10.96.0.7:443")
+    monkeypatch.setenv("POLYARCH_OPERATOR_SERVICE_HOST", "10.96.0.7")
+    assert main(["run", "placement-controller"]) == 0
+    assert len(started) == 1
