@@ -12,7 +12,6 @@ import msgspec
 
 from polyarch.clock import Clock, SystemClock
 from polyarch.oci import answer as inspection
-from polyarch.oci import sharing
 from polyarch.oci.answer import Common, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.auth.authorization import Authorization
 from polyarch.oci.auth.credentials import CredentialStore, NoCredentials
@@ -261,19 +260,6 @@ class Inspector:
         return sources
 
     # -- the cache -----------------------------------------------------------------------------------------------------
-
-    @property
-    def changes(self) -> int:
-        """Counter of cache changes: an unchanged number means an export would be identical (PL-410)."""
-        return self._cache.changes
-
-    def export_readings(self, shared: Iterable[Credential] = (), *, limit: int = sharing.LIMIT) -> bytes:
-        """Serialised readings that are public or readable with a ``shared`` credential (RG-114, PL-410)."""
-        return sharing.export_readings(self._cache, self._clock, shared=shared, limit=limit)
-
-    def import_readings(self, body: bytes, shared: Iterable[Credential] = ()) -> int:
-        """Import an export and return its number of readings; ``DamagedExport`` if it is invalid."""
-        return sharing.import_readings(body, self._cache, self._clock, shared=shared)
 
     def forget(self, credentials: Iterable[Credential]) -> None:
         """Drop the proofs of these credentials; readings are kept (PL-423)."""

@@ -17,6 +17,7 @@ from polyarch.oci.auth.entries import Credential
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.warm.shared_readings import SharedReadings
 from polyarch.run import openshift
 from polyarch.run.logs import Verbosity
 from polyarch.run.record_key import RecordKey
@@ -43,7 +44,20 @@ class Parts:
         self.metrics = PlacementMetrics(process.metrics)
         self.metrics.count_readings(registries.readings)
         self.metrics.watch_facts(lambda: facts.left_out)
-        self.caches: list[Caches] = [facts, RecordKey(process.settings.cert_dir, facts.take, process.clock)]
+        self.shared_readings = SharedReadings(
+            informers=process.informers,
+            client=process.client,
+            facts=facts,
+            secrets=secrets,
+            cache=registries.cache,
+            clock=process.clock,
+            namespace=process.settings.namespace,
+        )
+        self.caches: list[Caches] = [
+            facts,
+            RecordKey(process.settings.cert_dir, facts.take, process.clock),
+            self.shared_readings,
+        ]
         """To be run by each role that uses these parts."""
         self.credentials_changed: list[Callable[[], None]] = []
         """Called when the global pull secret has changed."""
@@ -53,6 +67,7 @@ class Parts:
         """Watch the global pull secret by name; deleting it revokes its credentials (PL-423)."""
         informer = self.process.informer(SECRETS, Secret, namespace=namespace, field_selector=f"metadata.name={name}")
         informer.add_handler(GlobalPullSecret(self.secrets, f"{namespace}/{name}", self._forget).observe)
+        informer.add_handler(self.shared_readings.global_secret_changed)
         log.info("watching the global pull secret", namespace=namespace, name=name)
 
     def _forget(self, gone: Sequence[Credential]) -> None:

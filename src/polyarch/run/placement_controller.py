@@ -87,6 +87,7 @@ def components(process: Process, parts: Parts) -> Components:
     async def take_over() -> None:
         controller.started_leading()
 
+    led: dict[str, Task] = {"take over": take_over, "shared readings": parts.shared_readings.export}
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
     if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)
         background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
@@ -98,7 +99,7 @@ def components(process: Process, parts: Parts) -> Components:
     return Components(
         caches=tuple(parts.caches),
         controllers=(passes,),
-        leaderships=(Leadership(election=election, background={"take over": take_over}),),
+        leaderships=(Leadership(election=election, background=led),),
         background=background,
         recorders=(recorder,),
     )

@@ -61,12 +61,12 @@ class Registries:
     ) -> None:
         self._files = self._configuration = configuration
         self._trust = trust
-        self._cache = Cache(clock, metrics=metrics)
+        self.cache = Cache(clock, metrics=metrics)
         pacing = Pacing(clock, settings, metrics)
         self._make: Callable[[Configuration], Inspector] = lambda configuration: Inspector(
             transport=transport,
             configuration=configuration,
-            cache=self._cache,
+            cache=self.cache,
             clock=clock,
             settings=settings,
             policy=policy,
@@ -144,7 +144,7 @@ class Registries:
 
     def readings(self) -> int:
         """The number of cached image readings."""
-        return sum(1 for _ in self._cache.readings())
+        return sum(1 for _ in self.cache.readings())
 
     def former(self) -> int:
         """The number of former inspectors that still have waiting callers."""

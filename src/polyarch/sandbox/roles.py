@@ -84,8 +84,16 @@ def cluster_configuration() -> Document:
 
 
 def _placement_objects() -> list[Document]:
-    parts = rbac.Parts(namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET))
-    return [*rbac.service_accounts(NAMESPACE), *rbac.rbac(parts)]
+    parts = rbac.Parts(
+        namespace=NAMESPACE, node_aware=True, share_readings=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET)
+    )
+    readings = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": names.READINGS_SECRET, "namespace": NAMESPACE},
+        "type": names.READINGS_TYPE,
+    }
+    return [*rbac.service_accounts(NAMESPACE), *rbac.rbac(parts), readings]
 
 
 def _pod_webhook(url: str, authority: bytes) -> Document:

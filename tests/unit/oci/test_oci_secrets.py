@@ -9,8 +9,10 @@ from scripted_registry import BODY
 
 from polyarch.oci.answer import Status
 from polyarch.oci.auth.entries import ANONYMOUS, Credential
+from polyarch.oci.cache.memory import Cache
 from polyarch.oci.metrics import RegistryMetrics
 from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.sharing import Exporter, drained
 from polyarch.oci.transport.addresses import AddressPolicy
 
 MARKER = "MARKER-5ecret"
@@ -111,14 +113,16 @@ NAMES = list(paths(type("Nowhere", (), {"url": "http://h"})(), lambda *arguments
 
 @pytest.mark.parametrize("credential", CREDENTIALS)
 @pytest.mark.parametrize("name", NAMES)
-async def test_no_secret_comes_out(registry, make_inspector, ref, answer, name, credential, capfd, tmp_path):
+async def test_no_secret_comes_out(registry, make_inspector, ref, answer, clock, name, credential, capfd, tmp_path):
     for method, pattern, what in paths(registry, answer)[name]:
         registry.script(method, pattern, what)
         last = (method, pattern, what)
     registry.script(*last, forever=True)
     collected, notices = CollectorRegistry(), []
     metrics = RegistryMetrics(*(partial(kind, registry=collected) for kind in (Counter, Gauge, Histogram)))
-    inspector = make_inspector(credentials=Holding(CREDENTIALS[credential]), metrics=metrics, notice=notices.append)
+    cache = Cache(clock)
+    credentials = Holding(CREDENTIALS[credential])
+    inspector = make_inspector(credentials=credentials, cache=cache, metrics=metrics, notice=notices.append)
     found = await inspector.inspect(ref("team/app:1"))
     assert found.status is Status.ERROR
     shown = [
@@ -127,7 +131,7 @@ async def test_no_secret_comes_out(registry, make_inspector, ref, answer, name, 
         *notices,
         generate_latest(collected).decode(),
         repr(inspector.sources(ref("team/app:1"))),
-        inspector.export_readings([CREDENTIALS[credential]]).decode("latin-1"),
+        drained(Exporter(cache, clock).steps([CREDENTIALS[credential]])).decode("latin-1"),
         *capfd.readouterr(),
     ]
     assert [text for text in shown if MARKER in text] == []

@@ -11,12 +11,20 @@ from polyarch.oci.answer import Entry, Status
 from polyarch.oci.auth.entries import Credential
 from polyarch.oci.cache.image_reading import Reading
 from polyarch.oci.cache.memory import Cache, Place, TagRecord
-from polyarch.oci.sharing import DamagedExport, export_readings, import_readings
+from polyarch.oci.sharing import LIMIT, SETTLED, DamagedExport, Exporter, Importer, drained
 from polyarch.platforms import Platform
 
 GLOBAL = Credential("global", "pull-secret-marker", source="openshift-config/pull-secret", key="r.example")
 PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
 TTL = {"seconds": 3600.0, "public_seconds": 3600.0}
+
+
+def export_readings(cache, clock, *, shared=(), limit=LIMIT, shared_as=""):
+    return drained(Exporter(cache, clock, limit=limit).steps(shared, shared_as=shared_as))
+
+
+def import_readings(body, cache, clock, *, shared=(), shared_as=""):
+    return drained(Importer(cache, clock).steps(body, shared, shared_as=shared_as))
 
 
 def reading(number):
@@ -97,7 +105,75 @@ def test_a_time_in_the_future_counts_as_now(leader, clock):
     clock.advance(-500)
     webhook = Cache(clock)
     import_readings(body, webhook, clock)
-    assert webhook.tag(PUBLIC, "1").checked_at == clock.monotonic()
+    assert webhook.proof(PUBLIC, (), **TTL).at == clock.monotonic()
+    assert webhook.tag(PUBLIC, "1").checked_at == clock.monotonic() - SETTLED
+
+
+def test_an_import_never_says_that_a_tag_was_checked_just_now(leader, clock):
+    """PL-112: clocks differ; for ``Always`` the check must have begun after the pod arrived."""
+    webhook = Cache(clock)
+    import_readings(export_readings(leader, clock), webhook, clock)
+    assert webhook.tag(PUBLIC, "1").checked_at == clock.monotonic() - SETTLED
+
+
+def test_equal_content_gives_equal_bytes_whatever_was_used_and_wherever_it_is(leader, clock):
+    """PL-410: only what changed is written, by the next leader too."""
+    exporter = Exporter(leader, clock)
+    body = drained(exporter.steps([GLOBAL]))
+    clock.advance(40)
+    leader.reading(reading(0).digest)
+    leader.tag(PUBLIC, "1")
+    assert drained(exporter.steps([GLOBAL])) == body
+    standby = Cache(clock)
+    import_readings(body, standby, clock, shared=[GLOBAL])
+    clock.advance(0.3)
+    assert export_readings(standby, clock, shared=[GLOBAL]) == body
+
+
+def test_another_shared_credential_takes_the_public_part_alone(leader, clock):
+    """PL-423: proofs by a former global pull secret are not taken for proofs by the present one."""
+    body = export_readings(leader, clock, shared=[GLOBAL], shared_as="uid/1")
+    webhook = Cache(clock)
+    assert import_readings(body, webhook, clock, shared=[GLOBAL], shared_as="uid/2") == 1
+    assert webhook.proof(SHARED, (GLOBAL.fingerprint(webhook.key),), **TTL) is None
+    assert import_readings(body, webhook, clock, shared=[GLOBAL], shared_as="uid/1") == 2
+
+
+def test_what_the_last_import_had_is_not_read_again(leader, clock):
+    webhook = Cache(clock)
+    importer = Importer(webhook, clock)
+    body = export_readings(leader, clock)
+    assert drained(importer.steps(body)) == 1
+    leader.put_reading(reading(7), PUBLIC, public=True)
+    assert drained(importer.steps(export_readings(leader, clock))) == 1
+    importer.forget()
+    assert drained(importer.steps(body)) == 1
+
+
+def test_ten_thousand_readings_leave_time_for_others_in_between(clock):
+    cache = Cache(clock)
+    cache.put_proof(PUBLIC, "")
+    for number in range(1000):
+        cache.put_reading(reading(number), PUBLIC, public=True)
+    assert sum(1 for _ in Exporter(cache, clock).steps()) >= 20
+    assert sum(1 for _ in Importer(Cache(clock), clock).steps(export_readings(cache, clock))) >= 20
+
+
+def test_the_cache_counts_what_is_new_apart_from_what_is_only_checked_again(clock):
+    """PL-410: nothing new, nothing to write."""
+    cache = Cache(clock)
+    cache.put_reading(reading(0), PUBLIC, public=True)
+    cache.put_tag(PUBLIC, "1", TagRecord(reading(0).digest, clock.monotonic()))
+    cache.put_proof(PUBLIC, "")
+    changes, refreshes = cache.changes, cache.refreshes
+    cache.put_reading(reading(0), PUBLIC, public=True)
+    assert (cache.changes, cache.refreshes) == (changes, refreshes)
+    cache.put_tag(PUBLIC, "1", TagRecord(reading(0).digest, clock.monotonic()))
+    cache.put_proof(PUBLIC, "")
+    assert (cache.changes, cache.refreshes) == (changes, refreshes + 2)
+    cache.put_tag(PUBLIC, "1", TagRecord(reading(1).digest, clock.monotonic()))
+    cache.drop_proof(PUBLIC, "")
+    assert cache.changes == changes + 2
 
 
 def test_an_empty_cache_makes_an_export_too(clock):
@@ -150,16 +226,17 @@ def test_any_bytes_are_refused_or_read(body):
         assert list(cache.readings()) == []
 
 
-async def test_a_new_leader_starts_warm(registry, make_inspector, ref):
+async def test_a_new_leader_starts_warm(registry, make_inspector, ref, clock):
     """PL-410: one inspection serves all replicas."""
     registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
-    leader, standby = make_inspector(), make_inspector()
-    before = leader.changes
+    caches = Cache(clock), Cache(clock)
+    leader, standby = (make_inspector(cache=cache) for cache in caches)
+    before = caches[0].changes
     await leader.inspect(ref("team/app:1"))
-    assert leader.changes > before
-    quiet = leader.changes
+    assert caches[0].changes > before
+    quiet = caches[0].changes
     await leader.inspect(ref("team/app:1"))
-    assert leader.changes == quiet
-    assert standby.import_readings(leader.export_readings()) == 1
+    assert caches[0].changes == quiet
+    assert import_readings(export_readings(caches[0], clock), caches[1], clock) == 1
     assert standby.peek(ref("team/app:1")).platforms
     assert len(registry.seen) == 1

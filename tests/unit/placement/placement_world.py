@@ -93,7 +93,7 @@ class FakeWatches:
         self.informers: dict[str, FakeInformer] = {}
         self.owned: Counter[str] = Counter()
 
-    def informer(self, resource: Any, type: Any, *, required: bool = True) -> FakeInformer:
+    def informer(self, resource: Any, type: Any, *, required: bool = True, **_: str) -> FakeInformer:
         if required:
             return self.informers.setdefault(resource.plural, FakeInformer(type))
         self.owned[resource.plural] += 1

@@ -19,19 +19,40 @@ T = TypeVar("T", bound=KubernetesObject)
 class Shares(Protocol):
     """The part of ``Informers`` that is used."""
 
-    def informer(self, resource: Resource, type: type[T], /, *, required: bool = ...) -> Informer[T]: ...
+    def informer(
+        self,
+        resource: Resource,
+        type: type[T],
+        /,
+        *,
+        required: bool = ...,
+        namespace: str = ...,
+        field_selector: str = ...,
+    ) -> Informer[T]: ...
 
     def release(self, informer: Informer[Any], /) -> None: ...
 
 
 class OnDemand(Generic[T]):
-    """The objects of one kind while they are wanted (:meth:`want`); ``handler`` gets every change meanwhile."""
+    """The objects of one kind while they are wanted (:meth:`want`); ``handler`` gets every change meanwhile.
+
+    With ``namespace`` and ``name`` it is that one object, which RBAC can allow by its name.
+    """
 
     def __init__(
-        self, informers: Shares, resource: Resource, type: type[T], handler: Callable[[Change[T]], None]
+        self,
+        informers: Shares,
+        resource: Resource,
+        type: type[T],
+        handler: Callable[[Change[T]], None],
+        *,
+        namespace: str = "",
+        name: str = "",
     ) -> None:
         self.resource = resource
         self.type = type
+        self._namespace = namespace
+        self._fields = f"metadata.name={name}" if name else ""
         self._informers = informers
         self._handler = handler
         self._informer: Informer[T] | None = None
@@ -39,7 +60,9 @@ class OnDemand(Generic[T]):
     def want(self, wanted: bool) -> None:
         """Starts or stops the watch; stopping drops the cache without calling the handler."""
         if wanted and self._informer is None:
-            self._informer = self._informers.informer(self.resource, self.type, required=False)
+            self._informer = self._informers.informer(
+                self.resource, self.type, required=False, namespace=self._namespace, field_selector=self._fields
+            )
             self._informer.add_handler(self._handler)
         elif not wanted and self._informer is not None:
             self._informer.remove_handler(self._handler)

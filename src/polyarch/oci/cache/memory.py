@@ -131,7 +131,9 @@ class Cache:
         self._new_proofs: dict[tuple[Place, str], float] = {}
         self.key = backing.key if backing is not None else secrets.token_bytes(32)
         self.changes = 0
-        """Incremented for every new reading, tag and proof, so that exporters can detect changes."""
+        """Incremented for every new or removed reading, tag and proof, so that exporters can detect changes."""
+        self.refreshes = 0
+        """Incremented whenever only the time of a known tag or proof moves."""
 
     # -- readings ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Cache:
         until = None if seconds is None else self._clock.monotonic() + seconds
         record = ReadingRecord(reading, places, public=public, until=until)
         self._keep(record)
-        self.changes += 1
+        self.changes += record != known
         if until is None and self._backing is not None:
             self._new_readings[reading.digest] = record
 
@@ -187,11 +189,13 @@ class Cache:
     def put_tag(self, place: Place, tag: str, record: TagRecord) -> TagRecord:
         """Keep what a tag names, and what it named before until the new content has been read (RG-116)."""
         before = self._tags.get((place, tag))
+        is_known = before is not None and before.digest == record.digest
         if before is not None:
             was_read = before.digest != record.digest and self._readings.get(before.digest) is not None
             record = record._replace(good=(before.digest, before.checked_at) if was_read else before.good)
         self._tags.put((place, tag), record)
-        self.changes += 1
+        self.changes += not is_known
+        self.refreshes += is_known
         if self._backing is not None:
             self._new_tags[place, tag] = record
         return record
@@ -244,6 +248,8 @@ class Cache:
             self.changes += 1
             if len(record.proofs) >= PROOFS_PER_PLACE:
                 del record.proofs[min(record.proofs, key=record.proofs.__getitem__)]
+        else:
+            self.refreshes += 1
         record.proofs[fingerprint] = at
         if not fingerprint:
             record.private_since = None

@@ -82,7 +82,7 @@ def rights(parts: Parts) -> dict[str, Rights]:
     """The rules of webhook and controller, by the name of their ServiceAccount (PL-550)."""
     watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
     readings = rule(SECRETS, "get", "list", "watch", names=[names.READINGS_SECRET])
-    own_readings = rule(SECRETS, "get", "list", "watch", "update", "patch", names=[names.READINGS_SECRET])
+    own_readings = rule(SECRETS, "get", "list", "watch", "patch", names=[names.READINGS_SECRET])
     shared = parts.share_readings
     return {
         names.WEBHOOK: _rights(

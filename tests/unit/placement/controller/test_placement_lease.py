@@ -12,6 +12,7 @@ from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.process.roles import Process, ProcessSettings
 from polyarch.kube.runtime.lease import Lease, RecordAge
+from polyarch.oci.cache.memory import Cache
 from polyarch.placement import names
 from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.run.logs import Verbosity
@@ -52,6 +53,10 @@ class Leases:
 
 class Registry(FakeInspector):
     """What a process asks of its registries besides."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.cache = Cache(clock)
 
     def on_change(self, handler: Any) -> None:
         pass

@@ -15,7 +15,9 @@ from polyarch.placement.operator import operands, rbac, webhooks
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"
-EVERYTHING = rbac.Parts(node_aware=True, openshift=True, global_pull_secret=("openshift-config", "pull-secret"))
+EVERYTHING = rbac.Parts(
+    node_aware=True, openshift=True, share_readings=True, global_pull_secret=("openshift-config", "pull-secret")
+)
 
 
 def key(document):
@@ -105,7 +107,10 @@ def test_secrets_are_read_by_name_and_never_enumerated():
     """PL-421, PL-550: list and watch only where a name stands beside them."""
     granted = rules(rbac.rbac(EVERYTHING))
     assert {verb for _, _, _, resource, verb, name in granted if resource == "secrets" and not name} == {"get"}
-    assert {name for *_, resource, verb, name in granted if resource == "secrets" and verb == "list"} == {"pull-secret"}
+    assert {name for *_, resource, verb, name in granted if resource == "secrets" and verb == "list"} == {
+        "pull-secret",
+        names.READINGS_SECRET,
+    }
 
 
 def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them():

@@ -1,0 +1,104 @@
+"""Readings shared by all replicas through a Secret of a real API server (PL-410)."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from audited import Audited
+from placement_cluster import PlacementCluster, architectures, decision, is_gated, pod, until
+
+from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.resources import SECRETS
+from polyarch.placement import names
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.roles import CONTROLLER, USERS
+from polyarch.sandbox.state import NAMESPACE
+
+
+@pytest.fixture
+async def cluster(placed_sandbox: Sandbox) -> AsyncIterator[PlacementCluster]:
+    async with placed_sandbox.client() as client:
+        cluster = PlacementCluster(placed_sandbox, client)
+        await cluster.configure()
+        yield cluster
+
+
+async def stored(cluster: PlacementCluster) -> bytes:
+    secret = await cluster.client.get(SECRETS, names.READINGS_SECRET, namespace=NAMESPACE)
+    return (secret.get("data") or {}).get(names.READINGS_KEY, "").encode()
+
+
+async def test_a_webhook_that_asks_nothing_places_inline_what_the_controller_has_read(cluster):
+    """PL-410, PL-113: with ``inline.budget: 0s`` the webhook itself never asks a registry."""
+    image = "quay.io/sharing/web:1"
+    await cluster.seed({image: ["linux/arm64", "linux/s390x"]})
+    async with cluster.namespace("cold") as namespace:
+        first = await cluster.create(pod(image, name="first"), namespace)
+        assert is_gated(first)
+        assert architectures(await cluster.released(namespace, "first")) == ["arm64", "s390x"]
+
+        async def inline() -> bool:
+            return not is_gated(await cluster.create(pod(image, name="next"), namespace, dry_run=True))
+
+        await until(inline, seconds=25)
+        second = await cluster.create(pod(image, name="second"), namespace)
+        assert architectures(second) == ["arm64", "s390x"]
+        assert decision(second)["by"] == "admission"
+
+
+async def test_what_a_tenants_secret_opened_is_not_shared(cluster):
+    """PL-852, RG-111: the webhook gates the pods of others, and of the same tenant, as before."""
+    public, image = "quay.io/sharing/open:1", "registry.example.com/sharing/private:1"
+    await cluster.seed(
+        {public: ["linux/amd64"], image: {"platforms": ["linux/arm64"], "private": True, "users": {"a": "b"}}}
+    )
+    async with cluster.namespace("cold") as namespace:
+        host = f"{cluster.sandbox.registry.address}/registry.example.com/sharing"
+        await cluster.pull_secret(namespace, "pull", host, username="a", password="b")
+        await cluster.create(pod(image, secrets=["pull"]), namespace)
+        assert architectures(await cluster.released(namespace, "app")) == ["arm64"]
+        await cluster.create(pod(public, name="open"), namespace)
+        await cluster.released(namespace, "open")
+
+        async def shared() -> bool:
+            return not is_gated(await cluster.create(pod(public, name="next"), namespace, dry_run=True))
+
+        await until(shared, seconds=25)
+        assert is_gated(await cluster.create(pod(image, name="same", secrets=["pull"]), namespace, dry_run=True))
+        assert is_gated(await cluster.create(pod(image, name="other"), namespace, dry_run=True))
+
+
+async def test_the_controller_writes_the_secret_by_its_name_and_nothing_is_refused(cluster):
+    """PL-410, PL-550: with PATCHes alone; it cannot create Secrets."""
+    image = "quay.io/sharing/quiet:1"
+    await cluster.seed({image: ["linux/amd64"]})
+    (user,) = (user for user, role in USERS.items() if role == CONTROLLER)
+    audited = Audited(cluster.sandbox, user)
+    before = await stored(cluster)
+    async with cluster.namespace("gated") as namespace:
+        await cluster.create(pod(image), namespace)
+        await cluster.released(namespace, "app")
+
+        async def changed() -> bool:
+            return await stored(cluster) != before
+
+        await until(changed, seconds=25)
+    writes = [each for each in await audited.requests() if names.READINGS_SECRET in each]
+    assert writes
+    assert set(writes) == {f"patch secrets {names.READINGS_SECRET}"}
+    assert await audited.refused() == []
+
+
+async def test_damaged_content_harms_nobody_and_is_replaced(cluster):
+    """PL-410, PL-750: pods are placed as ever."""
+    image = "quay.io/sharing/damaged:1"
+    await cluster.seed({image: ["linux/ppc64le"]})
+    damaged = MergePatch({"data": {names.READINGS_KEY: "bm8gZ3ppcA=="}})
+    await cluster.client.patch(SECRETS, names.READINGS_SECRET, damaged, namespace=NAMESPACE)
+    async with cluster.namespace("cold") as namespace:
+        await cluster.create(pod(image), namespace)
+        assert architectures(await cluster.released(namespace, "app")) == ["ppc64le"]
+
+    async def replaced() -> bool:
+        return await stored(cluster) != b"bm8gZ3ppcA=="
+
+    await until(replaced, seconds=25)

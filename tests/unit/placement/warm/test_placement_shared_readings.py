@@ -1,0 +1,309 @@
+"""Readings shared by all replicas: who writes them, when, and what is taken of them (PL-410)."""
+
+import asyncio
+import base64
+
+import pytest
+from placement_world import OPERATOR, FakeSecrets, FakeWatches, facts_of, policy
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key, ObjectMeta
+from polyarch.model.secret import DOCKER_CONFIG_JSON, Secret
+from polyarch.oci.answer import Entry, Status
+from polyarch.oci.cache.image_reading import Reading
+from polyarch.oci.cache.memory import Cache, Place, TagRecord
+from polyarch.placement import names
+from polyarch.placement.lookups.secrets import GlobalPullSecret, PullSecrets
+from polyarch.placement.warm.shared_readings import SharedReadings
+from polyarch.platforms import Platform
+
+PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
+SEPARATE = {"seconds": 3600.0, "public_seconds": 3600.0}
+
+
+class Api:
+    """The one Secret, as the API server keeps it and the watches of all replicas show it."""
+
+    def __init__(self):
+        self.watches = []
+        self.document = {
+            "metadata": {"name": names.READINGS_SECRET, "namespace": OPERATOR},
+            "type": names.READINGS_TYPE,
+        }
+        self.writes = []
+        self.refuses = False
+
+    async def patch(self, resource, name, patch, *, namespace=""):
+        assert (resource.plural, name, namespace) == ("secrets", names.READINGS_SECRET, OPERATOR)
+        if self.refuses:
+            raise Forbidden(403, reason="Forbidden", verb="patch", resource="secrets", name=name)
+        self.writes.append(base64.b64decode(patch.document["data"][names.READINGS_KEY]))
+        self.store({**self.document, "data": dict(patch.document["data"])})
+
+    def store(self, document):
+        self.document = document
+        for watches in self.watches:
+            if "secrets" in watches.informers:
+                self.show(watches)
+
+    def show(self, watches):
+        data = {key: base64.b64decode(value) for key, value in self.document.get("data", {}).items()}
+        watches["secrets"].put({**self.document, "data": data})
+
+
+class Replica:
+    """A process: its cache, its view of the global pull secret, and the shared readings."""
+
+    def __init__(self, api, clock, **configuration):
+        self.api, self.clock = api, clock
+        self.watches = FakeWatches()
+        self.facts = facts_of(self.watches, clock, **configuration)
+        self.cache = Cache(clock)
+        self.secrets = PullSecrets(FakeSecrets(), clock)
+        self.shared = SharedReadings(
+            informers=self.watches,
+            client=api,
+            facts=self.facts,
+            secrets=self.secrets,
+            cache=self.cache,
+            clock=clock,
+            namespace=OPERATOR,
+        )
+        forget = lambda gone: self.cache.drop_proofs([each.fingerprint(self.cache.key) for each in gone])  # noqa: E731
+        self._global = GlobalPullSecret(self.secrets, "infra/pull", forget)
+        self.tasks = []
+
+    async def start(self, *, leading=False):
+        self.tasks = [asyncio.create_task(self.facts.run()), asyncio.create_task(self.shared.run())]
+        await self.clock.settle()
+        if "secrets" in self.watches.informers:
+            self.api.watches.append(self.watches)
+            self.api.show(self.watches)
+            self.watches["secrets"].sync()
+        await self.shared.synced()
+        if leading:
+            self.tasks.append(asyncio.create_task(self.shared.export()))
+        await self.clock.run(0)
+        return self
+
+    async def end(self):
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def global_secret(self, version, password="global-marker"):
+        config = b'{"auths":{"r.example":{"username":"u","password":"%s"}}}' % password.encode()
+        metadata = ObjectMeta(name="pull", namespace="infra", uid="u", resource_version=version)
+        secret = Secret(metadata, DOCKER_CONFIG_JSON, {".dockerconfigjson": config})
+        change = Change("apply", Key("infra", "pull"), None, secret)
+        self._global.observe(change)
+        self.shared.global_secret_changed(change)
+
+    def fingerprint(self, password="global-marker"):
+        from polyarch.oci.auth.entries import Credential
+
+        return Credential("u", password).fingerprint(self.cache.key)
+
+    def read(self, number, place=PUBLIC, proof=""):
+        self.cache.put_reading(reading(number), place, public=not proof)
+        self.cache.put_tag(place, f"v{number}", TagRecord(reading(number).digest, self.clock.monotonic()))
+        self.cache.put_proof(place, proof)
+
+    def knows(self, number):
+        return self.cache.reading(reading(number).digest) is not None
+
+
+def reading(number):
+    digest = f"sha256:{number:064x}"
+    return Reading(digest, "index", "application/x", Status.RESOLVED, (Entry(Platform("linux", "arm64"), digest),))
+
+
+@pytest.fixture
+async def world():
+    """``await world()``: another replica of the same cluster."""
+    clock, api, replicas = ManualClock(), Api(), []
+
+    async def replica(*, leading=False, start=True, **configuration):
+        made = Replica(api, clock, **configuration)
+        replicas.append(made)
+        return await made.start(leading=leading) if start else made
+
+    yield replica
+    for each in replicas:
+        await each.end()
+
+
+async def test_what_the_leader_has_read_every_replica_knows(world):
+    """PL-410: within two seconds, with no request to a registry."""
+    leader, webhook = await world(leading=True), await world()
+    leader.read(1)
+    await leader.clock.run(2)
+    assert webhook.knows(1)
+    assert webhook.cache.proof(PUBLIC, (), **SEPARATE).public
+    assert webhook.cache.tag(PUBLIC, "v1") is not None
+
+
+async def test_nothing_is_written_while_nothing_changes(world):
+    """PL-410, PL-500, PL-800."""
+    leader = await world(leading=True)
+    leader.read(1)
+    await leader.clock.run(30)
+    writes = len(leader.api.writes)
+    await leader.clock.run(600)
+    assert len(leader.api.writes) == writes == 1
+
+
+async def test_at_most_six_writes_a_minute(world):
+    """PL-800, PL-410: at most once in ten seconds, however much is read."""
+    leader = await world(leading=True)
+    await leader.clock.run(10)
+    before = len(leader.api.writes)
+    for number in range(120):
+        leader.read(number)
+        await leader.clock.run(0.5)
+    assert 5 <= len(leader.api.writes) - before <= 6
+
+
+async def test_checks_of_known_tags_are_written_once_a_minute(world):
+    """PL-410: a busy cluster checks its tags all the time."""
+    leader = await world(leading=True)
+    leader.read(1)
+    await leader.clock.run(30)
+    before = len(leader.api.writes)
+    for _ in range(60):
+        leader.read(1)
+        await leader.clock.run(5)
+    assert 4 <= len(leader.api.writes) - before <= 5
+
+
+async def test_a_takeover_starts_warm_and_writes_nothing(world):
+    """PL-410, PL-530."""
+    leader = await world(leading=True)
+    leader.read(1)
+    await leader.clock.run(15)
+    await leader.end()
+    writes = len(leader.api.writes)
+    successor = await world(leading=True)
+    assert successor.knows(1)
+    await successor.clock.run(120)
+    assert len(successor.api.writes) == writes
+
+
+async def test_what_a_tenants_secret_opened_stays_here(world):
+    """PL-852, RG-111, RG-114: neither the reading, nor the tag, nor that there is such an image."""
+    leader, webhook = await world(leading=True), await world()
+    leader.read(1)
+    leader.read(2, PRIVATE, "fingerprint of a tenant")
+    await leader.clock.run(5)
+    assert webhook.knows(1)
+    assert not webhook.knows(2)
+    assert webhook.cache.tag(PRIVATE, "v2") is None
+
+
+async def test_what_the_global_pull_secret_opened_is_shared_as_long_as_it_is_the_same(world):
+    """PL-410, PL-423: a new one drops what the former one proved, here and in what is stored."""
+    leader, webhook = await world(leading=True), await world()
+    for replica in (leader, webhook):
+        replica.global_secret("1")
+    leader.read(1, SHARED, leader.fingerprint())
+    await leader.clock.run(15)
+    assert webhook.cache.proof(SHARED, (webhook.fingerprint(),), **SEPARATE) is not None
+    webhook.global_secret("2", "another")
+    late = await world(start=False)
+    late.global_secret("2", "another")
+    await late.start()
+    for replica in (webhook, late):
+        assert replica.cache.proof(SHARED, (replica.fingerprint("another"),), **SEPARATE) is None
+        assert replica.cache.proof(SHARED, (replica.fingerprint(),), **SEPARATE) is None
+    leader.global_secret("2", "another")
+    await leader.clock.run(15)
+    empty = await world()
+    empty.global_secret("2", "another")
+    assert not empty.knows(1)
+
+
+async def test_a_webhook_that_sees_the_new_global_secret_late_takes_its_readings_then(world):
+    """PL-410: which watch is first decides nothing."""
+    leader, webhook = await world(leading=True), await world()
+    leader.global_secret("1")
+    leader.read(1, SHARED, leader.fingerprint())
+    await leader.clock.run(15)
+    assert webhook.cache.proof(SHARED, (webhook.fingerprint(),), **SEPARATE) is None
+    webhook.global_secret("1")
+    await webhook.clock.run(1)
+    assert webhook.cache.proof(SHARED, (webhook.fingerprint(),), **SEPARATE) is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param({"type": "Opaque", "data": {names.READINGS_KEY: "AAAA"}}, id="of another type"),
+        pytest.param({"data": {names.READINGS_KEY: base64.b64encode(b"no gzip").decode()}}, id="damaged"),
+    ],
+)
+async def test_foreign_or_damaged_content_is_ignored_with_one_log_line(world, content, capsys):
+    """PL-410, PL-750."""
+    webhook = await world()
+    for _ in range(3):
+        webhook.api.store({**webhook.api.document, **content})
+        await webhook.clock.run(1)
+    assert capsys.readouterr().out.count("shared readings are not used") == 1
+    assert list(webhook.cache.readings()) == []
+
+
+async def test_what_is_damaged_is_written_anew_and_what_is_foreign_is_left(world):
+    """PL-410."""
+    leader = await world(leading=True)
+    leader.read(1)
+    await leader.clock.run(20)
+    damaged = base64.b64encode(b"no gzip").decode()
+    leader.api.store({**leader.api.document, "data": {names.READINGS_KEY: damaged}})
+    await leader.clock.run(20)
+    assert leader.api.document["data"] != {names.READINGS_KEY: damaged}
+    foreign = {**leader.api.document, "type": "Opaque"}
+    leader.api.store(foreign)
+    leader.read(2)
+    await leader.clock.run(60)
+    assert leader.api.document == foreign
+
+
+async def test_a_refused_write_is_told_once_and_tried_again(world, capsys):
+    """PL-410."""
+    leader = await world(leading=True)
+    leader.api.refuses = True
+    leader.read(1)
+    await leader.clock.run(60)
+    assert capsys.readouterr().out.count("shared readings are not used") == 1
+    leader.api.refuses = False
+    await leader.clock.run(15)
+    assert leader.api.document.get("data")
+
+
+async def test_a_policy_that_shares_nothing_neither_watches_nor_writes(world):
+    """PL-040 images.shareReadings, PL-044: a change needs no restart."""
+    leader = await world(leading=True, policy={"images": {"shareReadings": False}})
+    assert "secrets" not in leader.watches.informers
+    leader.read(1)
+    await leader.clock.run(30)
+    assert leader.api.writes == []
+    leader.watches["placementpolicies"].put(policy(images={"shareReadings": True}))
+    await leader.clock.run(1)
+    leader.api.watches.append(leader.watches)
+    leader.api.show(leader.watches)
+    leader.watches["secrets"].sync()
+    await leader.clock.run(15)
+    assert len(leader.api.writes) == 1
+
+
+async def test_a_process_that_may_not_read_them_starts_without(world):
+    """PL-410: a help, never a condition."""
+    webhook = await world(start=False)
+    webhook.tasks = [asyncio.create_task(webhook.facts.run()), asyncio.create_task(webhook.shared.run())]
+    synced = asyncio.create_task(webhook.shared.synced())
+    await webhook.clock.run(9)
+    assert not synced.done()
+    await webhook.clock.run(2)
+    assert synced.done()
+    assert webhook.shared.problems == []
