@@ -1,17 +1,36 @@
-"""Metadata of operands: the labels by which existing tooling, and the operator itself, find them (PL-002). Pure."""
+"""Metadata of operands: owners, and the labels by which tools and the operator itself find them (PL-002). Pure."""
 
 from typing import Any
 
+from polyarch.kube.objects.owners import Owner, owned_by
 from polyarch.placement import names
 
 Document = dict[str, Any]
 
 
-def labels(controller: str = "") -> dict[str, str]:
-    """Labels of an operand and its pods; ``controller`` is the Deployment or DaemonSet that it belongs to, if any."""
-    return {names.OPERAND_LABEL: names.OPERAND} | ({names.CONTROLLER_LABEL: controller} if controller else {})
+def labels(controller: str) -> dict[str, str]:
+    """Labels of an object that belongs to the Deployment or DaemonSet ``controller``.
+
+    What the operator makes carries the label of operands, and is removed with placement; its own objects do not.
+    """
+    operand = {} if controller == names.OPERATOR else {names.OPERAND_LABEL: names.OPERAND}
+    return operand | {names.CONTROLLER_LABEL: controller}
 
 
-def metadata(name: str, controller: str = "", *, namespace: str = "") -> Document:
-    """``metadata`` of an operand; without a namespace it is cluster-scoped."""
+def metadata(name: str, controller: str, *, namespace: str = "") -> Document:
+    """``metadata`` of an object; without a namespace it is cluster-scoped."""
     return {"name": name} | ({"namespace": namespace} if namespace else {}) | {"labels": labels(controller)}
+
+
+def owned(document: Document, owner: Owner | None) -> Document:
+    """The document with an owner reference, if there is an owner.
+
+    It does not block the owner's deletion. The operator waits for what it made by itself, and where API servers check
+    such references it needs no right to the owner's finalizers.
+    """
+    if owner is None:
+        return document
+    referring = owned_by(owner, document)
+    *others, reference = referring["metadata"]["ownerReferences"]
+    references = [*others, {**reference, "blockOwnerDeletion": False}]
+    return {**document, "metadata": {**referring["metadata"], "ownerReferences": references}}

@@ -1,10 +1,96 @@
-"""The objects that the operator makes for the placement roles (PL-002, PL-500). Pure."""
+"""Every object that the operator makes while placement is on (PL-002, PL-500).
 
-from polyarch.placement.operator.labels import Document
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+One list drives creation and deletion, so that what can be made cannot be forgotten. The namespace and the webhook
+configurations are apart: the namespace is labelled but not ours, and the pod webhook's configuration comes and goes
+with the Deployments (PL-022). Pure.
+"""
+
+from typing import Final
+
+from polyarch.kube.objects.owners import Owner
+from polyarch.placement import names
+from polyarch.placement.api.resources import ClusterPodPlacementConfig
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.operator import rbac, workloads
+from polyarch.placement.operator.labels import Document, metadata, owned
+from polyarch.placement.operator.monitoring import alerts, scraping
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
+
+PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
 
 
-def namespace(name: str = DEFAULT_NAMESPACE) -> Document:
-    """The operator's namespace, with pod security level ``restricted`` (PL-552)."""
-    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+def operands(
+    settings: OperatorSettings,
+    cluster: Cluster,
+    configuration: ClusterPodPlacementConfig,
+    policy: SettingsTable,
+    *,
+    owner: Owner | None,
+    ca_bundle: bytes = b"",
+    registries: str = "",
+) -> tuple[Document, ...]:
+    """The objects for this configuration and policy, in the order of applying.
+
+    ``owner``: the ClusterPodPlacementConfig. Only what may go as soon as it is deleted refers to it: the controller has
+    to lift the gates first (PL-520). ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
+    registries' ConfigMap, so that a change of it replaces the pods that read it.
+    """
+    parts = rbac.Parts.of(settings, cluster, policy)
+    roles = (workloads.webhook(settings), workloads.controller(settings))
+    documents = [
+        *rbac.service_accounts(settings.namespace),
+        *([trusted_ca(settings.namespace)] if cluster.openshift else ()),
+        *([readings(settings.namespace)] if parts.share_readings else ()),
+        *rbac.rbac(parts),
+        *(each for role in roles for each in workloads.objects(role, settings, cluster, registries=registries)),
+    ]
+    if cluster.monitoring:
+        documents += [
+            *scraping.objects([role.name for role in roles], settings, ca_bundle),
+            *alerts.prometheus_rules(settings.namespace, monitor=is_monitored(configuration)),
+        ]
+    return tuple(_finished(each, owner) for each in documents)
+
+
+def is_monitored(configuration: ClusterPodPlacementConfig) -> bool:
+    """Whether the exec-format-error monitor is enabled (PL-600)."""
+    plugins = configuration.spec.plugins
+    monitor = plugins.exec_format_error_monitor if plugins is not None else None
+    return monitor is not None and monitor.enabled
+
+
+def namespace(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, monitored: bool = False) -> Document:
+    """The labels of the operator's namespace (PL-552). The monitor's node side needs level ``privileged``.
+
+    OpenShift reads from an annotation that management workloads are allowed; the label is the documented contract.
+    """
+    level = "privileged" if monitored else "restricted"
+    labels = {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "warn")}
+    described: Document = {"name": name, "labels": labels}
+    if openshift:
+        described |= {"labels": labels | _MANAGEMENT, "annotations": dict(_MANAGEMENT)}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": described}
+
+
+def readings(namespace: str) -> Document:
+    """The Secret that the controller fills with what it knows of images (PL-410)."""
+    described = metadata(names.READINGS_SECRET, names.CONTROLLER, namespace=namespace)
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": described, "type": names.READINGS_TYPE}
+
+
+def trusted_ca(namespace: str) -> Document:
+    """The ConfigMap into which OpenShift puts the CAs that the cluster trusts (PL-424)."""
+    described = metadata(names.TRUSTED_CA, names.CONTROLLER, namespace=namespace)
+    described["labels"] |= {"config.openshift.io/inject-trusted-cabundle": "true"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
+
+
+_MANAGEMENT: Final = {"workload.openshift.io/allowed": "management"}
+_COLLECTED: Final = frozenset({names.WEBHOOK, names.ENOEXEC_DAEMON})
+"""Whose objects Kubernetes may collect as soon as the ClusterPodPlacementConfig is deleted."""
+
+
+def _finished(document: Document, owner: Owner | None) -> Document:
+    described = document["metadata"]
+    labelled = {**document, "metadata": {**described, "labels": described["labels"] | PART_OF}}
+    return owned(labelled, owner) if described["labels"][names.CONTROLLER_LABEL] in _COLLECTED else labelled

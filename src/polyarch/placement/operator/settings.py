@@ -42,6 +42,14 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A ConfigMap in the operator's namespace with ``registries.conf`` and, optionally, ``ca.crt`` (PL-424)."""
     allow_addresses: tuple[str, ...] = ()
     """Address ranges (CIDR) of registries that are refused otherwise (RG-103)."""
+    proxies: tuple[tuple[str, str], ...] = ()
+    """Variables such as ``HTTPS_PROXY`` for the roles that ask registries: the operator passes on its own."""
+    priority_class: str = "system-cluster-critical"
+    """PL-502. Some providers refuse this class outside ``kube-system``; empty: none."""
+    node_selector: tuple[str, ...] = ()
+    """Node labels that pods need, ``key=value``."""
+    tolerations: tuple[str, ...] = ()
+    """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,3 +61,5 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``, PL-720)."""
     version: tuple[int, int] = OLDEST_KUBERNETES
     """Of Kubernetes: major and minor."""
+    api_server_ports: tuple[int, ...] = (443, 6443)
+    """Of the Service ``kubernetes`` and of the endpoints behind it, for network policies (PL-532)."""

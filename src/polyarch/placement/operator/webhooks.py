@@ -1,4 +1,4 @@
-"""The webhook configurations of placement, as documents (PL-002, PL-100).
+"""The webhook configurations of placement, as documents (PL-002, PL-011 to PL-013, PL-031, PL-100).
 
 Pure: documents in, documents out; nothing here talks to an API server.
 """
@@ -9,12 +9,87 @@ from typing import Any, Final
 
 import msgspec
 
+from polyarch.kube.objects.owners import Owner
+from polyarch.kube.resources import Resource
 from polyarch.placement import names
-from polyarch.placement.operator.labels import Document, metadata
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.placement.api.resources import CPPCS, PPCS, ClusterPodPlacementConfig
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.operator import serving
+from polyarch.placement.operator.labels import Document, metadata, owned
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OperatorSettings
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that the API server puts on each Namespace."""
+
+
+def pod_webhook(
+    settings: OperatorSettings,
+    configuration: ClusterPodPlacementConfig,
+    policy: SettingsTable,
+    ca_bundle: bytes,
+    *,
+    owner: Owner | None,
+) -> Document:
+    """The configuration of the pod webhook while these objects are in force (PL-100).
+
+    ``ca_bundle``: PEM; without effect where others inject it. Who keeps ``caBundle`` itself passes none.
+    """
+    selector = configuration.spec.namespace_selector
+    document = webhook_configuration(
+        settings.namespace,
+        ca_bundle=ca_bundle if settings.certificates == "self-managed" else b"",
+        namespace_selector=msgspec.to_builtins(selector) if selector is not None else None,
+        excluded_namespaces=policy.spec.excluded_namespaces,
+    )
+    return owned(_injected(document, settings), owner)
+
+
+def resource_webhooks(settings: OperatorSettings, ca_bundle: bytes, *, owner: Owner | None) -> tuple[Document, ...]:
+    """The configurations of the webhooks for ClusterPodPlacementConfigs and PodPlacementConfigs, which the operator
+    itself serves: validation (PL-011, PL-031), the finalizer (PL-013), and values that v1alpha1 lacks (PL-012).
+
+    Requests of the operator pass by them, so that it can always finish an uninstall.
+    """
+    validating = [
+        _resource_webhook(
+            settings, ca_bundle, names.CPPC_WEBHOOK, names.CPPC_WEBHOOK_PATH, CPPCS, ("CREATE", "UPDATE", "DELETE")
+        ),
+        _resource_webhook(settings, ca_bundle, names.PPC_WEBHOOK, names.PPC_WEBHOOK_PATH, PPCS, ("CREATE", "UPDATE")),
+    ]
+    mutating = [
+        _resource_webhook(
+            settings,
+            ca_bundle,
+            names.CPPC_DEFAULTS,
+            names.CPPC_DEFAULTS_PATH,
+            CPPCS,
+            ("CREATE",),
+            versions=("v1alpha1", "v1beta1"),
+            # Without it the operator adds the finalizer when it first sees the object.
+            change={"matchPolicy": "Exact", "failurePolicy": "Ignore", "reinvocationPolicy": "Never"},
+        ),
+        _resource_webhook(
+            settings,
+            ca_bundle,
+            names.CPPC_KEPT,
+            names.CPPC_KEPT_PATH,
+            CPPCS,
+            ("UPDATE",),
+            versions=("v1alpha1",),
+            # Exact: the object arrives as its client wrote it, with the annotations that it kept or dropped.
+            change={"matchPolicy": "Exact", "reinvocationPolicy": "Never"},
+        ),
+    ]
+    found = []
+    for kind, webhooks in (("Validating", validating), ("Mutating", mutating)):
+        document: Document = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{kind}WebhookConfiguration",
+            "metadata": metadata(names.OPERATOR, names.OPERATOR),
+            "webhooks": webhooks,
+        }
+        found.append(owned(_injected(document, settings), owner))
+    return tuple(found)
 
 
 def webhook_configuration(
@@ -36,14 +111,12 @@ def webhook_configuration(
     client: Document = (
         {"url": url.rstrip("/") + names.POD_WEBHOOK_PATH}
         if url
-        else {"service": {"name": names.WEBHOOK, "namespace": namespace, "path": names.POD_WEBHOOK_PATH, "port": 443}}
+        else _service(namespace, names.WEBHOOK, names.POD_WEBHOOK_PATH)
     )
-    if ca_bundle:
-        client["caBundle"] = _base64(ca_bundle)
     webhook: Document = {
         "name": names.POD_WEBHOOK,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": client,
+        "clientConfig": _trusting(client, ca_bundle),
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
@@ -85,5 +158,56 @@ def without(namespace_selector: Mapping[str, Any], excluded: Sequence[str]) -> D
     return {**namespace_selector, "matchExpressions": [*namespace_selector.get("matchExpressions", ()), requirement]}
 
 
-def _base64(data: bytes) -> str:
-    return str(msgspec.to_builtins(data))
+def _resource_webhook(
+    settings: OperatorSettings,
+    ca_bundle: bytes,
+    name: str,
+    path: str,
+    resource: Resource,
+    operations: Sequence[str],
+    *,
+    versions: Sequence[str] = ("v1beta1",),
+    change: Mapping[str, str] | None = None,
+) -> Document:
+    own = f"system:serviceaccount:{settings.namespace}:{names.OPERATOR}"
+    client = _service(settings.namespace, names.OPERATOR, path)
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": _trusting(client, ca_bundle if settings.certificates == "self-managed" else b""),
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "matchConditions": [
+            {"name": "not-the-operator", "expression": f"request.userInfo.username != {json.dumps(own)}"}
+        ],
+        "rules": [
+            {
+                "apiGroups": [resource.group],
+                "apiVersions": list(versions),
+                "operations": list(operations),
+                "resources": [resource.plural],
+                "scope": "Namespaced" if resource.namespaced else "Cluster",
+            }
+        ],
+        **(change or {}),
+    }
+
+
+def _service(namespace: str, name: str, path: str) -> Document:
+    return {"service": {"name": name, "namespace": namespace, "path": path, "port": 443}}
+
+
+def _trusting(client: Document, ca_bundle: bytes) -> Document:
+    return client | ({"caBundle": str(msgspec.to_builtins(ca_bundle))} if ca_bundle else {})
+
+
+def _injected(document: Document, settings: OperatorSettings) -> Document:
+    """With the annotation by which another writes ``caBundle``, if the settings say so (PL-541)."""
+    annotations = serving.ca_annotations(settings)
+    if not annotations:
+        return document
+    return {**document, "metadata": {**document["metadata"], "annotations": dict(annotations)}}

@@ -1,6 +1,15 @@
 """The webhook configurations: what the API server asks us about, and for which namespaces (PL-100)."""
 
+import msgspec
+import pytest
+
+from polyarch.kube.objects.owners import Owner
+from polyarch.model.meta import Key
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import webhooks
+from polyarch.placement.operator.settings import OperatorSettings
 
 
 def test_the_registration_of_the_webhook():
@@ -43,3 +52,104 @@ def test_pl_100_without_prefixes_no_cel_is_evaluated_for_each_pod():
     """PL-100: it costs the API server more than the whole of an admission costs us."""
     (webhook,) = webhooks.webhook_configuration(excluded_namespaces=["build-cache"])["webhooks"]
     assert "matchConditions" not in webhook
+
+
+def table(**spec):
+    return SettingsTable.of(
+        msgspec.convert({"spec": spec}, PlacementPolicy), None, operator_namespace="polyarch-system"
+    )
+
+
+CONFIGURATION = msgspec.convert(
+    {
+        "metadata": {"name": "cluster"},
+        "spec": {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c"]}]}},
+    },
+    ClusterPodPlacementConfig,
+)
+OWNER = Owner(CPPCS, Key("", "cluster"), "u-1")
+
+
+def test_pl_100_the_pod_webhook_follows_configuration_and_policy():
+    """PL-100, PL-500: selector of the one, exclusions of the other, our CA, and it belongs to the configuration."""
+    document = webhooks.pod_webhook(
+        OperatorSettings(namespace="ours"), CONFIGURATION, table(excludedNamespaces=["x", "y-*"]), b"PEM", owner=OWNER
+    )
+    (webhook,) = document["webhooks"]
+    assert webhook["namespaceSelector"]["matchExpressions"] == [
+        {"key": "a", "operator": "In", "values": ["b", "c"]},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["x"]},
+    ]
+    assert webhook["matchConditions"][0]["expression"] == '!(request.namespace.startsWith("y-"))'
+    assert webhook["clientConfig"]["service"]["namespace"] == "ours"
+    assert webhook["clientConfig"]["caBundle"] == "UEVN"
+    assert [each["uid"] for each in document["metadata"]["ownerReferences"]] == ["u-1"]
+
+
+def resource_webhooks():
+    found = {}
+    for document in webhooks.resource_webhooks(OperatorSettings(), b"PEM", owner=None):
+        found |= {webhook["name"]: (document["kind"], webhook) for webhook in document["webhooks"]}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "path", "policies", "versions", "operations", "resource"),
+    [
+        (
+            names.CPPC_WEBHOOK,
+            "ValidatingWebhookConfiguration",
+            "/validate-multiarch-openshift-io-v1beta1-clusterpodplacementconfig",
+            ("Fail", "Equivalent"),
+            ["v1beta1"],
+            ["CREATE", "UPDATE", "DELETE"],
+            "clusterpodplacementconfigs",
+        ),
+        (
+            names.PPC_WEBHOOK,
+            "ValidatingWebhookConfiguration",
+            "/validate-multiarch-openshift-io-v1beta1-podplacementconfig",
+            ("Fail", "Equivalent"),
+            ["v1beta1"],
+            ["CREATE", "UPDATE"],
+            "podplacementconfigs",
+        ),
+        (
+            names.CPPC_DEFAULTS,
+            "MutatingWebhookConfiguration",
+            names.CPPC_DEFAULTS_PATH,
+            ("Ignore", "Exact"),
+            ["v1alpha1", "v1beta1"],
+            ["CREATE"],
+            "clusterpodplacementconfigs",
+        ),
+        (
+            names.CPPC_KEPT,
+            "MutatingWebhookConfiguration",
+            names.CPPC_KEPT_PATH,
+            ("Fail", "Exact"),
+            ["v1alpha1"],
+            ["UPDATE"],
+            "clusterpodplacementconfigs",
+        ),
+    ],
+    ids=["PL-011", "PL-031", "PL-013", "PL-012"],
+)
+def test_the_webhooks_of_our_resources(name, kind, path, policies, versions, operations, resource):
+    """PL-002, PL-011, PL-012, PL-013, PL-031."""
+    found_kind, webhook = resource_webhooks()[name]
+    assert found_kind == kind
+    assert (webhook["failurePolicy"], webhook["matchPolicy"]) == policies
+    (rule,) = webhook["rules"]
+    assert (rule["apiVersions"], rule["operations"], rule["resources"]) == (versions, operations, [resource])
+    service = webhook["clientConfig"]["service"]
+    assert (service["name"], service["path"]) == ("polyarch-operator", path)
+
+
+def test_the_operator_never_waits_for_its_own_webhooks():
+    """PL-520: finalizers must come off even while no replica serves."""
+    for _, webhook in resource_webhooks().values():
+        (condition,) = webhook["matchConditions"]
+        assert condition["expression"] == (
+            'request.userInfo.username != "system:serviceaccount:polyarch-system:polyarch-operator"'
+        )

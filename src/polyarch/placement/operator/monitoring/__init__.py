@@ -1,0 +1,1 @@
+"""Objects by which others watch polyarch: ServiceMonitors, alerts, the dashboard."""

@@ -1,0 +1,303 @@
+"""Deployments and what stands around them: Service, PodDisruptionBudget, NetworkPolicy (PL-002, PL-502, PL-532).
+
+A :class:`Workload` says how one role differs; all else is the same for every role. The operator's own objects are made
+from the same functions by the installer. Pure.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.placement import names
+from polyarch.placement.operator import serving
+from polyarch.placement.operator.labels import Document, labels, metadata
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+
+WEBHOOK_PORT: Final = 9443
+METRICS_PORT: Final = 8443
+HEALTH_PORT: Final = 8081
+REGISTRIES_DIRECTORY: Final = "/etc/polyarch/registries"
+ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
+"""Of our image."""
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One Deployment of ours."""
+
+    name: str
+    """Of the Deployment, its Service and its ServiceAccount."""
+    container: str
+    role: str
+    """``polyarch run ROLE``."""
+    replicas: int
+    cpu: str
+    memory: str
+    memory_limit: str
+    webhook: bool = False
+    """It serves a webhook."""
+    asks_registries: bool = False
+    certificates: Literal["required", "optional"] = "required"
+    """``optional``: the pod starts before the Secret exists."""
+    spare: Literal["all but one", "one"] = "all but one"
+    """How many pods an eviction may take away at a time (PL-532)."""
+    arguments: tuple[str, ...] = ()
+    """Flags beyond those that every role gets."""
+
+
+def webhook(settings: OperatorSettings) -> Workload:
+    """The pod webhook."""
+    return Workload(
+        name=names.WEBHOOK,
+        container="web-hook",
+        role="placement-webhook",
+        replicas=settings.webhook_replicas,
+        cpu="50m",
+        memory="96Mi",
+        memory_limit="256Mi",
+        webhook=True,
+        asks_registries=True,
+        spare="one",
+    )
+
+
+def controller(settings: OperatorSettings) -> Workload:
+    """The pod controller."""
+    return Workload(
+        name=names.CONTROLLER,
+        container="controller",
+        role="placement-controller",
+        replicas=settings.controller_replicas,
+        cpu="100m",
+        memory="128Mi",
+        memory_limit="512Mi",
+        asks_registries=True,
+    )
+
+
+def objects(
+    workload: Workload, settings: OperatorSettings, cluster: Cluster, *, registries: str = ""
+) -> list[Document]:
+    """Service, network policy, budget and Deployment, in this order. ``registries``: see :func:`deployment`."""
+    return [
+        service(workload, settings),
+        *([network_policy(workload, settings, cluster)] if settings.network_policies else ()),
+        disruption_budget(workload, settings.namespace),
+        deployment(workload, settings, cluster, registries=registries),
+    ]
+
+
+def deployment(workload: Workload, settings: OperatorSettings, cluster: Cluster, *, registries: str = "") -> Document:
+    """PL-502. ``registries``: a digest of the registries' ConfigMap; another value replaces the pods, which read it
+    when they start."""
+    name = workload.name
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(name, name, namespace=settings.namespace),
+        "spec": {
+            "replicas": workload.replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "selector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
+            "template": _template(workload, settings, cluster, registries),
+        },
+    }
+
+
+def service(workload: Workload, settings: OperatorSettings) -> Document:
+    """443 leads to the webhook's port, 8443 to the metrics. The predecessor's Services have both for every role."""
+    described = metadata(workload.name, workload.name, namespace=settings.namespace)
+    if annotations := serving.service_annotations(workload.name, settings.certificates):
+        described["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": described,
+        "spec": {
+            "selector": {names.CONTROLLER_LABEL: workload.name},
+            "ports": [
+                {"name": "webhook", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"},
+                {"name": "metrics", "port": METRICS_PORT, "targetPort": METRICS_PORT, "protocol": "TCP"},
+            ],
+        },
+    }
+
+
+def disruption_budget(workload: Workload, namespace: str) -> Document:
+    """PL-532: a single replica may always be evicted: a budget that keeps it would only block drains."""
+    many = workload.replicas > 1 and workload.spare == "all but one"
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(workload.name, workload.name, namespace=namespace),
+        "spec": ({"minAvailable": 1} if many else {"maxUnavailable": 1})
+        | {"selector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}}},
+    }
+
+
+def network_policy(workload: Workload, settings: OperatorSettings, cluster: Cluster) -> Document:
+    """PL-532: in go webhooks, scrapes and probes; out go DNS, the API server and, for those who ask them, registries.
+
+    The API server's address cannot be named (it is on no pod network), so its ports are open to every address.
+    """
+    ports = [METRICS_PORT, HEALTH_PORT]
+    if workload.webhook:
+        ports.insert(0, WEBHOOK_PORT)
+    # DNS servers of OpenShift listen on 5353 behind their Service.
+    dns = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
+    beyond = (
+        [{"protocol": "TCP", "port": 1, "endPort": 65535}]
+        if workload.asks_registries
+        else [{"protocol": "TCP", "port": port} for port in cluster.api_server_ports]
+    )
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(workload.name, workload.name, namespace=settings.namespace),
+        "spec": {
+            "podSelector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
+            "egress": [{"ports": dns}, {"ports": beyond}],
+        },
+    }
+
+
+def pod_annotations(cluster: Cluster) -> dict[str, str]:
+    """Of the pods that need no special rights: on OpenShift they count as management workloads, and run under the
+    ``restricted-v2`` constraint whatever else their ServiceAccount may use."""
+    if not cluster.openshift:
+        return {}
+    return {
+        "target.workload.openshift.io/management": '{"effect": "PreferredDuringScheduling"}',
+        "openshift.io/required-scc": "restricted-v2",
+    }
+
+
+def environment() -> list[Document]:
+    """What a pod knows of itself only when it starts."""
+    paths = {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+
+
+def probes() -> Document:
+    """Startup, liveness and readiness, on the port named ``health``."""
+
+    def get(path: str) -> Document:
+        return {"httpGet": {"path": path, "port": "health"}}
+
+    return {
+        "startupProbe": get("/healthz") | {"periodSeconds": 1, "failureThreshold": 60},
+        "livenessProbe": get("/healthz") | {"periodSeconds": 10},
+        "readinessProbe": get("/readyz") | {"periodSeconds": 2},
+    }
+
+
+def toleration(taint: str) -> Document:
+    """A toleration of ``key[=value][:Effect]``; an empty key tolerates everything, no effect means every effect."""
+    key_value, _, effect = taint.partition(":")
+    key, equals, value = key_value.partition("=")
+    found: Document = {"key": key} if key else {}
+    found |= {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
+    return found | ({"effect": effect} if effect else {})
+
+
+def scheduling(settings: OperatorSettings) -> Document:
+    """The settings of a pod that say where it runs and what it takes along, apart from affinity."""
+    wanted: dict[str, Any] = {
+        "priorityClassName": settings.priority_class,
+        "nodeSelector": dict(label.split("=", 1) for label in settings.node_selector),
+        "tolerations": [toleration(each) for each in settings.tolerations],
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _template(workload: Workload, settings: OperatorSettings, cluster: Cluster, registries: str) -> Document:
+    name = workload.name
+    annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
+    required = [
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(ARCHITECTURES)},
+        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
+    ]
+    terms = [{"matchExpressions": required}]
+    return {
+        "metadata": {"labels": labels(name)} | ({"annotations": annotations} if annotations else {}),
+        "spec": {
+            "serviceAccountName": name,
+            "enableServiceLinks": False,  # variables of Services named polyarch-… would count as our settings
+            "terminationGracePeriodSeconds": 30,
+            **scheduling(settings),
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": key,
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
+                }
+                for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+            ],
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [_container(workload, settings)],
+            "volumes": _volumes(workload, settings),
+        },
+    }
+
+
+REGISTRIES_DIGEST: Final = f"{names.OWN_GROUP}/registries"
+"""Pod annotation: a digest of the registries' ConfigMap."""
+
+
+def _container(workload: Workload, settings: OperatorSettings) -> Document:
+    mounts = [{"name": "certificates", "mountPath": serving.DIRECTORY, "readOnly": True}]
+    if _has_registries(workload, settings):
+        mounts.append({"name": "registries", "mountPath": REGISTRIES_DIRECTORY, "readOnly": True})
+    ports = {"metrics": METRICS_PORT, "health": HEALTH_PORT}
+    if workload.webhook:
+        ports = {"webhook": WEBHOOK_PORT} | ports
+    proxies = [{"name": name, "value": value} for name, value in settings.proxies if workload.asks_registries]
+    return {
+        "name": workload.container,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": ["run", workload.role, *_flags(workload, settings), *workload.arguments],
+        "env": [*environment(), *proxies],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        **probes(),
+        "resources": {
+            "requests": {"cpu": workload.cpu, "memory": workload.memory},
+            "limits": {"memory": workload.memory_limit},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _flags(workload: Workload, settings: OperatorSettings) -> list[str]:
+    flags = ["--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)", f"--cert-dir={serving.DIRECTORY}"]
+    if not workload.asks_registries:
+        return flags
+    if settings.global_pull_secret is not None:
+        namespace, name = settings.global_pull_secret
+        flags += [f"--global-pull-secret-namespace={namespace}", f"--global-pull-secret-name={name}"]
+    if settings.registries_configmap:
+        flags.append(f"--registries-dir={REGISTRIES_DIRECTORY}")
+    return flags + [f"--allow-address={each}" for each in settings.allow_addresses]
+
+
+def _volumes(workload: Workload, settings: OperatorSettings) -> list[Document]:
+    optional = workload.certificates == "optional"
+    volumes = [serving.volume(workload.name, settings.certificates, optional=optional)]
+    if _has_registries(workload, settings):
+        volumes.append({"name": "registries", "configMap": {"name": settings.registries_configmap}})
+    return volumes
+
+
+def _has_registries(workload: Workload, settings: OperatorSettings) -> bool:
+    return workload.asks_registries and bool(settings.registries_configmap)

@@ -1,0 +1,138 @@
+"""What the operator may do, and that it can grant all that its roles may need (PL-550)."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.kube.objects.rbac import granting
+from polyarch.kube.rights import grants, missing
+from polyarch.placement import names
+from polyarch.placement.api.settings import SecretAccess, WarmUpKind
+from polyarch.placement.operator import rbac
+from polyarch.placement.operator.operator_rules import granted_rights, operator_rules
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+
+SETTINGS = st.builds(
+    OperatorSettings,
+    namespace=st.sampled_from(["polyarch-system", "openshift-config", "ours"]),
+    global_pull_secret=st.sampled_from([None, ("infra", "pull"), ("polyarch-system", "pull")]),
+)
+CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
+
+
+@given(
+    SETTINGS,
+    CLUSTERS,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sets(st.sampled_from(get_args(WarmUpKind))),
+    st.sampled_from(get_args(SecretAccess)),
+)
+def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(
+    settings, cluster, node_aware, evicts, shared, warm_up, access
+):
+    """PL-550: Kubernetes refuses a role with a rule that its maker does not hold, in that namespace or everywhere."""
+    parts = rbac.Parts(
+        namespace=settings.namespace,
+        node_aware=node_aware,
+        evicts=evicts,
+        share_readings=shared,
+        warm_up=tuple(warm_up),
+        secret_access=access,
+        global_pull_secret=settings.global_pull_secret or (rbac.OPENSHIFT_PULL_SECRET if cluster.openshift else None),
+        openshift=cluster.openshift,
+    )
+    held = operator_rules(settings, cluster)
+    for document in rbac.rbac(parts):
+        if "rules" in document:
+            namespace = document["metadata"].get("namespace", "")
+            rules = (*held.cluster, *held.namespaces.get(namespace, ()))
+            assert missing(rules, grants(granting([document]))) == []
+
+
+@given(SETTINGS, CLUSTERS)
+def test_pl_550_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
+    """PL-550."""
+    held = operator_rules(settings, cluster)
+    for rules in (held.cluster, *held.namespaces.values()):
+        for access in grants(rules):
+            assert "*" not in (access.verb, access.group, access.resource, access.name)
+            assert access.verb not in ("escalate", "bind", "impersonate", "deletecollection")
+
+
+@given(SETTINGS, CLUSTERS)
+def test_pl_550_cluster_wide_it_changes_by_name_alone(settings, cluster):
+    """PL-550: but for pods' gates, Events, reviews, and what it grants."""
+    held = operator_rules(settings, cluster)
+    unnamed = {
+        (access.verb, access.resource)
+        for access in grants(held.cluster)
+        if not access.name and access.verb not in ("get", "list", "watch")
+    }
+    kinds = ("clusterroles", "clusterrolebindings", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    constraints = {("use", "securitycontextconstraints")} if cluster.openshift else set()
+    assert unnamed == constraints | {
+        *(("create", kind) for kind in kinds),
+        ("patch", "pods"),
+        ("create", "pods/eviction"),
+        ("create", "events"),
+        ("patch", "events"),
+        ("patch", "podplacementconfigs/status"),
+        ("create", "tokenreviews"),
+        ("create", "subjectaccessreviews"),
+    }
+
+
+@given(SETTINGS, CLUSTERS)
+def test_pl_550_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(settings, cluster):
+    """PL-550."""
+    held = operator_rules(settings, cluster)
+    of = {
+        kind: {access.verb for access in grants(held.cluster) if access.resource == kind}
+        for kind in ("secrets", "pods", "customresourcedefinitions")
+    }
+    assert of == {
+        "secrets": {"get"},
+        "pods": {"get", "list", "watch", "patch"},
+        "customresourcedefinitions": {"get", "list", "watch", "patch"},
+    }
+
+
+@pytest.mark.parametrize("kind", ["secrets", "configmaps", "deployments", "roles", "servicemonitors"])
+def test_pl_550_in_its_namespace_it_changes_only_objects_with_known_names(kind):
+    """PL-550."""
+    held = operator_rules(OperatorSettings(), Cluster()).namespaces["polyarch-system"]
+    changed = {access.name for access in grants(held) if access.resource == kind and access.verb in ("patch", "delete")}
+    assert changed
+    assert "" not in changed
+
+
+def test_pl_550_the_operator_has_a_role_wherever_it_makes_one():
+    """PL-550, PL-423."""
+    found = operator_rules(OperatorSettings(global_pull_secret=("infra", "pull")), Cluster(openshift=True))
+    assert set(found.namespaces) == {"polyarch-system", "openshift-config", "infra"}
+    for rules in found.namespaces.values():
+        assert missing(rules, [access for access in grants(rules) if access.resource == "roles"]) == []
+        assert {access.verb for access in grants(rules) if access.resource == "rolebindings"} == {
+            "get",
+            "list",
+            "watch",
+            "create",
+            "patch",
+            "delete",
+        }
+
+
+def test_pl_501_it_may_read_and_remove_the_lease_of_the_controllers():
+    """PL-520, PL-503: what is left of a role goes with it."""
+    held = operator_rules(OperatorSettings(), Cluster()).namespaces["polyarch-system"]
+    deleted = {access.name for access in grants(held) if (access.verb, access.resource) == ("delete", "leases")}
+    assert deleted == {names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE}
+
+
+def test_what_may_be_granted_includes_webhook_and_controller():
+    """PL-550."""
+    assert len(granted_rights(OperatorSettings(), Cluster())) >= 2
