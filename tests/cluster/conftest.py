@@ -4,7 +4,7 @@ Tests run side by side, those of a file one after another; the few that must not
 
 The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
 process (the controller, under xdist) and ends with it, however that ends. ``POLYARCH_TEST_SANDBOX=NAME`` uses a running
-sandbox instead and leaves it running: quick while one writes tests.
+sandbox instead and leaves it running: quick while one writes tests (``POLYARCH_TEST_OPERATED`` for the operator's).
 """
 
 import asyncio
@@ -64,6 +64,16 @@ def placed_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """A second one, with polyarch's roles running in it as in a real deployment; shared like the first."""
     owner = _session_process(request)
     settings = Settings(name=f"placed-{owner}", nodes=TEST_NODES)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
+@pytest.fixture(scope="session")
+def operated_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A third one, for tests that run the operator: what is one in a cluster belongs to one of them at a time."""
+    if named := os.environ.get("POLYARCH_TEST_OPERATED"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"operated-{owner}", nodes=TEST_NODES, polyarch=False)
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 

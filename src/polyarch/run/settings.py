@@ -6,7 +6,7 @@ import msgspec
 
 from polyarch.kube.process.roles import ProcessSettings
 from polyarch.oci.auth.credential_providers import ProviderConfiguration
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OperatorSettings
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning"]
@@ -36,3 +36,4 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: LogLevel = "info"
     """The level unless the cluster's configuration sets another."""
     registries: RegistrySettings = RegistrySettings()
+    operator: OperatorSettings = OperatorSettings()

@@ -209,7 +209,8 @@ def test_no_option_is_there_only_because_a_library_makes_it_up(
     assert main([*command, "--help"]) == 0
     options = re.findall(r"--[a-z-]+", capsys.readouterr().out)
     assert not [option for option in options if option.startswith("--empty-")]
-    assert {option for option in options if option.startswith("--no-")} <= {"--no-cache", "--no-leader-elect"}
+    known = {"--no-cache", "--no-leader-elect", "--no-network-policies"}
+    assert {option for option in options if option.startswith("--no-")} <= known
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from polyarch.cli.cluster.operator_flags import AS_USUAL, OperatorFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 class Choice(Enum):
     """What can be run: the modules of ``polyarch.run`` whose roles are played together in the process."""
 
+    OPERATOR = ("operator",)
     PLACEMENT_WEBHOOK = ("placement_webhook",)
     PLACEMENT_CONTROLLER = ("placement_controller",)
     ALL = ("placement_webhook", "placement_controller")
@@ -78,7 +80,7 @@ app = App(name="run", help_epilogue=EPILOGUE, config=from_environment)
 
 @app.default
 def run(
-    role: Annotated[RoleName, option("The process to run; all runs every role in one", group=PROCESS)],
+    role: Annotated[RoleName, option("The process to run; all runs both placement roles in one", group=PROCESS)],
     *,
     bind: Annotated[Address, option("Address to listen on; empty for all", group=PROCESS)] = "127.0.0.1",
     port: Annotated[Port, option("Port of the webhook; 0 picks a free one", group=PROCESS)] = 9443,
@@ -121,6 +123,7 @@ def run(
     image_credential_provider_bin_dir: Annotated[
         Directory, option("The kubelet's flag of the same name", group=REGISTRIES)
     ] = "",
+    deployed: OperatorFlags = AS_USUAL,
     print_settings: Annotated[
         bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
     ] = False,
@@ -135,6 +138,7 @@ def run(
     import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
     from polyarch.cli.cluster.role_process import play, providers
     from polyarch.kube.process.roles import ProcessSettings
+    from polyarch.placement.operator.settings import serving_secret
     from polyarch.run.settings import RegistrySettings, RunSettings
 
     name, roles = role.label, role.roles()
@@ -143,6 +147,7 @@ def run(
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
         raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
+    operator = deployed.settings(namespace, secret, tuple(allow_address or ()))
     settings = RunSettings(
         process=ProcessSettings(
             namespace=namespace,
@@ -151,6 +156,7 @@ def run(
             metrics_port=metrics_port,
             health_port=health_port,
             cert_dir=cert_dir,
+            cert_secret=serving_secret(operator) if role is Choice.OPERATOR and not cert_dir else "",
             leader_elect=leader_elect,
         ),
         kubeconfig=kubeconfig,
@@ -164,6 +170,7 @@ def run(
             allow_addresses=tuple(allow_address or ()),
             credential_providers=providers(image_credential_provider_config, image_credential_provider_bin_dir),
         ),
+        operator=operator,
     )
     play(name, roles, settings)
     return 0

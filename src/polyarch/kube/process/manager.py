@@ -7,6 +7,9 @@
     stop    unready → keep serving until endpoints have dropped us → servers and workers drain → Leases released →
             events posted → caches → metrics and health servers
 
+A process whose leader makes the certificate (``leads_first``) starts its controllers and candidacies before it waits
+for one, and serves as soon as there is one.
+
 A standby runs everything except what needs the Lease, so that takeover is immediate. If any component fails, the whole
 process ends, and its replacement starts with a clean state. The first SIGTERM or SIGINT starts a graceful shutdown, a
 second one cuts it short.
@@ -54,6 +57,7 @@ class Manager:
         health: Health,
         probes: Sequence[Server] = (),
         certificates: Sequence[Certificates] = (),
+        leads_first: bool = False,
         clock: Clock | None = None,
         settings: ManagerSettings | None = None,
         abort: Callable[[], None] = lambda: os._exit(1),
@@ -64,6 +68,7 @@ class Manager:
         self._settings = settings or ManagerSettings()
         self._probes = probes
         self._certificates = certificates
+        self._leads_first = leads_first
         self._servers = list(components.servers.values())
         self._abort = abort
         self._stop_asked = asyncio.Event()
@@ -126,10 +131,19 @@ class Manager:
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         for caches in self._duties.caches:
             await caches.synced()
+        if self._leads_first:
+            await self._start_work(tasks)
         for source in self._certificates:
             await source.ready()
         for server in self._servers:
             await server.start()
+        if not self._leads_first:
+            await self._start_work(tasks)
+        self.started.set()
+        log.info("started", servers=[server.url for server in self._servers])
+
+    async def _start_work(self, tasks: asyncio.TaskGroup) -> None:
+        """The controllers of every replica, and the elections."""
         for controller in self._duties.controllers:
             self._workers[controller] = tasks.create_task(controller.run(), name=controller.name)
         for leadership in self._duties.leaderships:
@@ -142,8 +156,6 @@ class Manager:
             self._elections[election] = tasks.create_task(
                 _run(functools.partial(self._hold_lease, election)), name="lease"
             )
-        self.started.set()
-        log.info("started", servers=[server.url for server in self._servers])
 
     async def _end(self, starting: asyncio.Task[None]) -> None:
         """Unready, wait, drain, release, post events: each step has its own deadline."""

@@ -20,15 +20,17 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.process.components import Components, Server, merged
 from polyarch.kube.process.manager import Manager
-from polyarch.kube.resources import Resource
+from polyarch.kube.resources import SECRETS, Resource
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.kube.runtime.lease import LeaderElection
 from polyarch.kube.runtime.store import IndexFunction
 from polyarch.kube.serving.admission import Webhooks
-from polyarch.kube.serving.certificates import FileCertificates
+from polyarch.kube.serving.certificates import Certificates, FileCertificates, WatchedCertificates
 from polyarch.kube.serving.health import Health, MetricsPage, ScraperAuthorization
 from polyarch.kube.serving.listener import HttpServer
+from polyarch.model.meta import Key
+from polyarch.model.secret import Secret
 
 T = TypeVar("T", bound=KubernetesObject)
 V = TypeVar("V")
@@ -50,6 +52,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     health_port: int = 8081
     cert_dir: str = ""
     """Directory of ``tls.crt`` and ``tls.key``, reloaded when they change. Without it metrics are plain HTTP."""
+    cert_secret: str = ""
+    """Name of a Secret with ``tls.crt`` and ``tls.key`` in the process's namespace, watched instead of a directory. The
+    process leads before there is one, so that its leader may make it."""
     leader_elect: bool = True
 
 
@@ -105,9 +110,7 @@ class Process:
         self._announce = announce
         self._shared: dict[Callable[[Process], Any], Any] = {}
         self._opened = AsyncExitStack()
-        self._certificates: FileCertificates | None = None
-        if settings.cert_dir:
-            self._certificates = FileCertificates(settings.cert_dir, clock=self.clock, metrics=metrics)
+        self._certificates = self._certificate_source()
         self._health = Health()
         # With a certificate the API server authorizes scrapers; without one, whoever reaches the port may read.
         scrapers = ScraperAuthorization(client, clock=self.clock) if self._certificates is not None else None
@@ -118,6 +121,16 @@ class Process:
             port=settings.metrics_port,
             tls=self._tls,
         )
+
+    def _certificate_source(self) -> Certificates | None:
+        settings = self.settings
+        if settings.cert_dir:
+            return FileCertificates(settings.cert_dir, clock=self.clock, metrics=self.metrics)
+        if not settings.cert_secret:
+            return None
+        key = Key(settings.namespace, settings.cert_secret)
+        informer = self.informer(SECRETS, Secret, namespace=key.namespace, field_selector=f"metadata.name={key.name}")
+        return WatchedCertificates(informer, key, clock=self.clock, metrics=self.metrics)
 
     @property
     def _tls(self) -> ssl.SSLContext | None:
@@ -224,6 +237,7 @@ class Process:
             health=self._health,
             probes=[self._health_server, self._metrics_server],
             certificates=[self._certificates] if self._certificates is not None else [],
+            leads_first=bool(self.settings.cert_secret),
             clock=self.clock,
         )
         await manager.run()

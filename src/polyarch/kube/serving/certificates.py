@@ -1,9 +1,9 @@
 """Serving certificates, reloaded while they are in use (KR-033).
 
 A certificate comes from files (a mounted Secret, cert-manager, an administrator) or directly from a Secret. The source
-is read every few seconds. Changed content is first loaded into a new TLS context as a test, then into the live one: new
-connections use it, open connections continue. Content that does not load (a certificate without its key, half a file)
-is reported, and the present certificate stays in use.
+is read every few seconds, or as soon as a watch shows a change. Changed content is first loaded into a new TLS context
+as a test, then into the live one: new connections use it, open connections continue. Content that does not load (a
+certificate without its key, half a file) is reported, and the present certificate stays in use.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,10 +23,13 @@ import msgspec
 import structlog
 
 from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.clock import Clock, SystemClock, deadline
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SECRETS
+from polyarch.kube.runtime.informer import Informer
+from polyarch.model.meta import Key
+from polyarch.model.secret import Secret
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +76,7 @@ class Certificates:
         self._fingerprint = ""
         self._refused = ""
         self._taken = asyncio.Event()
+        self._news = asyncio.Event()
         self.context: ssl.SSLContext = server_context()
         self.expires_at: datetime | None = None
         self.problem: str | None = f"no certificate was loaded from {origin} yet"
@@ -119,6 +123,7 @@ class Certificates:
     async def run(self) -> None:
         """Reads the source until cancelled; every second before the first success, because readiness waits for it."""
         while True:
+            self._news.clear()
             try:
                 await self.load()
             except CertificateError as error:
@@ -127,7 +132,13 @@ class Certificates:
                 self._refused = str(error)
             else:
                 self._refused = ""
-            await self._clock.sleep(self._interval if self.loaded else min(1.0, self._interval))
+            with suppress(TimeoutError):
+                async with deadline(self._clock, self._interval if self.loaded else min(1.0, self._interval)):
+                    await self._news.wait()
+
+    def changed(self) -> None:
+        """The source has changed: it is read now."""
+        self._news.set()
 
 
 class FileCertificates(Certificates):
@@ -180,6 +191,30 @@ class SecretCertificates(Certificates):
             return KeyPair(*(_entry(secret, key, origin) for key in ("tls.crt", "tls.key")))
 
         super().__init__(read, origin, clock=clock, metrics=metrics, interval=interval)
+
+
+class WatchedCertificates(Certificates):
+    """``tls.crt`` and ``tls.key`` of a Secret that is watched: a change is served at once, without a mount."""
+
+    def __init__(
+        self,
+        secrets: Informer[Secret],
+        key: Key,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        origin = f"Secret {key}"
+
+        async def read() -> KeyPair:
+            secret = secrets.store.get(key)
+            if secret is None:
+                raise CertificateError(f"{origin} does not exist (yet)")
+            data = secret.data or {}
+            return KeyPair(*(_required(data.get(entry), entry, origin) for entry in ("tls.crt", "tls.key")))
+
+        super().__init__(read, origin, clock=clock, metrics=metrics)
+        secrets.add_handler(lambda _: self.changed())
 
 
 def server_context() -> ssl.SSLContext:
@@ -244,6 +279,12 @@ def _file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise CertificateError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _required(content: bytes | None, key: str, origin: str) -> bytes:
+    if not content:
+        raise CertificateError(f"{origin} has no entry {key} (type kubernetes.io/tls is expected)")
+    return content
 
 
 def _entry(secret: _SecretData, key: str, origin: str) -> bytes:

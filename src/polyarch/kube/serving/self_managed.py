@@ -18,7 +18,7 @@ serve the lost leaf from memory stay trusted.
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -57,6 +57,8 @@ class SelfManagedSettings(msgspec.Struct, frozen=True, kw_only=True):
     validating_webhooks: tuple[str, ...] = ()
     conversions: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
+    owner: Mapping[str, Any] | None = None
+    """An owner reference for both Secrets: they are deleted with it."""
     ca_lifetime: timedelta = timedelta(days=3650)
     leaf_lifetime: timedelta = timedelta(days=90)
     interval: float = 60.0
@@ -113,14 +115,31 @@ class SelfManaged:
         self._client = client
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._bundle = b""
+        self._bundle: tuple[Certificate, ...] = ()
+        self._overlapping = False
         self._trusted_since: tuple[Certificate | None, float] = (None, 0.0)
         self.key = Key(settings.namespace, settings.secret)
 
     @property
     def ca_bundle(self) -> str:
         """``caBundle`` (base64) for configurations created elsewhere; empty before the first reconcile."""
-        return _base64(self._bundle)
+        return self.wanted("")
+
+    def wanted(self, found: str) -> str:
+        """``caBundle`` for a configuration that has ``found``: it keeps our CAs that are lost from the Secret.
+
+        Who writes configurations beside this controller writes this value, so that the two agree.
+        """
+        bundle, now = self._bundle, self._clock.now()
+        lost = [
+            known
+            for known in x509.certificates_of(_from_base64(found))
+            if self._overlapping
+            and known not in bundle
+            and known.subject == bundle[0].subject
+            and known.not_valid_after_utc > now
+        ]
+        return _base64(x509.pem(*bundle, *lost))
 
     async def reconcile(self, key: Key) -> After:
         """One pass over CA, trust, leaf and old CAs, as far as each is due. The process may crash after any step."""
@@ -139,7 +158,7 @@ class SelfManaged:
             authority = known.current
             overlapping = now < authority.certificate.not_valid_before_utc + settings.leaf_lifetime + 2 * x509.SKEW
             bundle = known.bundle if overlapping else known.bundle[:1]
-            others = await self._trust(bundle, overlapping, now)
+            others = await self._trust(bundle, overlapping)
             served = await self._read(settings.secret)
             leaf = leaf_of(served.data or {})
             if leaf is None or needs_leaf(leaf, authority.certificate, settings.names, now):
@@ -178,7 +197,9 @@ class SelfManaged:
             change = MergePatch({"metadata": {"resourceVersion": version}, "data": data})
             await self._client.patch(SECRETS, name, change, namespace=namespace)
         else:
-            metadata = {"name": name, "namespace": namespace, "labels": dict(self._settings.labels)}
+            metadata: dict[str, Any] = {"name": name, "namespace": namespace, "labels": dict(self._settings.labels)}
+            if self._settings.owner is not None:
+                metadata["ownerReferences"] = [self._settings.owner]
             document = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": type, "data": data}
             await self._client.create(SECRETS, document, namespace=namespace)
 
@@ -187,28 +208,21 @@ class SelfManaged:
         trusted, since = self._trusted_since
         return since + PROPAGATION - self._clock.monotonic() if trusted == authority else PROPAGATION
 
-    async def _trust(self, bundle: tuple[Certificate, ...], overlapping: bool, now: datetime) -> bool:
+    async def _trust(self, bundle: tuple[Certificate, ...], overlapping: bool) -> bool:
         """Writes the bundle wherever it is missing; objects that do not exist yet get it from their creator.
 
         True if a CA other than the current one is trusted: then its leaves may still be in use.
         """
-        self._bundle = x509.pem(*bundle)
+        self._bundle, self._overlapping = bundle, overlapping
         others, written = len(bundle) > 1, False
 
         def wanted(found: str) -> str:
             nonlocal others, written
-            lost = [
-                known
-                for known in x509.certificates_of(_from_base64(found))
-                if overlapping
-                and known not in bundle
-                and known.subject == bundle[0].subject
-                and known.not_valid_after_utc > now
-            ]
-            text = _base64(x509.pem(*bundle, *lost))
-            others, written = others or bool(lost), written or text != found
+            text = self.wanted(found)
+            others, written = others or text != current, written or text != found
             return text
 
+        current = self.wanted("")
         settings = self._settings
         for resource, names in (
             (MUTATING_WEBHOOKS, settings.mutating_webhooks),

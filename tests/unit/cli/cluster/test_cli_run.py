@@ -8,6 +8,7 @@ from polyarch.cli import main
 from polyarch.cli.cluster.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.process.roles import ProcessSettings, Role
+from polyarch.placement.operator.settings import OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
 from polyarch.run.settings import RegistrySettings, RunSettings
@@ -69,7 +70,41 @@ def test_every_flag_reaches_the_process(started, tmp_path):
             ca=("x.pem", "y.pem"),
             allow_addresses=("127.0.0.0/8",),
         ),
+        operator=OperatorSettings(namespace="ns", global_pull_secret=("a", "b"), allow_addresses=("127.0.0.0/8",)),
     )
+
+
+def test_every_flag_of_the_operator_reaches_it(started):
+    """PL-500, PL-540: without a directory it takes its certificate from the Secret that its leader makes."""
+    arguments = [
+        *("run", "operator", "--namespace", "ns", "--image", "example.com/p:1", "--image-pull-policy", "Always"),
+        *("--image-pull-secret", "one", "--image-pull-secret", "two", "--certificates", "cert-manager"),
+        *("--no-network-policies", "--webhook-replicas", "5", "--controller-replicas", "3"),
+        *("--handler-replicas", "4", "--registries-configmap", "mirrors", "--allow-address", "10.0.0.0/8"),
+    ]
+    assert main(arguments) == 0
+    ((_, roles, settings),) = started
+    assert roles == ("operator",)
+    assert settings.process.cert_secret == "polyarch-certificates"
+    assert settings.operator == OperatorSettings(
+        namespace="ns",
+        image="example.com/p:1",
+        image_pull_policy="Always",
+        image_pull_secrets=("one", "two"),
+        certificates="cert-manager",
+        network_policies=False,
+        webhook_replicas=5,
+        controller_replicas=3,
+        handler_replicas=4,
+        registries_configmap="mirrors",
+        allow_addresses=("10.0.0.0/8",),
+    )
+
+
+def test_the_operators_certificate_is_where_the_service_ca_writes_it(started):
+    """PL-541."""
+    assert main(["run", "operator", "--certificates", "service-ca"]) == 0
+    assert started[0][2].process.cert_secret == "polyarch-operator-certificates"
 
 
 def test_all_is_every_role_of_the_cluster_in_one_process(started):
@@ -84,7 +119,7 @@ def test_all_is_every_role_of_the_cluster_in_one_process(started):
 def test_a_process_is_started_with_all_that_its_roles_read(choice):
     """KR-050: what a role asks its process for is there."""
     for role in choice.roles():
-        assert set(role.settings) <= {RegistrySettings, Verbosity}, "what polyarch.run.process gives"
+        assert set(role.settings) <= {RegistrySettings, OperatorSettings, Verbosity}, "what polyarch.run.process gives"
     if len(choice.value) == 1:
         assert [role.name for role in choice.roles()] == [choice.label]
 
@@ -119,6 +154,7 @@ def test_the_kubelets_credential_plugins(started, tmp_path):
             "/nonexistent",
         ),
         (["run", "nobody"], "nobody"),
+        (["run", "operator", "--webhook-replicas", "0"], "--webhook-replicas 0"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_usage_errors(started, capsys, arguments, problem):

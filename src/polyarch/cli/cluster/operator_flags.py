@@ -1,0 +1,68 @@
+"""The flags of ``polyarch run operator``: how it deploys the other roles (``OperatorSettings``)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.options.values import Image, Name, Number, Placeholder, option, subject
+
+if TYPE_CHECKING:
+    from polyarch.placement.operator.settings import OperatorSettings
+
+OPERATOR = subject("Operator")
+PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
+Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
+MOST_REPLICAS = 20
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OperatorFlags:
+    """What the operator needs to know of the roles that it deploys."""
+
+    image: Annotated[Image, option("Image of the roles", group=OPERATOR, show_default="of this version")] = ""
+    image_pull_policy: Annotated[PullPolicy, option("Pull policy of the roles", group=OPERATOR)] = "IfNotPresent"
+    image_pull_secret: Annotated[
+        list[Name] | None, option("Secret of the namespace to pull the image with; repeatable", group=OPERATOR)
+    ] = None
+    certificates: Annotated[Certificates, option("Who issues the serving certificates", group=OPERATOR)] = (
+        "self-managed"
+    )
+    network_policies: Annotated[
+        bool, Parameter(help="Make NetworkPolicies; on by default", group=OPERATOR, show_default=False)
+    ] = True
+    webhook_replicas: Annotated[Number, option("Replicas of placement-webhook", group=OPERATOR)] = 3
+    controller_replicas: Annotated[Number, option("Replicas of placement-controller", group=OPERATOR)] = 2
+    handler_replicas: Annotated[Number, option("Replicas of exec-monitor, side handler", group=OPERATOR)] = 2
+    registries_configmap: Annotated[
+        Name, option("ConfigMap of the namespace with registries.conf and ca.crt for the roles", group=OPERATOR)
+    ] = ""
+
+    def settings(
+        self, namespace: str, global_pull_secret: tuple[str, str] | None, allow_addresses: tuple[str, ...]
+    ) -> "OperatorSettings":
+        """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
+        from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
+
+        for name in ("webhook_replicas", "controller_replicas", "handler_replicas"):
+            if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
+                raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
+        return OperatorSettings(
+            namespace=namespace,
+            image=self.image or DEFAULT_IMAGE,
+            image_pull_policy=self.image_pull_policy,
+            image_pull_secrets=tuple(self.image_pull_secret or ()),
+            certificates=self.certificates,
+            network_policies=self.network_policies,
+            webhook_replicas=self.webhook_replicas,
+            controller_replicas=self.controller_replicas,
+            handler_replicas=self.handler_replicas,
+            global_pull_secret=global_pull_secret,
+            registries_configmap=self.registries_configmap,
+            allow_addresses=allow_addresses,
+        )
+
+
+AS_USUAL = OperatorFlags()

@@ -1,0 +1,1 @@
+"""What the operator does in a cluster: the effects around the pure modules of ``placement.operator``."""

@@ -1,0 +1,136 @@
+"""The Secrets of the serving certificates, kept by the operator's leader (PL-540, PL-541, PL-853).
+
+Self-managed, the leader makes a CA and one leaf for all services. In the other modes somebody else writes the leaves.
+In every mode ``polyarch-certificates`` has ``record.key``: the keys with which processes sign decision annotations, the
+newest first. A new one is made every 90 days and the last two count, so that annotations stay valid.
+"""
+
+import base64
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.runtime.controller import After
+from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.secret import Secret
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.decide.seal import KEYS, keys_in
+from polyarch.placement.operator.settings import OperatorSettings
+
+log = structlog.get_logger(__name__)
+
+RECORD_KEY: Final = "record.key"
+MADE_AT: Final = f"{names.OWN_GROUP}/record-key-made-at"
+"""Annotation of the Secret: when the newest key was made."""
+KEY_LIFETIME: Final = timedelta(days=90)
+KEY_BYTES: Final = 32
+SERVICES: Final = (names.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
+"""Services whose names the self-managed leaf has."""
+INTERVAL: Final = 60.0
+
+
+class ServingSecrets:
+    """Enqueue :attr:`key` once; each pass looks at everything and asks for the next.
+
+    ``owner``: an owner reference for the Secrets, so that none outlives the operator.
+    """
+
+    def __init__(
+        self, client: Client, settings: OperatorSettings, *, owner: Mapping[str, Any] | None, clock: Clock
+    ) -> None:
+        self.key = Key(settings.namespace, names.CERTIFICATES_SECRET)
+        self._client = client
+        self._clock = clock
+        self._owner = owner
+        self._makes_secret = settings.certificates == "service-ca"
+        self.managed: SelfManaged | None = None
+        if settings.certificates == "self-managed":
+            self.managed = SelfManaged(client, self_managed_settings(settings.namespace, owner), clock=clock)
+
+    async def reconcile(self, key: Key) -> After:
+        """One pass over the certificates, then over the keys of records."""
+        after = await self.managed.reconcile(key) if self.managed is not None else After(INTERVAL)
+        await self._keep_record_key()
+        return after
+
+    async def _keep_record_key(self) -> None:
+        namespace = self.key.namespace
+        try:
+            known = await self._client.get(SECRETS, self.key.name, namespace=namespace, type=Secret)
+        except NotFound:
+            if not self._makes_secret:
+                return  # who makes the certificate makes the Secret
+            known = Secret()
+        now = self._clock.now()
+        keys = record_keys((known.data or {}).get(RECORD_KEY) or b"")
+        if keys and not is_old(known.metadata, now):
+            return
+        content = key_file((secrets.token_bytes(KEY_BYTES), *keys))
+        metadata: dict[str, Any] = {"annotations": {MADE_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+        data = {RECORD_KEY: base64.b64encode(content).decode()}
+        if known.metadata.resource_version:
+            metadata["resourceVersion"] = known.metadata.resource_version
+            change = MergePatch({"metadata": metadata, "data": data})
+            await self._client.patch(SECRETS, self.key.name, change, namespace=namespace)
+        else:
+            metadata |= {"name": self.key.name, "namespace": namespace}
+            metadata |= {"ownerReferences": [self._owner]} if self._owner is not None else {}
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
+            await self._client.create(SECRETS, secret, namespace=namespace)
+        log.info("key of decision annotations made", secret=str(self.key), former_ones_kept=min(len(keys), KEYS - 1))
+
+
+def self_managed_settings(namespace: str, owner: Mapping[str, Any] | None) -> SelfManagedSettings:
+    """One leaf for all services of the namespace, trusted by our webhook configurations and the CPPC's conversion."""
+    return SelfManagedSettings(
+        namespace=namespace,
+        names=tuple(f"{service}.{namespace}.svc{domain}" for service in SERVICES for domain in ("", ".cluster.local")),
+        secret=names.CERTIFICATES_SECRET,
+        authority_secret=names.AUTHORITY_SECRET,
+        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, names.CPPC_DEFAULTS),
+        validating_webhooks=(names.CPPC_WEBHOOK, names.PPC_WEBHOOK),
+        conversions=(str(CPPCS),),
+        owner=owner,
+        interval=INTERVAL,
+    )
+
+
+async def operator_account(client: Client, namespace: str) -> dict[str, Any] | None:
+    """An owner reference to the operator's ServiceAccount; None if it runs with another identity."""
+    try:
+        found = await client.get(SERVICE_ACCOUNTS, names.OPERATOR, namespace=namespace, type=PartialObjectMetadata)
+    except NotFound:
+        return None
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "name": names.OPERATOR, "uid": found.metadata.uid}
+
+
+def record_keys(content: bytes) -> tuple[bytes, ...]:
+    """The keys of a file; empty if it is damaged."""
+    try:
+        return keys_in(content)
+    except ValueError:
+        return ()
+
+
+def key_file(keys: tuple[bytes, ...]) -> bytes:
+    """The file as processes read it: the last two keys, the newest first."""
+    return b"".join(base64.b64encode(key) + b"\n" for key in keys[:KEYS])
+
+
+def is_old(metadata: ObjectMeta, now: datetime) -> bool:
+    """Whether a new key is due; one of unknown age may be old."""
+    made = (metadata.annotations or {}).get(MADE_AT, "")
+    try:
+        return now - msgspec.convert(made, datetime) >= KEY_LIFETIME
+    except msgspec.ValidationError:
+        return True
