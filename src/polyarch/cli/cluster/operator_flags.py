@@ -1,12 +1,13 @@
 """The flags of ``polyarch run operator``: how it deploys the other roles (``OperatorSettings``)."""
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.values import Image, Name, Number, Placeholder, option, subject
+from polyarch.cli.options.values import Image, KeyValue, Name, Number, Placeholder, option, subject
 
 if TYPE_CHECKING:
     from polyarch.placement.operator.settings import OperatorSettings
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
 Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
+Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+"""Variables of the operator that it passes on to the roles which ask registries."""
 
 
 @Parameter(name="*")
@@ -39,6 +43,15 @@ class OperatorFlags:
     registries_configmap: Annotated[
         Name, option("ConfigMap of the namespace with registries.conf and ca.crt for the roles", group=OPERATOR)
     ] = ""
+    priority_class: Annotated[Name, option("Priority class of the roles; empty for none", group=OPERATOR)] = (
+        "system-cluster-critical"
+    )
+    node_selector: Annotated[
+        list[KeyValue] | None, option("Label of the nodes that the roles may run on; repeatable", group=OPERATOR)
+    ] = None
+    toleration: Annotated[list[Taint] | None, option("Taint that the roles tolerate; repeatable", group=OPERATOR)] = (
+        None
+    )
 
     def settings(
         self, namespace: str, global_pull_secret: tuple[str, str] | None, allow_addresses: tuple[str, ...]
@@ -49,6 +62,8 @@ class OperatorFlags:
         for name in ("webhook_replicas", "controller_replicas", "handler_replicas"):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
                 raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
+        if wrong := [each for each in self.node_selector or () if "=" not in each]:
+            raise UsageError(f"run operator: --node-selector {wrong[0]}: expected KEY=VALUE")
         return OperatorSettings(
             namespace=namespace,
             image=self.image or DEFAULT_IMAGE,
@@ -62,6 +77,10 @@ class OperatorFlags:
             global_pull_secret=global_pull_secret,
             registries_configmap=self.registries_configmap,
             allow_addresses=allow_addresses,
+            proxies=tuple((name, os.environ[name]) for name in PROXIES if os.environ.get(name)),
+            priority_class=self.priority_class,
+            node_selector=tuple(self.node_selector or ()),
+            tolerations=tuple(self.toleration or ()),
         )
 
 

@@ -1,7 +1,7 @@
 """The work of ``polyarch run``: a process that plays roles until it is ended, and what keeps it from that."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +67,16 @@ def providers(path: str, directory: str) -> ProviderConfiguration | None:
         return ProviderConfiguration.from_mapping(content, directory=directory, origin=path)
     except (OSError, yaml.YAMLError, InvalidProviderConfiguration) as error:
         raise UsageError(f"--image-credential-provider-config {path}: {error}") from None
+
+
+def registry_files(
+    directory: str, configuration: str | None, authorities: Sequence[str]
+) -> tuple[str | None, list[str]]:
+    """``--registries-conf`` and ``--ca`` with the files of ``--registries-dir``, as far as it has them (PL-424)."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise UsageError(f"--registries-dir {directory}: there is no such directory")
+    found, certificates = folder / "registries.conf", folder / "ca.crt"
+    if configuration is None and found.is_file():
+        configuration = str(found)
+    return configuration, [*authorities, *([str(certificates)] if certificates.is_file() else ())]

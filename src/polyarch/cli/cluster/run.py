@@ -113,6 +113,9 @@ def run(
         File | None, option("Mirror configuration, see containers-registries.conf(5)", group=REGISTRIES)
     ] = None,
     ca: Annotated[list[File] | None, option("CA certificates (PEM) to trust; repeatable", group=REGISTRIES)] = None,
+    registries_dir: Annotated[
+        Directory, option("Directory with registries.conf and ca.crt, each optional: a ConfigMap", group=REGISTRIES)
+    ] = "",
     allow_address: Annotated[
         list[Cidr] | None,
         option("Allow registries in this address range, which is refused otherwise; repeatable", group=REGISTRIES),
@@ -136,7 +139,7 @@ def run(
         print(printed(as_read), end="")
         return 0
     import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
-    from polyarch.cli.cluster.role_process import play, providers
+    from polyarch.cli.cluster.role_process import play, providers, registry_files
     from polyarch.kube.process.roles import ProcessSettings
     from polyarch.placement.operator.settings import serving_secret
     from polyarch.run.settings import RegistrySettings, RunSettings
@@ -148,6 +151,8 @@ def run(
         raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
     operator = deployed.settings(namespace, secret, tuple(allow_address or ()))
+    if registries_dir:
+        registries_conf, ca = registry_files(registries_dir, registries_conf, ca or [])
     settings = RunSettings(
         process=ProcessSettings(
             namespace=namespace,

@@ -74,14 +74,16 @@ def test_every_flag_reaches_the_process(started, tmp_path):
     )
 
 
-def test_every_flag_of_the_operator_reaches_it(started):
+def test_every_flag_of_the_operator_reaches_it(started, monkeypatch):
     """PL-500, PL-540: without a directory it takes its certificate from the Secret that its leader makes."""
     arguments = [
         *("run", "operator", "--namespace", "ns", "--image", "example.com/p:1", "--image-pull-policy", "Always"),
         *("--image-pull-secret", "one", "--image-pull-secret", "two", "--certificates", "cert-manager"),
         *("--no-network-policies", "--webhook-replicas", "5", "--controller-replicas", "3"),
         *("--handler-replicas", "4", "--registries-configmap", "mirrors", "--allow-address", "10.0.0.0/8"),
+        *("--priority-class=", "--node-selector", "infra=", "--toleration", "infra:NoSchedule"),
     ]
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     assert main(arguments) == 0
     ((_, roles, settings),) = started
     assert roles == ("operator",)
@@ -98,6 +100,10 @@ def test_every_flag_of_the_operator_reaches_it(started):
         handler_replicas=4,
         registries_configmap="mirrors",
         allow_addresses=("10.0.0.0/8",),
+        proxies=(("HTTPS_PROXY", "http://proxy:3128"),),
+        priority_class="",
+        node_selector=("infra=",),
+        tolerations=("infra:NoSchedule",),
     )
 
 
@@ -122,6 +128,17 @@ def test_a_process_is_started_with_all_that_its_roles_read(choice):
         assert set(role.settings) <= {RegistrySettings, OperatorSettings, Verbosity}, "what polyarch.run.process gives"
     if len(choice.value) == 1:
         assert [role.name for role in choice.roles()] == [choice.label]
+
+
+@pytest.mark.parametrize("files", [(), ("registries.conf",), ("ca.crt",), ("registries.conf", "ca.crt")], ids=str)
+def test_a_mounted_config_map_of_registries_may_have_either_file(started, tmp_path, files):
+    """PL-424: and flags for single files still count."""
+    for name in files:
+        (tmp_path / name).touch()
+    assert main(["run", "placement-controller", "--registries-dir", str(tmp_path), "--ca", "own.pem"]) == 0
+    registries = started[0][2].registries
+    assert registries.registries_conf == (str(tmp_path / files[0]) if "registries.conf" in files else None)
+    assert registries.ca == ("own.pem", *([str(tmp_path / "ca.crt")] if "ca.crt" in files else ()))
 
 
 def test_the_kubelets_credential_plugins(started, tmp_path):
@@ -155,6 +172,8 @@ def test_the_kubelets_credential_plugins(started, tmp_path):
         ),
         (["run", "nobody"], "nobody"),
         (["run", "operator", "--webhook-replicas", "0"], "--webhook-replicas 0"),
+        (["run", "operator", "--node-selector", "infra"], "--node-selector infra"),
+        (["run", "placement-controller", "--registries-dir", "/nonexistent"], "--registries-dir /nonexistent"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_usage_errors(started, capsys, arguments, problem):
