@@ -178,3 +178,23 @@ async def test_06_private_registry_is_asked_with_the_pods_own_secret(cluster: Pl
         assert architectures(running) == ["arm64"]
         assert running["spec"]["nodeName"].startswith("arm64")
         await cluster.client.delete(PODS, "secret", namespace=namespace)
+
+
+async def test_pl_062_07_openshift_is_accepted(cluster: PlacementCluster) -> None:
+    """PL-062."""
+    (policy,) = documents("07-openshift/policy.yaml")
+    await cluster.client.apply(POLICIES, policy, dry_run=True)
+
+
+def test_pl_062_07_openshift_leaves_the_platforms_namespaces_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """PL-062: by this policy; kube-* by no policy at all."""
+    given = ("-f", "07-openshift/pods.yaml", "--platforms-file", "07-openshift/platforms.yaml")
+    with_policy = explained(capsys, *given, "--objects", "07-openshift/policy.yaml")
+    assert {name: pod["decision"]["reason"] for name, pod in with_policy.items()} == {
+        "prober": "ExcludedNamespace",
+        "billing": "ArchitecturesSet",
+        "proxy": "KubeNamespace",
+    }
+    without = explained(capsys, *given)
+    assert without["prober"]["path"] == "inline"
+    assert without["proxy"]["decision"]["reason"] == "KubeNamespace"

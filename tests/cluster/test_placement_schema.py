@@ -16,13 +16,14 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.errors import AlreadyExists, Invalid, NotFound
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.placement.api.crds import crds
+from polyarch.placement.api.crds import PREVIEW_MESSAGE, crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, PlacementPolicy
 from polyarch.placement.api.settings import Settings, SettingsTable
 from polyarch.sandbox.cluster import Sandbox
 
 Json = dict[str, Any]
 ESTABLISHED_SECONDS = 20
+PPCS_V1ALPHA1 = Resource(PPCS.group, "v1alpha1", PPCS.plural, PPCS.kind)
 CPPCS_V1ALPHA1 = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
 
 
@@ -46,7 +47,7 @@ async def _install(kubeconfig: str) -> None:
         for document in crds():
             await client.apply(CRDS, document)
         async with asyncio.timeout(ESTABLISHED_SECONDS):
-            for resource in (CPPCS, CPPCS_V1ALPHA1, POLICIES, PPCS, ENOEXECEVENTS):
+            for resource in (CPPCS, CPPCS_V1ALPHA1, POLICIES, PPCS, PPCS_V1ALPHA1, ENOEXECEVENTS):
                 while resource.plural not in {each.plural for each in await _served(client, resource)}:
                     await asyncio.sleep(0.1)
                 while not await _answers(client, resource):  # discovery can be ahead of the handler
@@ -407,3 +408,38 @@ class TestPlacementPolicy:
         """PL-040, PL-750, PL-751: the message names the field and what is allowed."""
         message = await refused(api, POLICIES, of(POLICIES, spec))
         assert all(part in message for part in said), message
+
+
+@pytest.mark.parametrize("field", ["logVerbosityLevel", "logVerbosity"])
+async def test_pl_060_a_manifest_of_the_first_preview_is_told_what_replaces_it(api: Client, field: str) -> None:
+    """PL-060: whatever its fields were; `polyarch lint` says the same of the file."""
+    document = {
+        "apiVersion": PPCS_V1ALPHA1.api_version,
+        "kind": PPCS.kind,
+        "metadata": {"name": "cluster"},
+        "spec": {field: "Normal", "namespaceSelector": {}},
+    }
+    with pytest.raises(Invalid) as refused:
+        await api.create(PPCS_V1ALPHA1, document, namespace="default")
+    assert PREVIEW_MESSAGE in str(refused.value)
+    with pytest.raises(Invalid, match="polyarch fix FILE rewrites the manifest"):
+        await api.apply(PPCS_V1ALPHA1, document, namespace="default")
+    with pytest.raises(NotFound):
+        await api.get(PPCS, "cluster", namespace="default")
+
+
+async def test_pl_060_configurations_of_today_can_be_read_through_the_old_version_and_not_written(api: Client) -> None:
+    """PL-060: nothing is stored from v1alpha1, and v1beta1 is served as if it were not there."""
+    scoring = {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 5}]}
+    name = "preview-beside"
+    document = {"metadata": {"name": name}, "spec": {"plugins": {"nodeAffinityScoring": scoring}, "priority": 60}}
+    await api.create(PPCS, {"apiVersion": PPCS.api_version, "kind": PPCS.kind, **document}, namespace="default")
+    try:
+        assert (await api.get(PPCS_V1ALPHA1, name, namespace="default"))["spec"]["priority"] == 60
+        with pytest.raises(Invalid, match="polyarch fix FILE"):
+            await api.patch(PPCS_V1ALPHA1, name, MergePatch({"spec": {"priority": 61}}), namespace="default")
+        await api.patch(PPCS, name, MergePatch({"spec": {"priority": 62}}), namespace="default")
+        definition = await api.get(CRDS, f"{PPCS.plural}.{PPCS.group}")
+        assert definition["status"]["storedVersions"] == ["v1beta1"]
+    finally:
+        await api.delete(PPCS, name, namespace="default")

@@ -209,8 +209,12 @@ def version(
     columns: list[Schema] | None = None,
     required: tuple[str, ...] = (),
     storage: bool = True,
+    deprecation: str = "",
 ) -> Schema:
-    """One version of a custom resource, with the status subresource; ``rules`` apply to the whole object."""
+    """One version of a custom resource, with the status subresource; ``rules`` apply to the whole object.
+
+    ``deprecation`` is the warning that every request to a deprecated version gets.
+    """
     root = obj(
         {
             "apiVersion": text(description="Group and version."),
@@ -230,6 +234,8 @@ def version(
         "schema": {"openAPIV3Schema": root},
         "subresources": {"status": {}},
     }
+    if deprecation:
+        content |= {"deprecated": True, "deprecationWarning": deprecation}
     if columns:
         content["additionalPrinterColumns"] = columns
     return content

@@ -108,8 +108,17 @@ def _kept(field: str) -> Schema:
     )
 
 
+PREVIEW_MESSAGE: Final = (
+    f"PodPlacementConfig of {api.PPCS.group}/v1alpha1 was the cluster-wide configuration of a preview; "
+    f"ClusterPodPlacementConfig of {api.CPPCS.api_version}, named {SINGLETON}, replaces it: "
+    "polyarch fix FILE rewrites the manifest"
+)
+"""What a manifest of the first preview is answered with (PL-060)."""
+
+
 def pod_placement_config() -> Schema:
-    """PL-030."""
+    """PL-030. v1alpha1 is there for manifests of the first preview, where the kind was cluster-wide: it takes any spec
+    and refuses it with :data:`PREVIEW_MESSAGE`, so nothing is ever stored from it (PL-060)."""
     spec = obj(
         {
             "labelSelector": label_selector("Pods of the namespace it is for; absent or empty: all."),
@@ -136,7 +145,16 @@ def pod_placement_config() -> Schema:
     stored = version(
         "v1beta1", description, spec, obj({"conditions": conditions()}), columns=columns, required=("spec",)
     )
-    return custom_resource(api.PPCS, [stored])
+    preview = version(
+        "v1alpha1",
+        "The cluster-wide configuration of the first preview; replaced by ClusterPodPlacementConfig.",
+        {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        rules=(rule("false", PREVIEW_MESSAGE),),
+        storage=False,
+        deprecation=PREVIEW_MESSAGE,
+    )
+    return custom_resource(api.PPCS, [preview, stored])
 
 
 def enoexec_event() -> Schema:

@@ -10,6 +10,7 @@ from polyarch.manifests.lint.engine import lint
 from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.lint.pods.ma113_tolerations import covers
 from polyarch.manifests.scan.pod_specs import PREFERRED
+from polyarch.placement.api.crds import PREVIEW_MESSAGE
 from polyarch.platforms import NodePlatform
 
 BETA = "{matchExpressions: [{key: beta.kubernetes.io/os, operator: In, values: [linux]}]}"
@@ -370,6 +371,12 @@ def test_an_obsolete_configuration_is_rewritten(field: str) -> None:
         "metadata": {"name": "cluster"},
         "spec": {"logVerbosity": "Debug", "namespaceSelector": {"matchLabels": {"a": "b"}}},
     }
+    said, _, cure = PREVIEW_MESSAGE.partition(": ")
+    assert (
+        problem.finding.message.partition(" of ")[2] == said.partition(" of ")[2]
+    )  # as the API server's refusal, PL-060
+    assert cure.startswith("polyarch fix")
+    assert problem.finding.hint.startswith("polyarch fix")
     (policy,) = problem.documents
     assert policy == {
         "apiVersion": "polyarch.dev/v1alpha1",
