@@ -1,12 +1,14 @@
 """Startup settings of a process. All other settings are read from the cluster, and watched."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from polyarch.kube.process.roles import ProcessSettings
-from polyarch.oci.auth.credential_providers import ProviderConfiguration
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OperatorSettings
+
+if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)
+    from polyarch.oci.auth.credential_providers import ProviderConfiguration
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning"]
@@ -22,8 +24,20 @@ class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Additional CAs (PEM files) to trust for registries."""
     allow_addresses: tuple[str, ...] = ()
     """Address ranges (CIDR) that are allowed although their class is refused (RG-103)."""
-    credential_providers: ProviderConfiguration | None = None
+    credential_providers: "ProviderConfiguration | None" = None
     """The kubelet's credential plugins, asked after all pull secrets (PL-420, RG-086)."""
+
+
+class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the exec-format-error monitor (PL-600)."""
+
+    side: Literal["node", "handler"] = "handler"
+    node_name: str = ""
+    """The node's name, for the node side."""
+    tracefs: str = ""
+    """Where tracefs is mounted; "" for ``/sys/kernel/tracing``, else ``/sys/kernel/debug/tracing``."""
+    proc: str = "/proc"
+    pod_logs: str = "/var/log/pods"
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +51,4 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The level unless the cluster's configuration sets another."""
     registries: RegistrySettings = RegistrySettings()
     operator: OperatorSettings = OperatorSettings()
+    monitor: MonitorSettings = MonitorSettings()

@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from polyarch.cli.collecting import collect_as_usual
 from polyarch.cli.errors import CouldNotComplete, UsageError
@@ -13,11 +11,11 @@ from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.process.roles import Role
 from polyarch.kube.runtime.lease import LeadershipError
 from polyarch.kube.serving.certificates import CertificateError
-from polyarch.oci.auth.credential_providers import InvalidProviderConfiguration, ProviderConfiguration
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
-from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.run import process
 from polyarch.run.settings import RunSettings
+
+if TYPE_CHECKING:
+    from polyarch.oci.auth.credential_providers import ProviderConfiguration
 
 
 def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
@@ -25,7 +23,7 @@ def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
     collect_as_usual()
     try:
         _runner()(process.run(name, roles, settings))
-    except (ConfigurationError, InvalidConfiguration, InvalidSetting) as error:
+    except _usage_errors() as error:
         raise UsageError(f"run {name}: {error}") from None
     except (KubernetesError, OSError) as error:
         raise CouldNotComplete(f"run {name}: {error}") from None
@@ -35,6 +33,14 @@ def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
             raise
         problem = "; ".join(dict.fromkeys(str(error) for error in _leaves(known)))
         raise CouldNotComplete(f"run {name}: {problem}") from None
+
+
+def _usage_errors() -> tuple[type[Exception], ...]:
+    """Evaluated once something was raised: a role that asks no registry does not load these modules (PL-810)."""
+    from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+    from polyarch.oci.transport.addresses import InvalidSetting
+
+    return ConfigurationError, InvalidConfiguration, InvalidSetting
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -54,7 +60,7 @@ def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
     return uvloop.run
 
 
-def providers(path: str, directory: str) -> ProviderConfiguration | None:
+def providers(path: str, directory: str) -> "ProviderConfiguration | None":
     """The kubelet's credential plugins; None without a configuration."""
     if bool(path) != bool(directory):
         raise UsageError(
@@ -62,6 +68,10 @@ def providers(path: str, directory: str) -> ProviderConfiguration | None:
         )
     if not path:
         return None
+    import yaml
+
+    from polyarch.oci.auth.credential_providers import InvalidProviderConfiguration, ProviderConfiguration
+
     try:
         content = yaml.safe_load(Path(path).read_bytes())
         return ProviderConfiguration.from_mapping(content, directory=directory, origin=path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from polyarch.cli.cluster.monitor_flags import ANY_NODE, MonitorFlags
 from polyarch.cli.cluster.operator_flags import AS_USUAL, OperatorFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
@@ -43,6 +44,7 @@ class Choice(Enum):
     OPERATOR = ("operator",)
     PLACEMENT_WEBHOOK = ("placement_webhook",)
     PLACEMENT_CONTROLLER = ("placement_controller",)
+    EXEC_MONITOR = ("exec_monitor",)
     ALL = ("placement_webhook", "placement_controller")
 
     @property
@@ -65,6 +67,7 @@ command line wins. Values of a repeatable flag are separated by spaces there."""
     examples=(
         ("Run every role in one process, with your kubeconfig", "polyarch run all --cert-dir ./certificates"),
         ("Run one role as its Deployment does", "polyarch run placement-controller --bind="),
+        ("Watch this node for exec format errors", "polyarch run exec-monitor --side node --node-name worker-1"),
         ("See what it would run with", "polyarch run placement-controller --print-settings"),
     ),
     exits=(
@@ -127,6 +130,7 @@ def run(
         Directory, option("The kubelet's flag of the same name", group=REGISTRIES)
     ] = "",
     deployed: OperatorFlags = AS_USUAL,
+    monitor: MonitorFlags = ANY_NODE,
     print_settings: Annotated[
         bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
     ] = False,
@@ -149,6 +153,8 @@ def run(
         raise UsageError(f"run {name}: --cert-dir is needed, as API servers call webhooks over TLS only")
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
         raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
+    if role is Choice.EXEC_MONITOR:
+        monitor.check()
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
     operator = deployed.settings(namespace, secret, tuple(allow_address or ()))
     if registries_dir:
@@ -175,6 +181,7 @@ def run(
             allow_addresses=tuple(allow_address or ()),
             credential_providers=providers(image_credential_provider_config, image_credential_provider_bin_dir),
         ),
+        monitor=monitor.settings(),
         operator=operator,
     )
     play(name, roles, settings)

@@ -11,7 +11,7 @@ from polyarch.kube.process.roles import ProcessSettings, Role
 from polyarch.placement.operator.settings import OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
-from polyarch.run.settings import RegistrySettings, RunSettings
+from polyarch.run.settings import MonitorSettings, RegistrySettings, RunSettings
 
 Started = list[tuple[str, tuple[str, ...], RunSettings]]
 
@@ -125,9 +125,20 @@ def test_all_is_every_role_of_the_cluster_in_one_process(started):
 def test_a_process_is_started_with_all_that_its_roles_read(choice):
     """KR-050: what a role asks its process for is there."""
     for role in choice.roles():
-        assert set(role.settings) <= {RegistrySettings, OperatorSettings, Verbosity}, "what polyarch.run.process gives"
+        given = {RegistrySettings, OperatorSettings, MonitorSettings, Verbosity}
+        assert set(role.settings) <= given, "what polyarch.run.process gives"
     if len(choice.value) == 1:
         assert [role.name for role in choice.roles()] == [choice.label]
+
+
+def test_the_node_side_of_the_monitor(started, capsys):
+    """PL-600: it must know which node it is on, as its reports say so."""
+    assert main(["run", "exec-monitor", "--side", "node"]) == 2
+    assert "--node-name is needed with --side node" in capsys.readouterr().err
+    places = ["--tracefs", "/t", "--proc", "/p", "--pod-logs", "/l"]
+    assert main(["run", "exec-monitor", "--side", "node", "--node-name", "worker-1", *places]) == 0
+    settings = started[0][2].monitor
+    assert settings == MonitorSettings(side="node", node_name="worker-1", tracefs="/t", proc="/p", pod_logs="/l")
 
 
 @pytest.mark.parametrize("files", [(), ("registries.conf",), ("ca.crt",), ("registries.conf", "ca.crt")], ids=str)

@@ -1,0 +1,87 @@
+"""``polyarch run exec-monitor``: reports programs that a node cannot execute (PL-600).
+
+``--side node`` runs on every node and sees them, ``--side handler`` tells the pods. Each side imports its own modules
+only: the node side's memory is bounded, and there is one on every node (PL-810).
+"""
+
+from pathlib import Path
+from typing import Final
+
+from polyarch.kube.process.components import Components, Leadership
+from polyarch.kube.process.roles import Process, Role
+from polyarch.placement import names
+from polyarch.run.logs import Verbosity
+from polyarch.run.settings import MonitorSettings
+
+
+async def setup(process: Process) -> Components:
+    """The components of the side that the settings name."""
+    settings = process.settings_of(MonitorSettings)
+    return node_side(process, settings) if settings.side == "node" else handler_side(process)
+
+
+def node_side(process: Process, settings: MonitorSettings) -> Components:
+    """Watches nothing in the API server, and reads nothing there."""
+    from polyarch.placement.execmonitor import node, tracefs
+    from polyarch.placement.execmonitor.attribution import Attribution
+    from polyarch.placement.execmonitor.reporter import Reporter
+
+    metrics = node.NodeMetrics(process.metrics)
+    proc, clock = Path(settings.proc), process.clock
+    roots = (Path(settings.tracefs),) if settings.tracefs else tracefs.ROOTS
+    reporter = Reporter(
+        process.client,
+        namespace=process.settings.namespace,
+        node=settings.node_name,
+        clock=clock,
+        count=lambda result: metrics.results[result].inc(),
+    )
+    side = node.NodeSide(
+        Attribution(proc=proc, logs=Path(settings.pod_logs), now=clock.monotonic),
+        reporter,
+        instance=lambda: node.watched(proc, roots),
+        metrics=metrics,
+        clock=clock,
+    )
+    return Components(background={"trace": side.run, "reports": reporter.run})
+
+
+def handler_side(process: Process) -> Components:
+    """The leader handles the events; standbys have them cached."""
+    from polyarch.kube.runtime.controller import Controller
+    from polyarch.kube.runtime.events import Regarding
+    from polyarch.kube.runtime.queue import Priority, WorkQueue
+    from polyarch.kube.runtime.store import Change
+    from polyarch.model.meta import Key
+    from polyarch.placement.api.resources import ENOEXECEVENTS, ENoExecEvent
+    from polyarch.placement.execmonitor.handler import Handler
+    from polyarch.placement.result.events import EventReason
+
+    clock = process.clock
+    recorder = process.recorder("polyarch.dev/exec-monitor")
+    informer = process.informer(ENOEXECEVENTS, ENoExecEvent)
+    queue: WorkQueue[Key] = WorkQueue("enoexecevents", clock, metrics=process.metrics)
+
+    def post(pod: Regarding, note: str) -> None:
+        recorder.event(pod, type="Warning", reason=EventReason.EXEC_FORMAT_ERROR, note=note, action="Execute")
+
+    def seen(change: Change[ENoExecEvent]) -> None:
+        queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
+
+    handler = Handler(
+        process.client,
+        informer.store,
+        home=process.settings.namespace,
+        post=post,
+        clock=clock,
+        metrics=process.metrics,
+    )
+    informer.add_handler(seen)
+    passes = Controller("enoexecevents", handler.reconcile, queue=queue, clock=clock, metrics=process.metrics)
+    return Components(
+        leaderships=(Leadership(election=process.election(names.ENOEXEC_LEASE), controllers=(passes,)),),
+        recorders=(recorder,),
+    )
+
+
+ROLE: Final = Role(name="exec-monitor", setup=setup, settings=(MonitorSettings, Verbosity))

@@ -1,0 +1,30 @@
+"""PL-606: a container once in ten minutes, a node five times a second."""
+
+from polyarch.placement.execmonitor import limits
+from polyarch.placement.execmonitor.limits import Limits
+
+
+def test_a_container_is_reported_once_in_ten_minutes_pl_606() -> None:
+    mine = Limits()
+    assert mine.admit("a", 0.0)
+    assert mine.is_duplicate("a", 599.9)
+    assert not mine.is_duplicate("b", 599.9)
+    assert not mine.is_duplicate("a", 600.0)
+    assert mine.admit("a", 600.0)
+    assert mine.is_duplicate("a", 1199.0)
+
+
+def test_a_node_reports_ten_at_once_and_then_five_a_second_pl_606() -> None:
+    mine = Limits()
+    assert [mine.admit(f"c{number}", 100.0) for number in range(12)] == [True] * 10 + [False] * 2
+    assert [mine.admit(f"d{number}", 101.0) for number in range(6)] == [True] * 5 + [False]
+    assert not mine.is_duplicate("d5", 101.0), "what was not admitted may be reported later"
+    assert [mine.admit(f"e{number}", 500.0) for number in range(11)] == [True] * 10 + [False]
+
+
+def test_what_is_remembered_is_bounded_pl_606() -> None:
+    mine = Limits()
+    for number in range(limits.REMEMBERED + 1):
+        assert mine.admit(str(number), float(number))
+    assert not mine.is_duplicate("0", float(limits.REMEMBERED))
+    assert mine.is_duplicate("4000", float(limits.REMEMBERED))

@@ -1,0 +1,291 @@
+"""PL-601 to PL-606 end to end: a failing exec on a node in a folder becomes an ENoExecEvent."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_node import FakeNode
+from structlog.testing import capture_logs
+
+from manual_clock import ManualClock
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import AlreadyExists, Invalid, Unavailable
+from polyarch.kube.metrics import Metrics
+from polyarch.placement.execmonitor import reporter as reporting
+from polyarch.placement.execmonitor import tracefs
+from polyarch.placement.execmonitor.attribution import Attribution, Report
+from polyarch.placement.execmonitor.node import NodeMetrics, NodeSide
+from polyarch.placement.execmonitor.reporter import Reporter, event_name
+
+UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
+ID = "3f" * 32
+CGROUP = f"/kubepods/burstable/pod{UID}/crio-{ID}"
+SERVICE = "/system.slice/containerd.service"
+
+
+class FakeApi:
+    """Keeps ENoExecEvents; ``failures`` are raised first."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.statuses: dict[str, Any] = {}
+        self.created: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def create(
+        self, resource: Any, document: Mapping[str, Any], *, namespace: str = "", retry: bool = True
+    ) -> Any:
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        assert namespace == document["metadata"]["namespace"] == "polyarch-system"
+        assert "status" not in document
+        name = document["metadata"]["name"]
+        if name in self.created:
+            raise AlreadyExists(409)
+        self.created.append(name)
+
+    async def patch(
+        self,
+        resource: Any,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        retry: bool = True,
+    ) -> Any:
+        assert subresource == "status"
+        assert name in self.created
+        self.statuses[name] = patch.document["status"]
+
+
+class World:
+    def __init__(self, folder: Path, api: FakeApi | None = None, clock: Clock | None = None) -> None:
+        self.node = FakeNode(folder)
+        self.api = api or FakeApi()
+        self.metrics = Metrics()
+        clock = clock or SystemClock()
+        mine = NodeMetrics(self.metrics)
+        self.reporter = Reporter(
+            self.api,
+            namespace="polyarch-system",
+            node="worker-1",
+            clock=clock,
+            count=lambda result: mine.results[result].inc(),
+        )
+        attribution = Attribution(proc=self.node.proc, logs=self.node.logs, now=clock.monotonic)
+        self.side = NodeSide(attribution, self.reporter, instance=self.instance, metrics=mine, clock=clock)
+        self.instance_of = self.node.instance
+
+    def instance(self) -> Any:
+        return self.instance_of()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(each) for each in (self.side.run(), self.reporter.run())]
+        try:
+            await self.until(lambda: self.value("polyarch_exec_monitor_up") == 1)
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def counted(self, result: str, count: int = 1) -> None:
+        await self.until(lambda: self.results(result) == count)
+
+    def results(self, result: str) -> float:
+        return self.value("polyarch_exec_format_errors_total", result=result)
+
+    def value(self, name: str, **labels: str) -> float:
+        value = self.metrics.registry.get_sample_value(name, labels)
+        assert value is not None, f"{name} is not exported"
+        return value
+
+
+async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts_pl_606(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node.process(4711, CGROUP)
+    world.node.pod("shop", "cart-7d9f", UID)
+    async with world.running():
+        world.node.fails(4711)
+        await world.counted("reported")
+    assert world.api.statuses == {
+        f"{UID}-{ID}": {
+            "nodeName": "worker-1",
+            "podName": "cart-7d9f",
+            "podNamespace": "shop",
+            "containerID": f"cri-o://{ID}",
+        }
+    }
+    assert world.value("polyarch_exec_monitor_up") == 0
+    assert not world.node.instance_folder.exists()
+
+
+async def test_a_process_that_is_gone_is_known_from_its_fork_pl_604(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node.process(4711, CGROUP)
+    world.node.pod("shop", "cart", UID)
+    async with world.running():
+        world.node.forks(4711)
+        world.node.process(4712, SERVICE)
+        world.node.fails(4712)
+        await world.counted("not_a_pod")  # so the fork has been read
+        world.node.ends(4711)
+        world.node.fails(4711)
+        await world.counted("reported")
+
+
+async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known_pl_604(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node.process(4711, SERVICE)
+    world.node.pod("shop", "cart", UID)
+    async with world.running():
+        world.node.forks(4711)
+        await asyncio.sleep(0.01)
+        world.node.process(4711, CGROUP)
+        await asyncio.sleep(0.2)
+        world.node.ends(4711)
+        world.node.fails(4711)
+        await world.counted("reported")
+
+
+async def test_what_stays_unknown_is_counted_pl_604(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running():
+        world.node.fails(1)
+        await world.counted("unattributed")
+        world.node.process(2, CGROUP)
+        world.node.fails(2)  # without a directory of logs the pod has no name
+        await world.counted("unattributed", 2)
+        world.node.process(3, SERVICE)
+        world.node.fails(3)
+        await world.counted("not_a_pod")
+    assert world.api.created == []
+
+
+async def test_a_container_is_reported_once_pl_606(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node.process(4711, CGROUP)
+    world.node.pod("shop", "cart", UID)
+    async with world.running():
+        for _ in range(3):
+            world.node.fails(4711)
+        await world.counted("duplicate", 2)
+        await world.counted("reported")
+    assert len(world.api.created) == 1
+
+
+async def test_a_node_full_of_failures_reports_a_few_and_counts_the_others_pl_606(tmp_path: Path) -> None:
+    world = World(tmp_path, clock=ManualClock())
+    world.node.pod("shop", "cart", UID)
+    for number in range(15):
+        world.node.process(100 + number, f"/kubepods/pod{UID}/{number:064x}")
+    async with world.running():
+        for number in range(15):
+            world.node.fails(100 + number)
+        await world.counted("limited", 5)
+        await world.counted("reported", 10)
+
+
+async def test_lines_that_cannot_be_read_are_counted_and_harm_nothing_pl_602(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.node.process(4711, CGROUP)
+    world.node.pod("shop", "cart", UID)
+    async with world.running():
+        world.node.writes(b"what\nCPU:1 [LOST 217 EVENTS]\nCPU:0 [LOST EVENTS]\n\n")
+        world.node.writes(b"x" * 5000)
+        await world.until(lambda: world.value("polyarch_exec_trace_unread_total", kind="cut") == 1)
+        world.node.writes(b"\n            runc-4711    [001] ..... 12.5: sys_exe")
+        await asyncio.sleep(0.05)
+        world.node.writes(b"cve -> 0xfffffffffffffff8\n")
+        await world.counted("reported")
+    assert world.value("polyarch_exec_trace_unread_total", kind="garbage") == 1
+    assert world.value("polyarch_exec_trace_unread_total", kind="lost") == 218
+
+
+async def test_other_errors_of_exec_are_no_exec_format_errors_pl_602(tmp_path: Path) -> None:
+    """The filter keeps them out; a kernel that ignored it would report every missing file."""
+    world = World(tmp_path)
+    world.node.process(4711, CGROUP)
+    async with world.running():
+        world.node.writes(b"              sh-4711    [000] .....    61.1: sys_execve -> 0xfffffffffffffffe\n")
+        world.node.fails(1)
+        await world.counted("unattributed")
+    assert world.api.created == []
+
+
+async def test_a_node_without_tracefs_stays_up_and_says_so_once_pl_601(tmp_path: Path) -> None:
+    """No crash loop; once tracefs is mounted the node is watched without a restart."""
+    clock = ManualClock()
+    world = World(tmp_path, clock=clock)
+    world.instance_of = lambda: tracefs.instance([tmp_path / "nowhere"])
+    with capture_logs() as logs:
+        task = asyncio.create_task(world.side.run())
+        await clock.run(600)
+        assert world.value("polyarch_exec_monitor_up") == 0
+        assert [each["log_level"] for each in logs] == ["warning"]
+        assert "no tracefs at" in logs[0]["problem"]
+        world.instance_of = world.node.instance
+        await clock.run(60)
+        assert world.value("polyarch_exec_monitor_up") == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+REPORT = Report(UID, "shop", "cart", f"cri-o://{ID}")
+
+
+async def _report(world: World, clock: ManualClock) -> None:
+    task = asyncio.create_task(world.reporter.run())
+    world.reporter.offer(REPORT)
+    await clock.run(60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("failures", "result"),
+    [
+        ([Unavailable(503)] * 2, "reported"),
+        ([Unavailable(503)] * 3, "failed"),
+        ([Invalid(422)], "failed"),
+        ([AlreadyExists(409)], "reported"),
+    ],
+    ids=["two failures", "three failures", "a refusal that no retry changes", "a report of an earlier process"],
+)
+async def test_a_report_is_retried_twice_and_then_counted_pl_606(
+    tmp_path: Path, failures: list[Exception], result: str
+) -> None:
+    clock = ManualClock()
+    world = World(tmp_path, FakeApi(*failures), clock)
+    if isinstance(failures[0], AlreadyExists):
+        world.api.created.append(event_name(REPORT))
+    await _report(world, clock)
+    assert {name: world.results(name) for name in ("reported", "failed")} == {"reported": 0, "failed": 0} | {result: 1}
+    assert len(world.api.statuses) == world.results("reported")
+
+
+async def test_an_api_server_that_does_not_answer_blocks_nothing_pl_606(tmp_path: Path) -> None:
+    """Reports wait in a bounded line; beyond it they are dropped and counted."""
+    clock = ManualClock()
+    world = World(tmp_path, clock=clock)
+    world.api.gate.clear()
+    for _ in range(reporting.WAITING + 3):
+        world.reporter.offer(REPORT)
+    assert world.results("failed") == 3
+    task = asyncio.create_task(world.reporter.run())
+    await clock.run(3 * reporting.SECONDS + sum(reporting.PAUSES))
+    assert world.results("failed") == 4, "three tries with a deadline each"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
