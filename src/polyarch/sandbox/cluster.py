@@ -32,6 +32,7 @@ from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.network import sockets
 from polyarch.sandbox.network.listeners import free_pod_network
 from polyarch.sandbox.nodes import service as nodes
+from polyarch.sandbox.pods import containers
 from polyarch.sandbox.processes import Command, Record, is_running
 from polyarch.sandbox.progress import Progress, Silent
 from polyarch.sandbox.registry import catalogue, service
@@ -128,6 +129,11 @@ class Sandbox:
     def records(self) -> dict[str, Record]:
         """The recorded processes, running or not, by name."""
         return processes.load(self.folder.records)
+
+    def containers(self) -> list[Record]:
+        """The running containers of pods of polyarch's own image (SB-011)."""
+        recorded = processes.load(containers.records_of(self.folder.root)).values()
+        return sorted(filter(is_running, recorded), key=lambda each: (each.pod, each.container))
 
     @classmethod
     def attach(cls, name: str, *, home: Path | None = None) -> "Sandbox":
@@ -228,6 +234,8 @@ class Sandbox:
         running = {name: record for name, record in processes.load(folder.records).items() if name not in besides}
         for stage in STOP_ORDER:
             await processes.stop([running[name] for name in stage if name in running], records=folder.records)
+            if nodes.NAME in stage and nodes.NAME not in besides:
+                await containers.end_all(folder.root)
 
     async def health(self) -> list[Health]:
         """The health of each component, probed now."""

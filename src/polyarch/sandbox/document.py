@@ -7,6 +7,7 @@ import msgspec
 
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane.health import Health
+from polyarch.sandbox.processes import Record, memory_of
 
 SCHEMA_VERSION = "polyarch.dev/sandbox/v1"
 
@@ -17,7 +18,11 @@ class RegistryAddress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Process(msgspec.Struct, frozen=True, rename="camel"):
-    """One process of the sandbox; ``detail`` is the problem, empty when it is healthy."""
+    """One process of the sandbox; ``detail`` is the problem, empty when it is healthy.
+
+    A container of a pod that is run (SB-011) has ``pod`` (``namespace/name``) and ``container``; it is listed while it
+    runs, and whether it is ready is said by its pod's status.
+    """
 
     name: str
     pid: int
@@ -25,6 +30,10 @@ class Process(msgspec.Struct, frozen=True, rename="camel"):
     url: str
     healthy: bool
     detail: str
+    pod: str = ""
+    container: str = ""
+    memory: int = 0
+    """Bytes of resident memory."""
 
 
 class NodeLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -112,12 +121,26 @@ async def describe(sandbox: Sandbox, *, demo: Demo | None = None) -> Document:
         audit_log=str(sandbox.audit_log),
         registry_log=str(sandbox.registry_log),
         processes=[
-            Process(name, record.pid, record.log, record.url, health[name].healthy, health[name].detail)
+            Process(
+                name,
+                record.pid,
+                record.log,
+                record.url,
+                health[name].healthy,
+                health[name].detail,
+                memory=memory_of(record),
+            )
             for name, record in records.items()
-        ],
+        ]
+        + [_container(record) for record in sandbox.containers()],
         nodes=[NodeLine(*node) for node in nodes],
         demo=demo,
     )
+
+
+def _container(record: Record) -> Process:
+    name = f"{record.pod}/{record.container}"
+    return Process(name, record.pid, record.log, "", True, "", record.pod, record.container, memory_of(record))
 
 
 _ABSENT = Health("", running=False, detail="not started")

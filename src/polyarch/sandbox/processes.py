@@ -35,6 +35,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     inputs: str = ""
     """Digest of what the process depends on (:func:`inputs_of`); if it changes, the process is restarted."""
+    pod: str = ""
+    """``namespace/name``, if the process is a container."""
+    container: str = ""
+    attempt: int = 0
+    """How often the container was started before."""
+
+    def with_environment(self, environment: dict[str, str]) -> "Command":
+        return msgspec.structs.replace(self, environment=environment)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -50,6 +58,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     inputs: str = ""
     boot: str = ""
     """The boot id of the machine; empty in records of older versions."""
+    pod: str = ""
+    container: str = ""
+    attempt: int = 0
 
 
 class Stat(NamedTuple):
@@ -118,6 +129,15 @@ def is_running(record: Record) -> bool:
     return True
 
 
+def memory_of(record: Record) -> int:
+    """Bytes of resident memory of a recorded process; 0 if it has ended."""
+    try:
+        pages = int(Path(f"/proc/{record.pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") if is_running(record) else 0
+
+
 def start(command: Command, *, records: Path) -> Record:
     """Start ``command`` in a session of its own and write its record into the folder ``records``.
 
@@ -151,6 +171,9 @@ def start(command: Command, *, records: Path) -> Record:
         url=command.url,
         inputs=command.inputs,
         boot=boot(),
+        pod=command.pod,
+        container=command.container,
+        attempt=command.attempt,
     )
     save(record, records)
     return record

@@ -284,6 +284,7 @@ def _status(result: Document, colour: bool) -> str:
             (
                 process.name,
                 str(process.pid),
+                f"{process.memory / 2**20:.0f} MiB" if process.memory else "",
                 process.url,
                 process.detail or ("" if process.healthy else "not ") + "healthy",
             ),
@@ -292,8 +293,8 @@ def _status(result: Document, colour: bool) -> str:
         for process in result.processes
     ]
     rows += [
-        Row((f"node {node.name}", "", "", "ready" if node.ready else "not ready"), "" if node.ready else "red")
+        Row((f"node {node.name}", "", "", "", "ready" if node.ready else "not ready"), "" if node.ready else "red")
         for node in result.nodes
     ]
-    shown_rows = table(("COMPONENT", "PID", "ADDRESS", "STATE"), rows, colour=colour)
+    shown_rows = table(("COMPONENT", "PID", "MEMORY", "ADDRESS", "STATE"), rows, colour=colour)
     return f"{shown_rows}\nlogs: {Path(result.audit_log).parent}\n"

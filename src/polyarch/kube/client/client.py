@@ -390,10 +390,22 @@ class Client:
         await self._transport.send(request, retry=False)
 
     async def token(
-        self, namespace: str, service_account: str, *, audiences: tuple[str, ...] = (), expiration_seconds: int = 3600
+        self,
+        namespace: str,
+        service_account: str,
+        *,
+        audiences: tuple[str, ...] = (),
+        expiration_seconds: int = 3600,
+        bound_pod: tuple[str, str] | None = None,
     ) -> IssuedToken:
-        """Requests a new token for a ServiceAccount."""
-        request = requests.token(namespace, service_account, audiences=audiences, expiration_seconds=expiration_seconds)
+        """Requests a new token for a ServiceAccount; with ``bound_pod`` (name and uid), one that ends with the pod."""
+        request = requests.token(
+            namespace,
+            service_account,
+            audiences=audiences,
+            expiration_seconds=expiration_seconds,
+            bound_pod=bound_pod,
+        )
         return (await answers.one(self._transport, request, _TokenRequest)).status
 
     async def raw(

@@ -274,12 +274,20 @@ def evict(
 
 
 def token(
-    namespace: str, service_account: str, *, audiences: tuple[str, ...] = (), expiration_seconds: int = 3600
+    namespace: str,
+    service_account: str,
+    *,
+    audiences: tuple[str, ...] = (),
+    expiration_seconds: int = 3600,
+    bound_pod: tuple[str, str] | None = None,
 ) -> Request:
     """``serviceaccounts/token`` (TokenRequest). Idempotent, since a second token does no harm."""
     spec: dict[str, Any] = {"expirationSeconds": expiration_seconds}
     if audiences:
         spec["audiences"] = list(audiences)
+    if bound_pod is not None:
+        name, uid = bound_pod
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     document = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     request = create(SERVICE_ACCOUNTS, document, namespace=namespace, name=service_account, subresource="token")
     return msgspec.structs.replace(request, idempotent=True)

@@ -35,6 +35,12 @@ def loopback_of(pod: str) -> str:
     return "127." + pod.partition(".")[2]
 
 
+def loopback_on_node(node: str, *, network: int) -> str:
+    """Where the process of a pod on the host's network listens: beside the loopback addresses of the pod network."""
+    third, _, last = node.partition(".")[2].partition(".")[2].partition(".")
+    return f"127.{network}.{PER_OCTET + int(third) % 6}.{last}"
+
+
 def is_pod(address: str, *, network: int | None = None) -> bool:
     """Whether it is a pod's address: in this pod network, or in any."""
     return _second(address) in (POD_NETWORKS if network is None else (network,))

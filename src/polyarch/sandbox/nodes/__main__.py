@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,13 +16,16 @@ from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
 from polyarch.oci.opening import open_inspector
+from polyarch.sandbox.control_plane.certificates import Pki
 from polyarch.sandbox.nodes import fleet, registration
 from polyarch.sandbox.nodes.fleet import Node
 from polyarch.sandbox.nodes.inspector import wiring
 from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.registration import Registration
-from polyarch.sandbox.state import Folder
+from polyarch.sandbox.pods.contents import Cluster
+from polyarch.sandbox.pods.host import Host
+from polyarch.sandbox.state import LOOPBACK, Folder
 
 WORKERS = 16
 
@@ -46,8 +50,18 @@ async def serve(folder: Folder) -> None:
         # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
         events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)
+        host = Host(
+            client,
+            informers,
+            folder.root,
+            cluster=Cluster(f"https://{LOOPBACK}:{state.ports.apiserver}", Path(Pki(folder.pki).ca)),
+            environment=os.environ,
+            clock=clock,
+            events=events,
+            changed=lambda key: controller.queue.add(key),
+        )
         kubelets = Kubelets(
-            client, images, pods.store, plans, clock=clock, events=events, pod_network=state.pod_network
+            client, images, pods.store, plans, clock=clock, events=events, host=host, pod_network=state.pod_network
         )
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
@@ -58,7 +72,12 @@ async def serve(folder: Folder) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
             tasks.create_task(events.run())
+            adopted = asyncio.Event()
+            tasks.create_task(host.run(adopted))
             await nodes.synced()
+            await pods.synced()
+            await adopted.wait()
+            host.sweep({pod.metadata.uid for pod in pods.store.values()})
             for key in registered.keys:
                 keeper.queue.add(key)
             tasks.create_task(keeper.run())

@@ -1,12 +1,14 @@
-"""The kubelets of all nodes of a sandbox, as one controller (SB-004).
+"""The kubelets of all nodes of a sandbox, as one controller (SB-004, SB-011).
 
 An informer feeds the keys of bound pods into a queue. Each reconcile asks the registry for the images that are due,
-lets ``lifecycle`` decide what the containers do next, and reports it with one PATCH of the pod's status.
+starts the containers of polyarch's own image that are due, lets ``lifecycle`` decide what all containers do next, and
+reports it with one PATCH of the pod's status.
 """
 
+import datetime as dt
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import structlog
 
@@ -23,16 +25,22 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import KeyringCredentials
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.reference import InvalidReference
-from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK, pod_address
+from polyarch.sandbox.network import addresses
+from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK
 from polyarch.sandbox.nodes import lifecycle, reporting
 from polyarch.sandbox.nodes.fleet import NodePlan
 from polyarch.sandbox.nodes.lifecycle import Pulled, Run
 from polyarch.sandbox.nodes.pods import Container, Pod
-from polyarch.sandbox.nodes.pulling import CannotPull, verdict
+from polyarch.sandbox.nodes.pulling import CannotPull, Runs, verdict
+from polyarch.sandbox.pods.host import Seat
+from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
+from polyarch.sandbox.pods.program import is_ours
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
 
+FINISHED_SECONDS = 30.0
+"""The grace of sidecars when all other containers of a pod have ended."""
 STEPS_PER_PASS = 20
 """How many steps (init containers, for example) one reconcile takes; the next one continues."""
 
@@ -53,14 +61,36 @@ class Events(Protocol):
     ) -> None: ...
 
 
+class Host(Protocol):
+    """What runs the pods of polyarch's own image (``sandbox.pods.host``), as far as the nodes use it."""
+
+    async def open(self, seat: Seat) -> None: ...
+
+    async def start(self, seat: Seat, name: str, attempt: int) -> Started | CannotStart: ...
+
+    def observed(self, uid: str) -> dict[str, Observed]: ...
+
+    def end(self, uid: str, seconds: float) -> bool: ...
+
+    def settle(self, uid: str) -> None: ...
+
+    def drop(self, uid: str) -> None: ...
+
+
 class Memory:
     """State of one pod between reconciles."""
 
-    def __init__(self, address: str, runs: dict[str, Run]) -> None:
+    def __init__(self, address: str, runs: dict[str, Run], seat: Seat | None = None) -> None:
         self.address = address
         self.runs = runs
+        self.seat = seat
+        """Of a pod that is run."""
         self.images: dict[str, Pulled] = {}
         self.reported: dict[str, Run] | None = None
+        self.ends = False
+        """It has been reported that the pod is being deleted."""
+        self.since: dict[str, dict[str, str]] = {}
+        """The conditions as last reported, by type; only of a pod that is run."""
 
 
 class Kubelets:
@@ -75,6 +105,7 @@ class Kubelets:
         *,
         clock: Clock,
         events: Events,
+        host: Host,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
@@ -83,33 +114,68 @@ class Kubelets:
         self._plans = {plan.name: plan for plan in plans}
         self._clock = clock
         self._events = events
+        self._host = host
         self._pod_network = pod_network
         self._memories: dict[Key, tuple[str, Memory]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
         self._numbers = itertools.count(1)
+        self._addresses: set[str] | None = None
+        """In use; None until the first one is chosen."""
 
     async def reconcile(self, key: Key) -> Done | After:
         """Bring the pod ``key`` one step forward."""
         pod = self._pods.get(key)
         plan = self._plans.get(pod.spec.node_name) if pod is not None else None
         if pod is None or plan is None:
-            self._memories.pop(key, None)
+            self._forget(key)
             return Done()
-        if pod.metadata.deletion_timestamp is not None:
-            await self._remove(pod)
-            return Done()
-        if pod.finished:
-            return Done()
+        is_run = any(is_ours(each.image) for each in [*pod.init_containers, *pod.containers])
         try:
+            if pod.metadata.deletion_timestamp is not None:
+                if is_run and not pod.finished:
+                    return await self._end(pod, plan, self._memory(pod, plan))
+                await self._remove(pod)
+                return Done()
+            if pod.finished:
+                if is_run and self._host.end(pod.metadata.uid, FINISHED_SECONDS):
+                    self._host.settle(pod.metadata.uid)
+                return Done()
             return await self._advance(pod, plan, self._memory(pod, plan))
         except (NotFound, Conflict):
             # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
-            self._memories.pop(key, None)
             return Done()
 
+    async def _end(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
+        """Bring a pod that is run and being deleted to its end: its object goes when none of its processes runs."""
+        seat = memory.seat
+        assert seat is not None and pod.metadata.deletion_timestamp is not None  # noqa: S101, PT018  by the caller
+        await self._host.open(seat)
+        now = self._clock.now()
+        deadline = dt.datetime.fromisoformat(pod.metadata.deletion_timestamp)
+        over = self._host.end(seat.uid, (deadline - now).total_seconds())
+        observed = self._host.observed(seat.uid)
+        memory.runs = lifecycle.ending(memory.runs, observed)
+        if not over:
+            if not memory.ends or memory.runs != memory.reported:
+                memory.ends = True
+                await self._report(pod, plan, memory)
+            return Done()
+        if memory.runs != memory.reported:
+            await self._report(pod, plan, memory, phase=lifecycle.last_phase(pod, memory.runs))
+        await self._remove(pod)
+        return Done()
+
+    def _forget(self, key: Key) -> None:
+        """The pod is gone."""
+        uid, memory = self._memories.pop(key, ("", None))
+        if memory is not None:
+            if self._addresses is not None:
+                self._addresses.discard(memory.address)
+            if memory.seat is not None:
+                self._host.drop(uid)
+
     async def _remove(self, pod: Pod) -> None:
-        """Delete a terminating pod's object: nothing runs, so nothing has to be waited for."""
-        self._memories.pop(pod.metadata.key, None)
+        """Delete a terminating pod's object when nothing of it runs."""
         try:
             await self._client.delete(
                 PODS,
@@ -122,31 +188,52 @@ class Kubelets:
             return
 
     def _memory(self, pod: Pod, plan: NodePlan) -> Memory:
-        uid, memory = self._memories.get(pod.metadata.key, ("", None))
-        if memory is None or uid != pod.metadata.uid:
-            memory = Memory(self._address(pod, plan), lifecycle.recover(pod, self._clock.now()))
-            self._memories[pod.metadata.key] = (pod.metadata.uid, memory)
+        key, uid, now = pod.metadata.key, pod.metadata.uid, self._clock.now()
+        known, memory = self._memories.get(key, ("", None))
+        if memory is not None and known == uid:
+            return memory
+        self._forget(key)
+        address = self._address(pod, plan)
+        runs = lifecycle.recover(pod, now)
+        ours = {each.name for each in [*pod.init_containers, *pod.containers] if is_ours(each.image)}
+        memory = Memory(address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
+        if ours:
+            loopback = (
+                addresses.loopback_on_node(address, network=self._pod_network)
+                if pod.spec.host_network
+                else addresses.loopback_of(address)
+            )
+            memory.seat = Seat(key, uid, plan.name, plan.address, loopback)
+        self._memories[key] = (uid, memory)
         return memory
 
     def _address(self, pod: Pod, plan: NodePlan) -> str:
+        """The pod's address: of all pods that live only it has it."""
         if pod.spec.host_network:
             return plan.address
-        if pod.status.pod_ip:
-            return pod.status.pod_ip
-        return pod_address(next(self._numbers), network=self._pod_network)
+        if self._addresses is None:
+            self._addresses = {each.status.pod_ip for each in self._pods.values()}
+        address = pod.status.pod_ip
+        while not address or (not pod.status.pod_ip and address in self._addresses):
+            address = addresses.pod_address(next(self._numbers), network=self._pod_network)
+        self._addresses.add(address)
+        return address
 
     async def _advance(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
         wait: float | None = 0.0
+        if memory.seat is not None:
+            await self._host.open(memory.seat)
         for _ in range(STEPS_PER_PASS):
             now = self._clock.now()
-            due = set(lifecycle.due_images(pod, memory.runs, now))
+            starts, observed = await self._start(pod, memory, now) if memory.seat is not None else ({}, {})
+            due = {image for image in lifecycle.due_images(pod, memory.runs, now) if not is_ours(image)}
             # One container for each image: the one with the strictest pull policy.
             wanted = {
                 each.image: each for each in _by_policy([*pod.init_containers, *pod.containers]) if each.image in due
             }
             pulled = await together(self._pull(pod, plan, container) for container in wanted.values())
             memory.images |= dict(zip(wanted, pulled, strict=True))
-            step = lifecycle.step(pod, memory.runs, memory.images, now)
+            step = lifecycle.step(pod, memory.runs, memory.images, now, starts=starts, observed=observed)
             memory.runs, wait = step.runs, step.wait
             if wait != 0.0:
                 break
@@ -154,7 +241,23 @@ class Kubelets:
             await self._report(pod, plan, memory)
         return Done() if wait is None else After(max(wait, 0.01))
 
-    async def _report(self, pod: Pod, plan: NodePlan, memory: Memory) -> None:
+    async def _start(
+        self, pod: Pod, memory: Memory, now: dt.datetime
+    ) -> tuple[Mapping[str, Started | CannotStart], Mapping[str, Observed]]:
+        """Start the containers of polyarch's image that are due, and look at all its processes."""
+        seat = memory.seat
+        assert seat is not None  # noqa: S101  by the caller
+        due = [each for each in lifecycle.due(pod, memory.runs, now) if is_ours(each.image)]
+        tried = await together(
+            self._host.start(seat, each.name, lifecycle.attempt(memory.runs.get(each.name, Run()))) for each in due
+        )
+        # Such an image is on every node; it is never pulled.
+        memory.images |= {each.image: Pulled(Runs(), each.image) for each in due}
+        return dict(zip((each.name for each in due), tried, strict=True)), self._host.observed(seat.uid)
+
+    async def _report(self, pod: Pod, plan: NodePlan, memory: Memory, *, phase: str = "") -> None:
+        if memory.seat is not None and not memory.since:
+            memory.since = await self._conditions(pod)
         status = reporting.status(
             pod,
             memory.runs,
@@ -162,12 +265,25 @@ class Kubelets:
             host_address=plan.address,
             pod_address=memory.address,
             now=self._clock.now(),
+            ends=memory.ends,
+            since=memory.since,
         )
+        if phase:
+            status["phase"] = phase
+        if memory.seat is not None:
+            memory.since = {each["type"]: each for each in status["conditions"]}
         # The uid in the patch is a precondition: never report on another pod of the same name.
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
         self._tell(pod, memory)
         memory.reported = memory.runs
+
+    async def _conditions(self, pod: Pod) -> dict[str, dict[str, str]]:
+        """The conditions of a pod that was reported by an earlier process."""
+        if not pod.status.conditions:
+            return {}
+        document: dict[str, Any] = await self._client.get(PODS, pod.metadata.name, namespace=pod.metadata.namespace)
+        return {each["type"]: each for each in document.get("status", {}).get("conditions") or ()}
 
     def _tell(self, pod: Pod, memory: Memory) -> None:
         regarding = Regarding("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)

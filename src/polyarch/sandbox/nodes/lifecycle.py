@@ -2,17 +2,21 @@
 
 A step is a pure function: from the pod, the containers' former states, the pull results and the time to their new
 states and the delay until the next step. Delays are those of a kubelet: the first restart at once, then after 10 s,
-doubling up to five minutes.
+doubling up to five minutes, and from the start again for a container that has run for ten minutes.
+
+Most containers are only played. Of a container that is run (SB-011) the step is told what has become of its process.
 """
 
 import datetime as dt
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from polyarch.sandbox.nodes.pods import Container, ContainerStatus, Pod
 from polyarch.sandbox.nodes.pulling import EXEC_FORMAT_ERROR_CODE, CannotPull, Runs, Verdict, WrongFormat
+from polyarch.sandbox.pods import outcome
+from polyarch.sandbox.pods.outcome import CannotStart, Exit, Observed, Started
 
 RUN_SECONDS = 1.0
 """How long a container runs that is meant to complete: one of a Job, or an init container."""
@@ -20,6 +24,10 @@ NOTICE_SECONDS = 1.0
 """How long a failure shows its own reason before that of the back-off."""
 BACKOFF_SECONDS = 10.0
 MAXIMUM_BACKOFF_SECONDS = 300.0
+STABLE_SECONDS = 600.0
+"""A container that has run for so long is restarted without the delays of earlier failures."""
+MAXIMUM_START_SECONDS = 8.0
+"""The longest delay until a container is tried again whose volumes or variables are not there."""
 
 
 class Activity(enum.Enum):
@@ -27,6 +35,8 @@ class Activity(enum.Enum):
 
     CREATING = "ContainerCreating"
     INITIALIZING = "PodInitializing"
+    CONFIG_ERROR = "CreateContainerConfigError"
+    RUN_ERROR = "RunContainerError"
     PULL_FAILED = "ErrImagePull"
     PULL_BACKOFF = "ImagePullBackOff"
     NEVER_PULL = "ErrImageNeverPull"
@@ -47,7 +57,17 @@ class Activity(enum.Enum):
 
 
 _UNPULLED = (Activity.PULL_BACKOFF, Activity.NEVER_PULL, Activity.INVALID_NAME)
-_UNSTARTED = (Activity.CREATING, Activity.INITIALIZING, Activity.PULL_FAILED, *_UNPULLED)
+_UNREADY = (Activity.CONFIG_ERROR, Activity.RUN_ERROR)
+_UNSTARTED = (Activity.CREATING, Activity.INITIALIZING, Activity.PULL_FAILED, *_UNPULLED, *_UNREADY)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The last end of a container that is run: ``terminated`` of its status."""
+
+    started_at: dt.datetime
+    exit: Exit
+    restarts: int
+    """Of that start."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -58,10 +78,21 @@ class Run(msgspec.Struct, frozen=True):
     message: str = ""
     restarts: int = 0
     pulls: int = 0
-    """Consecutive failed pulls."""
+    """Consecutive failed pulls, or failed attempts to start."""
     exit_code: int = 0
     crashed_at: dt.datetime | None = None
     """When it last failed; None if it will not be restarted, or runs."""
+    streak: int | None = None
+    """The restarts since it last ran for long; None: all."""
+    is_process: bool = False
+    """It is run, not played; the rest is only said of such ones."""
+    started: bool = True
+    ready: bool = True
+    last: Ended | None = None
+
+    @property
+    def failures(self) -> int:
+        return self.restarts if self.streak is None else self.streak
 
 
 class Pulled(msgspec.Struct, frozen=True):
@@ -89,6 +120,37 @@ def recover(pod: Pod, now: dt.datetime) -> dict[str, Run]:
     return {status.name: run for status in statuses if (run := _recover_one(status, now)) is not None}
 
 
+def recover_processes(pod: Pod, runs: Mapping[str, Run], names: Iterable[str], now: dt.datetime) -> dict[str, Run]:
+    """The same for the containers that are run: nothing is assumed of what happened meanwhile."""
+    containers = {each.name: each for each in [*pod.init_containers, *pod.containers]}
+    statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
+    after = dict(runs)
+    for status in statuses:
+        run = runs.get(status.name)
+        if run is None or status.name not in names or status.name not in containers:
+            continue
+        since, state = now, status.state
+        if state.running is not None and state.running.started_at:
+            since = dt.datetime.fromisoformat(state.running.started_at)
+        again = run.activity.ended and _restarts_after(pod, containers[status.name], run.exit_code)
+        last = status.last_state.terminated if state.terminated is None else state.terminated
+        ended = None
+        if last is not None and last.started_at and last.finished_at:
+            how = Exit(last.exit_code, dt.datetime.fromisoformat(last.finished_at), last.message, last.reason)
+            earlier = 0 if state.terminated is not None or run.activity is Activity.CRASH_BACKOFF else 1
+            ended = Ended(dt.datetime.fromisoformat(last.started_at), how, status.restart_count - earlier)
+        after[status.name] = msgspec.structs.replace(
+            run,
+            since=since,
+            is_process=True,
+            started=False,
+            ready=False,
+            crashed_at=now if again else run.crashed_at,
+            last=ended,
+        )
+    return after
+
+
 def _recover_one(status: ContainerStatus, now: dt.datetime) -> Run | None:
     if status.state.running is not None:
         return Run(Activity.RUNNING, now, restarts=status.restart_count)
@@ -103,10 +165,11 @@ def _recover_one(status: ContainerStatus, now: dt.datetime) -> Run | None:
 
 def due_images(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> list[str]:
     """The images to pull in this step: those of the containers that start or restart now."""
-    return list(dict.fromkeys(container.image for container in _due(pod, runs, now)))
+    return list(dict.fromkeys(container.image for container in due(pod, runs, now)))
 
 
-def _due(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> Iterator[Container]:
+def due(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> Iterator[Container]:
+    """The containers that start or restart now."""
     for container in _allowed(pod, runs):
         if _tries_now(runs.get(container.name, Run()), now):
             yield container
@@ -114,12 +177,14 @@ def _due(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> Iterator[Contai
 
 def _allowed(pod: Pod, runs: Mapping[str, Run]) -> list[Container]:
     """The containers that may run now: init containers one after the other, then all others together."""
+    if phase(pod, runs) in {"Succeeded", "Failed"}:
+        return []
     sidecars: list[Container] = []
     for container in pod.init_containers:
         run = runs.get(container.name, Run())
         if container.restart_policy == "Always":
             sidecars.append(container)
-            if run.activity is not Activity.RUNNING:
+            if not (run.activity is Activity.RUNNING and run.started) and run.last is None:
                 return sidecars
         elif run.activity is not Activity.COMPLETED:
             return [*sidecars, container]
@@ -139,14 +204,22 @@ def _delay_left(run: Run, now: dt.datetime) -> float | None:
         case Activity.PULL_BACKOFF | Activity.NEVER_PULL | Activity.INVALID_NAME:
             delay = backoff(max(run.pulls, 1))
         case Activity.CRASH_BACKOFF:
-            delay = backoff(run.restarts)
+            delay = backoff(run.failures)
         case Activity.PULL_FAILED:
             delay = NOTICE_SECONDS
-        case Activity.FAILED if run.crashed_at is not None:
+        case Activity.FAILED | Activity.COMPLETED if run.crashed_at is not None:
             delay = NOTICE_SECONDS
+        case Activity.CONFIG_ERROR | Activity.RUN_ERROR:
+            delay = _until_next_start(run)
+        case Activity.CREATING if run.pulls:
+            delay = _until_next_start(run)
         case _:
             return None
     return _left(delay, run, now)
+
+
+def _until_next_start(run: Run) -> float:
+    return float(min(2 ** (run.pulls - 1), MAXIMUM_START_SECONDS))
 
 
 def _left(seconds: float, run: Run, now: dt.datetime) -> float:
@@ -154,8 +227,19 @@ def _left(seconds: float, run: Run, now: dt.datetime) -> float:
     return max(0.0, seconds - (now - (run.since or now)).total_seconds())
 
 
-def step(pod: Pod, runs: Mapping[str, Run], pulled: Mapping[str, Pulled], now: dt.datetime) -> Step:
-    """The step at the time ``now``. ``pulled`` holds a result for each of ``due_images``."""
+def step(
+    pod: Pod,
+    runs: Mapping[str, Run],
+    pulled: Mapping[str, Pulled],
+    now: dt.datetime,
+    *,
+    starts: Mapping[str, Started | CannotStart] = {},
+    observed: Mapping[str, Observed] = {},
+) -> Step:
+    """The step at the time ``now``. ``pulled`` holds a result for each of ``due_images``.
+
+    Of containers that are run, ``starts`` holds what has become of each that is due, and ``observed`` their processes.
+    """
     allowed = _allowed(pod, runs)
     turn = {container.name for container in allowed}
     waits_for_init = turn.isdisjoint(container.name for container in pod.containers)
@@ -164,9 +248,15 @@ def step(pod: Pod, runs: Mapping[str, Run], pulled: Mapping[str, Pulled], now: d
         run = runs.get(container.name, Run())
         if container.name not in turn:
             waiting = run.activity in {Activity.CREATING, Activity.INITIALIZING}
+            if run.is_process:
+                run = _watch(pod, container, run, observed.get(container.name), now)
             after[container.name] = Run(Activity.INITIALIZING) if waiting and waits_for_init else run
+        elif container.name in starts:
+            after[container.name] = _start(run, starts[container.name], observed.get(container.name), now)
         elif _tries_now(run, now):
             after[container.name] = _try(run, pulled[container.image].verdict, _restarts(pod, container), now)
+        elif run.is_process:
+            after[container.name] = _watch(pod, container, run, observed.get(container.name), now)
         else:
             after[container.name] = _let_time_pass(run, _comes_to_an_end(pod, container), now)
     waits = [wait for container in allowed if (wait := _wait(pod, container, after[container.name], now)) is not None]
@@ -193,6 +283,57 @@ def _try(run: Run, verdict: Verdict, restarts: bool, now: dt.datetime) -> Run:
             return msgspec.structs.replace(crashed, activity=Activity.CRASH_BACKOFF) if again else crashed
 
 
+def _start(run: Run, tried: Started | CannotStart, seen: Observed | None, now: dt.datetime) -> Run:
+    again = run.crashed_at is not None
+    match tried:
+        case Started(at):
+            return Run(
+                Activity.RUNNING,
+                at,
+                restarts=run.restarts + again,
+                streak=run.failures + again,
+                is_process=True,
+                started=seen is not None and seen.exit is None and seen.started,
+                ready=seen is not None and seen.exit is None and seen.ready,
+                last=run.last,
+            )
+        case CannotStart(reason, message):
+            return msgspec.structs.replace(
+                run, activity=Activity(reason), since=now, message=message, pulls=run.pulls + 1, is_process=True
+            )
+
+
+def _watch(pod: Pod, container: Container, run: Run, seen: Observed | None, now: dt.datetime) -> Run:
+    """A container that is run, after what was seen of its process."""
+    if run.activity is not Activity.RUNNING:
+        return run
+    if seen is not None and seen.attempt == run.restarts and seen.exit is None:
+        return msgspec.structs.replace(run, started=seen.started, ready=seen.ready)
+    how = seen.exit if seen is not None and seen.attempt == run.restarts else None
+    return ended(run, how or outcome.lost(now), restarts=lambda code: _restarts_after(pod, container, code))
+
+
+def ended(run: Run, how: Exit, *, restarts: Callable[[int], bool]) -> Run:
+    """A running container whose process has ended; ``restarts`` says for an exit code whether it is restarted."""
+    since = run.since or how.at
+    again = restarts(how.code)
+    streak = 0 if (how.at - since).total_seconds() >= STABLE_SECONDS else run.failures
+    over = Activity.FAILED if how.code else Activity.COMPLETED
+    return Run(
+        Activity.CRASH_BACKOFF if again and streak else over,
+        how.at,
+        how.message,
+        run.restarts,
+        exit_code=how.code,
+        crashed_at=how.at if again else None,
+        streak=streak,
+        is_process=True,
+        started=False,
+        ready=False,
+        last=Ended(since, how, run.restarts),
+    )
+
+
 def _let_time_pass(run: Run, comes_to_an_end: bool, now: dt.datetime) -> Run:
     if run.activity is Activity.PULL_FAILED and _delay_left(run, now) == 0.0:
         return msgspec.structs.replace(run, activity=Activity.PULL_BACKOFF)
@@ -202,7 +343,9 @@ def _let_time_pass(run: Run, comes_to_an_end: bool, now: dt.datetime) -> Run:
 
 
 def _wait(pod: Pod, container: Container, run: Run, now: dt.datetime) -> float | None:
-    """Seconds until this container's next change."""
+    """Seconds until this container's next change by itself."""
+    if run.is_process and run.activity is Activity.RUNNING:
+        return None
     if run.activity is Activity.RUNNING and _comes_to_an_end(pod, container):
         return _left(RUN_SECONDS, run, now)
     return _delay_left(run, now)
@@ -216,6 +359,38 @@ def _comes_to_an_end(pod: Pod, container: Container) -> bool:
 def _restarts(pod: Pod, container: Container) -> bool:
     """Whether it is restarted after an error."""
     return container.restart_policy == "Always" or pod.spec.restart_policy != "Never"
+
+
+def _restarts_after(pod: Pod, container: Container, code: int) -> bool:
+    """Whether it is restarted after it ended with this code."""
+    is_init = any(container is other for other in pod.init_containers)
+    if container.restart_policy == "Always" or (pod.spec.restart_policy == "Always" and not is_init):
+        return True
+    return code != 0 and pod.spec.restart_policy != "Never"
+
+
+def attempt(run: Run) -> int:
+    """The number of the start that comes next, from 0."""
+    return run.restarts + (run.crashed_at is not None)
+
+
+def ending(runs: Mapping[str, Run], observed: Mapping[str, Observed]) -> dict[str, Run]:
+    """The containers of a pod that is being deleted: what has ended is not restarted."""
+    return {name: _ending(run, observed.get(name)) for name, run in runs.items()}
+
+
+def _ending(run: Run, seen: Observed | None) -> Run:
+    if run.activity is Activity.RUNNING and seen is not None and seen.exit is not None:
+        return ended(run, seen.exit, restarts=lambda _: False)
+    if run.activity is Activity.RUNNING and not run.is_process and seen is None:
+        return msgspec.structs.replace(run, ready=False)
+    return run
+
+
+def last_phase(pod: Pod, runs: Mapping[str, Run]) -> str:
+    """``status.phase`` of a pod that was deleted, when nothing of it runs any more."""
+    main = [runs.get(container.name, Run()) for container in pod.containers]
+    return "Succeeded" if all(run.activity is Activity.COMPLETED for run in main) else "Failed"
 
 
 def phase(pod: Pod, runs: Mapping[str, Run]) -> str:

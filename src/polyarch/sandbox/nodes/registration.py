@@ -12,7 +12,7 @@ from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.objects import rbac
-from polyarch.kube.resources import EVENTS, LEASES, NODES, PODS, SECRETS
+from polyarch.kube.resources import CONFIGMAPS, EVENTS, LEASES, NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import Done
 from polyarch.kube.runtime.store import Store
@@ -109,8 +109,9 @@ def rights() -> list[Mapping[str, object]]:
     rules = [
         rule(NODES, "get", "list", "watch", "create", "patch", "delete"),
         rule([NODES, PODS], "patch", subresource="status"),
-        rule(PODS, "list", "watch", "delete"),
-        rule(SECRETS, "get"),
+        rule(PODS, "get", "list", "watch", "delete"),
+        rule([SECRETS, CONFIGMAPS], "get", "list", "watch"),
+        rule(SERVICE_ACCOUNTS, "create", subresource="token"),
         rule(EVENTS, "create", "patch"),
         rule(LEASES, "create", "patch", "delete"),
     ]

@@ -24,12 +24,15 @@ def status(
     host_address: str,
     pod_address: str,
     now: dt.datetime,
+    ends: bool = False,
+    since: Mapping[str, Mapping[str, str]] = {},
 ) -> dict[str, Any]:
-    """The patch of the status subresource."""
+    """The patch of the status subresource. ``ends``: the pod is being deleted. ``since`` holds the conditions as they
+    were, by type: what is still so keeps the time at which it began."""
     phase = lifecycle.phase(pod, runs)
     initialized = lifecycle.initialized(pod, runs)
     done = phase in {"Succeeded", "Failed"}
-    ready = not done and initialized and all(_ready(runs.get(each.name, Run())) for each in pod.containers)
+    ready = not done and not ends and initialized and all(_ready(runs.get(each.name, Run())) for each in pod.containers)
     reason = "PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady"
     conditions = [
         _condition("PodReadyToStartContainers", not done, "", now),
@@ -37,6 +40,10 @@ def status(
         _condition("Ready", ready, "" if ready else reason, now),
         _condition("ContainersReady", ready, "" if ready else reason, now),
     ]
+    for condition in conditions:
+        before = since.get(condition["type"], {})
+        if before.get("status") == condition["status"]:
+            condition["lastTransitionTime"] = before["lastTransitionTime"]
     document: dict[str, Any] = {
         "phase": phase,
         "conditions": conditions,
@@ -58,7 +65,7 @@ def _condition(type: str, holds: bool, reason: str, now: dt.datetime) -> dict[st
 
 
 def _ready(run: Run) -> bool:
-    return run.activity is Activity.RUNNING
+    return run.activity is Activity.RUNNING and run.ready
 
 
 def _statuses(
@@ -77,7 +84,7 @@ def _status(pod: Pod, container: Container, run: Run, images: Mapping[str, Pulle
         "imageID": known.image_id if known is not None and (started or last) else "",
         "containerID": container_id(pod, container, run.restarts) if started or last else "",
         "ready": _ready(run),
-        "started": _ready(run),
+        "started": run.activity is Activity.RUNNING and run.started,
         "restartCount": run.restarts,
         "state": state,
         "lastState": last,
@@ -89,11 +96,11 @@ def _states(pod: Pod, container: Container, run: Run) -> tuple[dict[str, Any], d
     at = timestamp(run.since) if run.since else None
     match run.activity:
         case Activity.RUNNING:
-            return {"running": {"startedAt": at}}, {}
+            return {"running": {"startedAt": at}}, _last(pod, container, run)
         case Activity.COMPLETED | Activity.FAILED:
             return {"terminated": _terminated(pod, container, run, run.restarts)}, {}
         case Activity.CRASH_BACKOFF:
-            delay = lifecycle.backoff(run.restarts)
+            delay = lifecycle.backoff(run.failures)
             message = (
                 f"back-off {delay:.0f}s restarting failed container={container.name} "
                 f"pod={pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
@@ -105,10 +112,24 @@ def _states(pod: Pod, container: Container, run: Run) -> tuple[dict[str, Any], d
             return {"waiting": {"reason": run.activity.value, "message": message}}, {}
         case _:
             waiting = {"reason": run.activity.value}
-            return {"waiting": {**waiting, "message": run.message} if run.message else waiting}, {}
+            text = {"message": run.message} if run.message else {}
+            return {"waiting": {**waiting, **text}}, _last(pod, container, run)
+
+
+def _last(pod: Pod, container: Container, run: Run) -> dict[str, Any]:
+    return {"terminated": _terminated(pod, container, run, run.restarts)} if run.last is not None else {}
 
 
 def _terminated(pod: Pod, container: Container, run: Run, restarts: int) -> dict[str, Any]:
+    if (last := run.last) is not None:
+        return {
+            "exitCode": last.exit.code,
+            "reason": last.exit.reason or ("Error" if last.exit.code else "Completed"),
+            "startedAt": timestamp(last.started_at),
+            "finishedAt": timestamp(last.exit.at),
+            "containerID": container_id(pod, container, last.restarts),
+            **({"message": last.exit.message} if last.exit.message else {}),
+        }
     at = timestamp(run.since) if run.since else None
     ended: dict[str, Any] = {
         "exitCode": run.exit_code,

@@ -1,0 +1,9 @@
+"""Pods of polyarch's own image, run as processes of this machine (SB-011, SB-013).
+
+The nodes only play pods of other images. Pure: ``spec`` (wire types), ``program`` (which containers are ours, and their
+command lines), ``environment``, ``volumes`` (what is in a volume's files), ``outcome`` (what the nodes' state machine
+is told), ``loglines``. Effects: ``folders``, ``containers`` (processes), ``probing``, ``tokens``, ``host``
+(all of it for the pods of all nodes), ``kubelet_api``.
+
+This room does not import ``sandbox.nodes``, which uses it.
+"""
