@@ -6,13 +6,13 @@ Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
 from polyarch.model.meta import Key
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PodPlacementConfig, ScoringPlatform
-from polyarch.placement.api.settings import WEIGHTS
+from polyarch.placement.api.settings import WEIGHTS, ScoringArchitecture
 from polyarch.placement.decide.decision import PreferenceEntry
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
 from polyarch.requirements import InvalidSelector, Selector
@@ -92,7 +92,7 @@ def _enabled(config: ClusterPodPlacementConfig | PodPlacementConfig) -> tuple[tu
 
 def _is_usable(platform: ScoringPlatform) -> bool:
     """Whether the API server accepts it; an older schema may have admitted an invalid one."""
-    return bool(platform.architecture) and WEIGHTS[0] <= platform.weight <= WEIGHTS[1]
+    return platform.architecture in get_args(ScoringArchitecture) and WEIGHTS[0] <= platform.weight <= WEIGHTS[1]
 
 
 def preferences(

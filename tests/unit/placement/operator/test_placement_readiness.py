@@ -1,0 +1,150 @@
+"""``Ready`` of PodPlacementConfigs and of the PlacementPolicy, and values that count as absent (PL-030 to PL-041)."""
+
+import msgspec
+import pytest
+
+from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.operator import readiness
+
+
+def config(name, priority=0, **spec):
+    return msgspec.convert(
+        {"metadata": {"name": name, "namespace": "ns"}, "spec": {"priority": priority, **spec}}, PodPlacementConfig
+    )
+
+
+BROKEN = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
+
+
+def test_pl_030_each_config_says_whether_it_counts():
+    """PL-030, PL-032, PL-033: reasons ``Valid``, ``ShadowedByPriority``, ``InvalidLabelSelector``."""
+    found = readiness.of_configs([config("b", 7), config("a", 7), config("c", 1), config("d", 2, labelSelector=BROKEN)])
+    assert {name: (each.type, each.status, each.reason) for name, each in found.items()} == {
+        "a": ("Ready", "True", "Valid"),
+        "b": ("Ready", "False", "ShadowedByPriority"),
+        "c": ("Ready", "True", "Valid"),
+        "d": ("Ready", "False", "InvalidLabelSelector"),
+    }
+    assert "PodPlacementConfig a has the same priority 7" in found["b"].message
+    assert "Near" in found["d"].message
+
+
+def compiled(configuration=None, **spec):
+    policy = msgspec.convert({"metadata": {"name": "cluster"}, "spec": spec}, PlacementPolicy)
+    return policy, SettingsTable.of(policy, configuration, operator_namespace="polyarch-system")
+
+
+def entry(name, selector, **settings):
+    return {"name": name, "namespaceSelector": selector, **settings}
+
+
+FALLBACK = {"onUnresolved": {"action": "fallback"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "configured", "status", "reason"),
+    [
+        ({}, True, "True", "Valid"),
+        ({}, False, "False", "NoClusterPodPlacementConfig"),
+        (FALLBACK, True, "False", "FallbackArchitectureMissing"),
+        (
+            {"overrides": [entry("x", {"matchLabels": {"a": "b"}}, **FALLBACK)]},
+            True,
+            "False",
+            "FallbackArchitectureMissing",
+        ),
+        (
+            {"onUnresolved": {"action": "fallback", "fallbackArchitectures": ["amd64"]}},
+            True,
+            "True",
+            "Valid",
+        ),
+        ({"overrides": [entry("x", BROKEN)]}, True, "False", "OverrideSelectorInvalid"),
+        ({"overrides": [entry("x", {})]}, True, "False", "OverrideSelectorInvalid"),
+    ],
+    ids=[
+        "valid",
+        "placement is off",
+        "no fallback",
+        "no fallback in an override",
+        "a fallback of its own",
+        "a selector that does not parse",
+        "a selector that is empty",
+    ],
+)
+def test_pl_041_the_policy_says_whether_it_counts(spec, configured, status, reason):
+    """PL-041, PL-043."""
+    found = readiness.of_policy(compiled(**spec)[1], configured=configured)
+    assert (found.type, found.status, found.reason) == ("Ready", status, reason)
+    assert found.message or status == "True"
+
+
+def test_pl_041_the_configurations_fallback_serves_the_policy():
+    """PL-041, PL-232."""
+    configuration = msgspec.convert({"spec": {"fallbackArchitecture": "arm64"}}, ClusterPodPlacementConfig)
+    assert readiness.of_policy(compiled(configuration, **FALLBACK)[1], configured=True).reason == "Valid"
+
+
+def test_pl_041_values_that_count_as_absent_are_named():
+    """PL-041, PL-750: stored under an older schema."""
+    found = readiness.of_policy(compiled(mode="lenient")[1], configured=True)
+    assert "spec.mode: 'lenient'" in found.message
+
+
+def test_pl_041_overrides_count_the_namespaces_they_are_the_first_to_match():
+    """PL-041, PL-042."""
+    policy, table = compiled(
+        overrides=[
+            entry("regulated", {"matchLabels": {"tier": "regulated"}}),
+            entry("broken", BROKEN),
+            entry("all", {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}),
+        ]
+    )
+    namespaces = [{"tier": "regulated"}, {"tier": "regulated"}, {"tier": "free"}, {}]
+    assert readiness.matched(policy, table, namespaces) == [
+        {"name": "regulated", "matchedNamespaces": 2},
+        {"name": "broken", "matchedNamespaces": 0},
+        {"name": "all", "matchedNamespaces": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"logVerbosity": "Loud"}, ["spec.logVerbosity", "'Loud'", "Normal, Debug", "counts as Normal"]),
+        ({"fallbackArchitecture": "mips"}, ["spec.fallbackArchitecture", "'mips'", "arm64", "counts as none"]),
+        (
+            {
+                "plugins": {
+                    "nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "vax", "weight": 5}]}
+                }
+            },
+            ["platforms[0].architecture", "'vax'"],
+        ),
+        (
+            {
+                "plugins": {
+                    "nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 500}]}
+                }
+            },
+            ["platforms[0].weight", "500", "1 to 100"],
+        ),
+    ],
+    ids=["logVerbosity", "fallbackArchitecture", "architecture", "weight"],
+)
+def test_pl_750_values_that_the_schema_no_longer_allows_are_named(spec, words):
+    """PL-750: the field's default applies, and Degraded names it."""
+    (problem,) = readiness.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig))
+    for word in words:
+        assert word in problem
+
+
+def test_pl_750_a_valid_configuration_has_no_such_value():
+    """PL-750."""
+    spec = {
+        "logVerbosity": "TraceAll",
+        "fallbackArchitecture": "",
+        "plugins": {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 100}]}},
+    }
+    assert readiness.ignored_values(msgspec.convert({"spec": spec}, ClusterPodPlacementConfig)) == ()
