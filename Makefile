@@ -6,11 +6,12 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+IMAGE ?= localhost/polyarch:dev
 # What is built carries the time of its commit and of nothing else.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
 CLUSTER_WORKERS ?= 2
 
-.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist changelog clean
+.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +40,7 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 unit: $(READY) ## unit and property tests only
 	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
-peers: $(READY) ## programs that tests compare with: Helm, kubectl, operator-sdk's validator, pre-commit, skopeo
+peers: $(READY) ## programs that tests compare with: Helm, kubectl, operator-sdk's validator, pre-commit, skopeo, buildah
 	@echo "== peers (built once, about 4 minutes on two cores, then cached)"; $(RUN)/python -m tools.peers
 
 cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
@@ -70,6 +71,10 @@ lock: $(READY) ## resolve requirements.lock again
 dist: $(READY) ## sdist and wheel in dist/, the same bytes from the same commit
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(RUN)/python -m hatchling build -d dist
+
+image: dist ## container image of this commit with buildah or docker (IMAGE=name:tag, BASE=an image with python3)
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) REVISION=$(shell git rev-parse HEAD 2>/dev/null) \
+	  $(RUN)/python -m tools.image $(IMAGE) $(if $(BASE),--base $(BASE))
 
 changelog: $(READY) ## collect changelog.d into CHANGELOG.md for a release
 	@$(RUN)/towncrier build --yes

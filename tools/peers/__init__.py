@@ -2,5 +2,6 @@
 
 ``python -m tools.peers`` brings them, ``found`` says where each is, or why it is not there. Helm, kubectl and the
 validator of operator-sdk are built once from one Go module (``gomodule/``) and cached beside the sandbox's programs;
-pre-commit is part of the environment; skopeo is the system's package. None is part of the package that users install.
+pre-commit is part of the environment; skopeo, buildah and mmdebstrap are the system's packages. None is part of the
+package that users install.
 """

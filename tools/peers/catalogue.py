@@ -46,6 +46,8 @@ PEERS: Final = (
     Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
     Peer("pre-commit", Origin.ENVIRONMENT),
     Peer("skopeo", Origin.SYSTEM),
+    Peer("buildah", Origin.SYSTEM),
+    Peer("mmdebstrap", Origin.SYSTEM),
 )
 BY_NAME: Final = {peer.name: peer for peer in PEERS}
 
