@@ -7,23 +7,28 @@ certificates (``placement/operator/operands.py``). Pure.
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from polyarch.installation import operator
 from polyarch.installation.components import COMPONENTS, Component
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP, InstallationSettings
-from polyarch.placement.operator import operands
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.placement.operator import labels, operands
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster
 
 Document = dict[str, Any]
 
+ANY: Final = Cluster()
+"""A cluster of which nothing is known: not OpenShift."""
 
-def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
+
+def documents(
+    settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE, cluster: Cluster = ANY
+) -> tuple[Document, ...]:
     """CustomResourceDefinitions, namespace, ServiceAccount and rights, configuration, Deployment, custom resources."""
     return (
         *definitions(settings),
         *home(settings, namespace=namespace),
-        *operator_objects(settings, namespace=namespace),
+        *operator_objects(settings, namespace=namespace, cluster=cluster),
         *configuration(settings),
     )
 
@@ -38,16 +43,13 @@ def home(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) 
     return _marked(settings, [operands.namespace(namespace)])
 
 
-def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
+def operator_objects(
+    settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE, cluster: Cluster = ANY
+) -> tuple[Document, ...]:
     """Everything of the operator, without the namespace."""
-    made = [
-        operator.service_account(namespace),
-        *_registries(settings, namespace),
-        operator.service(settings, namespace),
-    ]
-    if settings.network_policies:
-        made.append(operator.network_policy(namespace))
-    return _marked(settings, [*made, operator.disruption_budget(namespace), operator.deployment(settings, namespace)])
+    own = settings.operator_settings(namespace)
+    made = [operator.service_account(namespace), *operator.rights(own, cluster), *_registries(settings, namespace)]
+    return _marked(settings, [*made, *operator.workload_objects(settings, own, cluster)])
 
 
 def configuration(settings: InstallationSettings) -> tuple[Document, ...]:
@@ -74,7 +76,7 @@ def _registries(settings: InstallationSettings, namespace: str) -> list[Document
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": operator.metadata(REGISTRIES_CONFIGMAP, namespace),
+            "metadata": labels.metadata(REGISTRIES_CONFIGMAP, operator.OPERATOR, namespace=namespace),
             "data": data,
         }
     ]

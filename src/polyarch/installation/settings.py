@@ -78,21 +78,37 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
         return self.config_map or (REGISTRIES_CONFIGMAP if self.configuration or self.authorities else "")
 
 
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A toleration, as in a pod."""
+
+    key: Annotated[str, Meta(description="Key of the taint; empty: every taint.")] = ""
+    operator: Annotated[Literal["Exists", "Equal", ""], Meta(description="`Equal` compares the value.")] = ""
+    value: Annotated[str, Meta(description="Value of the taint.")] = ""
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute", ""], Meta(description="Effect; empty: every effect.")
+    ] = ""
+
+    def __str__(self) -> str:
+        """As a flag: ``key[=value][:effect]``."""
+        compared = self.key and self.operator != "Exists"
+        return f"{self.key}{f'={self.value}' if compared else ''}{f':{self.effect}' if self.effect else ''}"
+
+
 class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The Deployment of the operator."""
 
     replicas: Annotated[Replicas, Meta(description="Replicas; one leads, the others stand by.")] = 2
-    resources: Annotated[Document, Meta(description="Requests and limits.")] = msgspec.field(
-        default_factory=lambda: {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
+    resources: Annotated[
+        Document, Meta(description="Requests and limits; empty: 20m CPU, 64Mi memory, at most 128Mi.")
+    ] = msgspec.field(default_factory=dict)
+    affinity: Annotated[Document, Meta(description="Affinity; what the image needs is added.")] = msgspec.field(
+        default_factory=dict
     )
-    priority_class_name: Annotated[str, Meta(description="Priority class; empty: none.")] = "system-cluster-critical"
-    node_selector: Annotated[dict[str, str], Meta(description="Node selector.")] = {}
-    affinity: Annotated[Document, Meta(description="Affinity; the required architectures are added.")] = {}
-    tolerations: Annotated[tuple[Document, ...], Meta(description="Tolerations.")] = ()
-    labels: Annotated[dict[str, str], Meta(description="Additional labels of the pods.")] = {}
-    annotations: Annotated[dict[str, str], Meta(description="Additional annotations of the pods.")] = {}
+    labels: Annotated[dict[str, str], Meta(description="Additional labels of its pods.")] = {}
+    annotations: Annotated[dict[str, str], Meta(description="Additional annotations of its pods.")] = {}
     environment: Annotated[
-        dict[str, str], Meta(description="Additional environment variables, such as `HTTPS_PROXY`.")
+        dict[str, str],
+        Meta(description="Additional environment variables, such as `HTTPS_PROXY`, which the roles get as well."),
     ] = {}
 
 
@@ -128,6 +144,11 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         ),
     ] = "self-managed"
     network_policies: Annotated[bool, Meta(description="Whether NetworkPolicies are created.")] = True
+    priority_class_name: Annotated[
+        str, Meta(description="Priority class of all pods; empty: none, where the provider refuses this one.")
+    ] = "system-cluster-critical"
+    node_selector: Annotated[dict[str, str], Meta(description="Node labels that all pods need.")] = {}
+    tolerations: Annotated[tuple[Toleration, ...], Meta(description="Taints that all pods tolerate.")] = ()
     registries: Annotated[Registries, Meta(description="How registries are reached.")] = Registries()
     operator: Annotated[OperatorPods, Meta(description="The Deployment of the operator.")] = msgspec.field(
         default_factory=OperatorPods
@@ -152,4 +173,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             global_pull_secret=(secret.namespace, secret.name) if secret is not None else None,
             registries_configmap=self.registries.mounted,
             allow_addresses=self.registries.allow_addresses,
+            priority_class=self.priority_class_name,
+            node_selector=tuple(f"{key}={value}" for key, value in self.node_selector.items()),
+            tolerations=tuple(map(str, self.tolerations)),
         )

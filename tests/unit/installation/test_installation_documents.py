@@ -126,8 +126,7 @@ def test_in_030_settings_that_differ_from_the_defaults_are_in_the_environment() 
     }
 
 
-def test_the_operator_takes_its_image_from_its_own_pod() -> None:
-    assert "POLYARCH_IMAGE" not in values_of(InstallationSettings(image=Image(repository="r.example/p")))
+def test_the_operator_knows_its_own_pod() -> None:
     assert {each["name"] for each in container()["env"] if "valueFrom" in each} >= {
         "POD_NAME",
         "POD_NAMESPACE",
@@ -148,10 +147,11 @@ def test_labels_annotations_and_pod_settings_are_where_they_belong() -> None:
     pods = OperatorPods(
         labels={"team": "a"},
         annotations={"note": "x"},
-        node_selector={"infra": "yes"},
         environment={"HTTPS_PROXY": "http://p"},
     )
-    settings = InstallationSettings(labels={"cost": "1"}, annotations={"owner": "me"}, operator=pods)
+    settings = InstallationSettings(
+        labels={"cost": "1"}, annotations={"owner": "me"}, operator=pods, node_selector={"infra": "yes"}
+    )
     for each in made(settings):
         assert each["metadata"]["labels"]["cost"] == "1"
         assert each["metadata"]["annotations"]["owner"] == "me"
@@ -163,7 +163,7 @@ def test_labels_annotations_and_pod_settings_are_where_they_belong() -> None:
 
 
 def test_labels_of_users_never_break_the_selector() -> None:
-    settings = InstallationSettings(operator=OperatorPods(labels={"app.kubernetes.io/name": "mine"}))
+    settings = InstallationSettings(operator=OperatorPods(labels={"controller": "mine"}))
     spec = only("Deployment", settings)["spec"]
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
 
@@ -174,7 +174,7 @@ def test_pl_502_required_architectures_are_added_to_the_affinity_of_users() -> N
     pods = OperatorPods(affinity={**given, "podAntiAffinity": {}})
     spec = only("Deployment", InstallationSettings(operator=pods))["spec"]["template"]["spec"]
     (made,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert [each["key"] for each in made["matchExpressions"]] == ["infra", "kubernetes.io/arch"]
+    assert [each["key"] for each in made["matchExpressions"]] == ["infra", "kubernetes.io/arch", "kubernetes.io/os"]
     assert "podAntiAffinity" in spec["affinity"]
 
 

@@ -137,7 +137,8 @@ def disruption_budget(workload: Workload, namespace: str) -> Document:
 def network_policy(workload: Workload, settings: OperatorSettings, cluster: Cluster) -> Document:
     """PL-532: in go webhooks, scrapes and probes; out go DNS, the API server and, for those who ask them, registries.
 
-    The API server's address cannot be named (it is on no pod network), so its ports are open to every address.
+    The API server's address cannot be named (it is on no pod network), so its ports are open to every address;
+    without any known, every port.
     """
     ports = [METRICS_PORT, HEALTH_PORT]
     if workload.webhook:
@@ -157,7 +158,7 @@ def network_policy(workload: Workload, settings: OperatorSettings, cluster: Clus
             "podSelector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
-            "egress": [{"ports": dns}, {"ports": beyond}],
+            "egress": [{"ports": dns}, {"ports": beyond}] if beyond else [{}],
         },
     }
 

@@ -1,0 +1,134 @@
+"""Applies the objects of an installation in order, one after another (IN-002).
+
+Server-side apply with the field manager ``polyarch-install``. What would not change is not written, so a second run
+sends no write at all. Fields that kubectl's commands left in objects of an earlier polyarch are taken over first, so
+that those that are no longer wanted go away. The first refusal ends it; a new run goes on where it stopped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.installation.checking import MANAGER, OURS, Facts, advice, changes, is_ready_for, ref_of
+from polyarch.installation.ownership import Whose, whose
+from polyarch.installation.waiting import NotInTime, established
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.objects.adoption import adoption
+from polyarch.kube.objects.managed_fields import overridden
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.model.meta import PartialObjectMetadata
+
+Document = dict[str, Any]
+Verb = Literal["created", "configured", "unchanged", "untried"]
+
+SERVED_SECONDS: Final = 15.0
+"""How long after its definition is established a new kind may still be answered with 404."""
+POLL: Final = 0.2
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of one object."""
+
+    ref: Ref
+    verb: Verb
+    """``untried``: a dry run, and the namespace or the kind does not exist yet."""
+    taken: tuple[str, ...] = ()
+    """Fields taken from other managers, with their names."""
+
+
+class ApplyRefused(Exception):  # noqa: N818 - what happened
+    """The API server refused an object; those before it are applied."""
+
+    def __init__(self, ref: Ref, error: ApiError | str) -> None:
+        self.ref = ref
+        self.problem = error if isinstance(error, str) else error.message or str(error)
+        self.action = "look at its status and at the API server" if isinstance(error, str) else advice(error)
+        super().__init__(f"{ref}: {self.problem}; {self.action}")
+
+
+async def apply_all(
+    client: Client,
+    documents: Iterable[Document],
+    facts: Facts,
+    *,
+    dry_run: bool = False,
+    tell: Callable[[Applied], None] = lambda _: None,
+    clock: Clock | None = None,
+) -> tuple[Applied, ...]:
+    """Applies them in the order given, and calls ``tell`` after each. Raises :class:`ApplyRefused`.
+
+    ``dry_run``: asks the API server what it would do, where that can be asked, and writes nothing.
+    """
+    clock = clock or SystemClock()
+    done: list[Applied] = []
+    awaited: list[Ref] = []
+    for document in documents:
+        ref = ref_of(document)
+        if awaited and ref.resource != CRDS and not dry_run:
+            try:
+                await established(client, [each.key.name for each in awaited], clock=clock)
+            except NotInTime as error:
+                raise ApplyRefused(awaited[-1], str(error)) from None
+            awaited = []
+        try:
+            applied = await _apply(client, ref, document, facts, dry_run=dry_run, clock=clock)
+        except ApiError as error:
+            raise ApplyRefused(ref, error) from None
+        if ref.resource == CRDS:
+            awaited.append(ref)
+        done.append(applied)
+        tell(applied)
+    return tuple(done)
+
+
+def wanted(document: Document, live: Document | None) -> Document:
+    """The document for an object that is there. A namespace of somebody else gets no label that says it is ours: an
+    uninstall leaves it."""
+    ref = ref_of(document)
+    if live is None or ref.resource != NAMESPACES or whose(ref, live) is not Whose.SHARED:
+        return document
+    metadata = document["metadata"]
+    labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("app.kubernetes.io/")}
+    return {**document, "metadata": {**metadata, "labels": labels}}
+
+
+async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, dry_run: bool, clock: Clock) -> Applied:
+    live = facts.live.get(ref)
+    document = wanted(document, live)
+    if not changes(document, live):
+        return Applied(ref, "unchanged")
+    verb: Verb = "created" if live is None else "configured"
+    if dry_run and not is_ready_for(ref, facts.live):
+        return Applied(ref, "untried")
+    taken = tuple(map(str, overridden(document, live, manager=MANAGER))) if live is not None else ()
+    if live is not None and not dry_run and (patch := _adopted(ref, live)) is not None:
+        await client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace, field_manager=MANAGER)
+    version = await _until_served(client, ref, document, dry_run=dry_run, clock=clock)
+    if live is not None and version == live["metadata"].get("resourceVersion"):
+        return Applied(ref, "unchanged")  # the API server stores a value in another form
+    return Applied(ref, verb, taken)
+
+
+def _adopted(ref: Ref, live: Mapping[str, Any]) -> Any:
+    """Custom resources are the user's: what kubectl set in them stays."""
+    return None if ref.resource in OURS.values() else adoption(live, manager=MANAGER)
+
+
+async def _until_served(client: Client, ref: Ref, document: Document, *, dry_run: bool, clock: Clock) -> str:
+    """Applies it; again while its kind is not served yet. Returns the resourceVersion."""
+    end = clock.monotonic() + (SERVED_SECONDS if ref.resource in OURS.values() else 0.0)
+    while True:
+        try:
+            seen: PartialObjectMetadata = await client.apply(
+                ref.resource, document, namespace=ref.key.namespace, field_manager=MANAGER, dry_run=dry_run
+            )
+        except NotFound:
+            if clock.monotonic() >= end:
+                raise
+            await clock.sleep(POLL)
+        else:
+            return seen.metadata.resource_version

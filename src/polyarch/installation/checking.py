@@ -1,0 +1,263 @@
+"""Checks of a cluster before the first write of an installation (IN-002).
+
+Each check is a line that people read: what was looked at, what was found, and what to do. Rights are asked for with
+SelfSubjectAccessReviews. Objects of the same names are read, and it is found out whose they are. What the API server
+would say to each write is asked with a dry run.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.installation import ownership
+from polyarch.installation.asking import together
+from polyarch.installation.ownership import Whose
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.objects.managed_fields import differences
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
+from polyarch.kube.rights import Access
+from polyarch.model.meta import Key
+from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.operator.settings import OLDEST_KUBERNETES
+
+Document = dict[str, Any]
+
+MANAGER: Final = "polyarch-install"
+"""The field manager of everything that an installation applies."""
+OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES)}
+VERBS: Final = ("get", "create", "patch")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One line of the list."""
+
+    name: str
+    outcome: Literal["ok", "note", "refused"] = "ok"
+    message: str
+    action: str = ""
+    """What to do about a refusal."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What was read of a cluster."""
+
+    version: str
+    live: Mapping[Ref, Document | None]
+    """Each object of the installation as it is; None if there is none."""
+    deployments: tuple[Document, ...]
+    """Deployments anywhere in the cluster by which installations are known."""
+    denied: tuple[tuple[Access, str], ...] = ()
+    """What the user may not do, with the namespace (empty: cluster-wide)."""
+    refusals: Mapping[Ref, ApiError] = {}
+    """Writes that the API server refuses, by a dry run."""
+
+
+class Refused(Exception):  # noqa: N818 - what happened
+    """Checks failed; nothing was written."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        self.checks = tuple(checks)
+        refused = [each for each in self.checks if each.outcome == "refused"]
+        super().__init__("; ".join(f"{each.name}: {each.message}" for each in refused))
+
+
+def ref_of(document: Mapping[str, Any]) -> Ref:
+    """The reference of a document of an installation."""
+    api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
+    resource = OURS.get((api_version, kind)) or by_kind(api_version, kind)
+    return Ref(resource, Key(metadata.get("namespace", ""), metadata["name"]))
+
+
+async def gather(client: Client, documents: Iterable[Document]) -> Facts:
+    """Reads everything that :func:`checks` judges; writes nothing."""
+    wanted = {ref_of(document): document for document in documents}
+    version = await server_version(client)
+    denied = await _denied(client, wanted)
+    live = dict(zip(wanted, await together(_read(client, ref) for ref in wanted), strict=True))
+    named = await together(_deployments(client, name) for name in ownership.DEPLOYMENT_NAMES)
+    refusals: dict[Ref, ApiError] = {}
+    if not denied:
+        tried = [ref for ref in wanted if is_ready_for(ref, live) and changes(wanted[ref], live[ref])]
+        said = await together(_tried(client, ref, wanted[ref]) for ref in tried)
+        refusals = {ref: error for ref, error in zip(tried, said, strict=True) if error is not None}
+    return Facts(version, live, tuple(each for some in named for each in some), denied, refusals)
+
+
+def checks(facts: Facts, *, namespace: str) -> tuple[Check, ...]:
+    """The list; pure."""
+    return (
+        _version(facts.version),
+        _rights(facts),
+        *_others(facts, namespace),
+        *_same_names(facts, namespace),
+        *_dry_run(facts),
+    )
+
+
+async def server_version(client: Client) -> str:
+    """``major.minor`` of the API server, such as ``1.31``."""
+    said = msgspec.json.decode(await client.raw("GET", "/version"))
+    return f"{said['major']}.{str(said['minor']).rstrip('+')}"
+
+
+def changes(document: Document, live: Document | None) -> bool:
+    """Whether applying the document would change anything."""
+    if live is None:
+        return True
+    found = differences(document, live, manager=MANAGER)
+    # An empty spec asks for nothing; what it differs in are defaults, and what users have set.
+    return any(field != ".spec" or document["spec"] for field in found)
+
+
+def is_ready_for(ref: Ref, live: Mapping[Ref, Document | None]) -> bool:
+    """Whether the namespace, or the definition of the kind, is there already: only then a dry run can be made."""
+    needed = {
+        Ref(NAMESPACES, Key("", ref.key.namespace)) if ref.key.namespace else None,
+        Ref(CRDS, Key("", str(ref.resource))) if ref.resource in OURS.values() else None,
+    }
+    return all(live.get(each) is not None for each in needed if each is not None and each in live)
+
+
+def _version(version: str) -> Check:
+    found = tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    oldest = ".".join(map(str, OLDEST_KUBERNETES))
+    if found < OLDEST_KUBERNETES:
+        return Check(
+            name="Kubernetes",
+            outcome="refused",
+            message=f"the API server is version {version}",
+            action=f"upgrade the cluster: polyarch needs {oldest} or newer",
+        )
+    return Check(name="Kubernetes", message=f"version {version}; {oldest} or newer is needed")
+
+
+def _rights(facts: Facts) -> Check:
+    if not facts.denied:
+        return Check(name="Rights", message="everything that is needed is allowed")
+    listed = [f"{access}{f' in namespace {namespace}' if namespace else ''}" for access, namespace in facts.denied]
+    rest = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return Check(
+        name="Rights",
+        outcome="refused",
+        message=f"not allowed: {', '.join(listed[:5])}{rest}",
+        action="use an account with the ClusterRole cluster-admin, or ask somebody who has one",
+    )
+
+
+def _others(facts: Facts, namespace: str) -> list[Check]:
+    return [
+        Check(name=each.name, outcome=each.outcome, message=each.message, action=each.action)
+        for each in ownership.installations(facts.deployments, namespace)
+    ]
+
+
+def _same_names(facts: Facts, namespace: str) -> list[Check]:
+    found: dict[Whose, list[str]] = {}
+    for ref, live in facts.live.items():
+        if live is not None:
+            found.setdefault(ownership.whose(ref, live), []).append(f"{ref}{ownership.manager_of(live)}")
+    lines = []
+    for whose, refs in found.items():
+        said = ownership.MEANING[whose]
+        few = ", ".join(refs[:5]) + (f" and {len(refs) - 5} more" if len(refs) > 5 else "")
+        lines.append(
+            Check(
+                name="Objects",
+                outcome=said.outcome,
+                message=f"{few}: {said.message}",
+                action=said.action.format(namespace=namespace),
+            )
+        )
+    return lines or [Check(name="Objects", message="none of the names is taken")]
+
+
+def _dry_run(facts: Facts) -> list[Check]:
+    return [
+        Check(name="Dry run", outcome="refused", message=f"{ref}: {error.message or error}", action=advice(error))
+        for ref, error in facts.refusals.items()
+    ]
+
+
+def advice(error: ApiError) -> str:
+    """What to do about a refused write."""
+    match error.status:
+        case 401:
+            return "log in again: the credentials of the kubeconfig are wrong or have expired"
+        case 403 if "attempting to grant" in error.message:
+            return "use an account with the ClusterRole cluster-admin: only who has a right may grant it"
+        case 403:
+            return "ask for the right, or change the policy that denies the object"
+        case 409:
+            return "run the command again; if it stays, another program changes the object all the time"
+        case 422 | 400:
+            return "correct the value that is named; if it is none of yours, report it with this message"
+        case 429:
+            return "the API server is busy: run the command again"
+    return "look at the API server, then run the command again: it goes on where it stopped"
+
+
+async def _read(client: Client, ref: Ref) -> Document | None:
+    try:
+        return await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
+    except NotFound:
+        return None
+    except ApiError as error:
+        if error.status == 403:
+            return None  # the check of the rights says so
+        raise
+
+
+async def _deployments(client: Client, name: str) -> list[Document]:
+    try:
+        return (await client.list(DEPLOYMENTS, field_selector=f"metadata.name={name}")).items
+    except ApiError as error:
+        if error.status == 403:
+            return []
+        raise
+
+
+async def _tried(client: Client, ref: Ref, document: Document) -> ApiError | None:
+    try:
+        await client.apply(ref.resource, document, namespace=ref.key.namespace, field_manager=MANAGER, dry_run=True)
+    except ApiError as error:
+        return error
+    return None
+
+
+async def _denied(client: Client, wanted: Iterable[Ref]) -> tuple[tuple[Access, str], ...]:
+    asked: dict[tuple[Resource, str, str], list[str]] = {}
+    for ref in wanted:
+        for verb in VERBS:
+            asked.setdefault((ref.resource, ref.key.namespace, verb), []).append(ref.key.name)
+    # Who may do it to all names is asked once; only who may not is asked for each name.
+    may_all = await together(_may(client, *each) for each in asked)
+    single = [
+        (resource, namespace, verb, name)
+        for ((resource, namespace, verb), found), may in zip(asked.items(), may_all, strict=True)
+        if not may
+        for name in (("",) if verb == "create" else found)
+    ]
+    allowed = await together(_may(client, *each) for each in single)
+    return tuple(
+        (Access(verb, resource.group, resource.plural, name), namespace)
+        for (resource, namespace, verb, name), may in zip(single, allowed, strict=True)
+        if not may
+    )
+
+
+async def _may(client: Client, resource: Resource, namespace: str, verb: str, name: str = "") -> bool:
+    attributes = {"group": resource.group, "resource": resource.plural, "verb": verb}
+    if namespace:
+        attributes["namespace"] = namespace
+    if name:
+        attributes["name"] = name
+    review = {
+        "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": SELF_SUBJECT_ACCESS_REVIEWS.kind,
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await client.create(SELF_SUBJECT_ACCESS_REVIEWS, review, type=dict)
+    return bool((answer.get("status") or {}).get("allowed"))

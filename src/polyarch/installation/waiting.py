@@ -1,0 +1,109 @@
+"""Waits for what others do: the API server with definitions, the operator with its Deployments (IN-002)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from polyarch.installation.operator import OPERATOR
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import CRDS, DEPLOYMENTS
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+
+Document = dict[str, Any]
+
+ESTABLISHED_SECONDS: Final = 60.0
+POLL: Final = 0.2
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks at what takes seconds."""
+
+
+class NotInTime(Exception):  # noqa: N818 - what happened
+    """It took longer than was given; the text says what is missing."""
+
+
+def conditions(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """``status.conditions`` by type."""
+    found = (document.get("status") or {}).get("conditions") or ()
+    return {each["type"]: each for each in found}
+
+
+def is_true(document: Mapping[str, Any], type: str) -> bool:
+    """Whether a condition is there and True."""
+    return conditions(document).get(type, {}).get("status") == "True"
+
+
+async def established(client: Client, definitions: Iterable[str], *, clock: Clock | None = None) -> None:
+    """Until the API server serves these CustomResourceDefinitions. Raises :class:`NotInTime`."""
+    clock = clock or SystemClock()
+    end = clock.monotonic() + ESTABLISHED_SECONDS
+    for name in definitions:
+        while not is_true(definition := await client.get(CRDS, name), "Established"):
+            if clock.monotonic() >= end:
+                said = "; ".join(str(each.get("message")) for each in conditions(definition).values())
+                raise NotInTime(
+                    f"{name} is not established after {ESTABLISHED_SECONDS:.0f} s: {said or 'no condition'}"
+                )
+            await clock.sleep(POLL)
+
+
+async def available(
+    client: Client,
+    namespace: str,
+    *,
+    configured: bool,
+    seconds: float,
+    tell: Callable[[str], None],
+    clock: Clock | None = None,
+) -> None:
+    """Until the operator runs and, if it is ``configured``, the ClusterPodPlacementConfig is Available.
+
+    ``tell`` gets each new word about what is waited for. Raises :class:`NotInTime` with the last one.
+    """
+    clock = clock or SystemClock()
+    end, said = clock.monotonic() + seconds, ""
+    while (missing := await _missing(client, namespace, configured=configured)) is not None:
+        if missing != said:
+            said = missing
+            tell(said)
+        if clock.monotonic() >= end:
+            raise NotInTime(f"not available after {seconds:.0f} s: {said}")
+        await clock.sleep(LOOK_EVERY)
+
+
+async def _missing(client: Client, namespace: str, *, configured: bool) -> str | None:
+    try:
+        deployment = await client.get(DEPLOYMENTS, OPERATOR, namespace=namespace)
+    except NotFound:
+        return f"there is no Deployment {namespace}/{OPERATOR}"
+    if (lacking := _not_rolled_out(deployment)) is not None:
+        return lacking
+    if not configured:
+        return None
+    try:
+        cppc = await client.get(CPPCS, names.SINGLETON)
+    except NotFound:
+        return f"there is no {CPPCS.kind} {names.SINGLETON}"
+    return None if is_true(cppc, "Available") else _state(cppc)
+
+
+def _not_rolled_out(deployment: Document) -> str | None:
+    wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
+    current = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if current else 0
+    if ready >= min(wanted, 1) and current and status.get("updatedReplicas", 0) >= wanted:
+        return None
+    failed = conditions(deployment).get("ReplicaFailure") or {}
+    problem = f": {failed['message']}" if failed.get("status") == "True" and failed.get("message") else ""
+    return f"operator: {ready} of {wanted} pods are ready{problem}"
+
+
+def _state(cppc: Document) -> str:
+    """What the configuration's conditions say about why it is not available, in a few words."""
+    found = conditions(cppc)
+    for name in ("Deprovisioning", "Degraded", "Progressing", "Available"):
+        each = found.get(name, {})
+        if each.get("message") and (each.get("status") == "True" or name == "Available"):
+            return f"{CPPCS.kind}: {name}: {each['message']}"
+    return f"{CPPCS.kind}: the operator has not looked at it yet"
