@@ -30,8 +30,9 @@ from typing import Any
 
 import structlog
 
-sys.path.append(str(Path(__file__).parent.parent / "tests/faults"))
+sys.path += [str(Path(__file__).parent.parent / "tests" / room) for room in ("faults", "cluster")]
 
+import own_roles
 from fault_proxy import FaultProxy
 from fault_roles import Fleet
 
@@ -48,9 +49,8 @@ from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.placement.operator import objects
-from polyarch.sandbox import roles
+from polyarch.placement.api.resources import POLICIES, PPCS
+from polyarch.placement.operator import webhooks
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings
 
@@ -360,8 +360,7 @@ async def soak(
                 f'[[registry]]\nprefix = "{name}"\nlocation = "{proxy.address}/soak/{name}"\ninsecure = true\n\n'
                 for name, proxy in hosts.items()
             ))  # fmt: skip
-            await roles.install(client)
-            await client.apply(CPPCS, roles.cluster_configuration())
+            await own_roles.install(client)
             fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries, folder).running())
             await fleet.ensure()
             await load.make_namespace(client, SPACE)
@@ -369,9 +368,9 @@ async def soak(
             if fill:
                 await run.fill(fill, gated=True)
             authority = sandbox.ca.read_bytes()
-            webhook = objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
+            webhook = webhooks.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
             await client.apply(MUTATING_WEBHOOKS, webhook)
-            await roles.until_asked(client, roles.ROLES[roles.WEBHOOK])
+            await own_roles.until_asked(client)
             if fill:
                 await run.fill(fill, gated=False)
             await run.run(minutes, per_second, every)

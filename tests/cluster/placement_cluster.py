@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from own_roles import USERS
+
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.roles import USERS
 
 CASE = "placement-test"
 SECONDS = 20.0

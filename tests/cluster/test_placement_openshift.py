@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import own_roles
 import pytest
 import trustme
 from aiohttp import web
@@ -16,8 +17,6 @@ from placement_process import gated_pod, placed, run
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, Resource
-from polyarch.placement.api.resources import CPPCS
-from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE, Settings
 
@@ -98,11 +97,10 @@ async def test_the_objects_of_openshift_count(openshift, tmp_path):
     address = openshift.registry.address
     async with openshift.client() as client:
         cluster = PlacementCluster(openshift, client)
-        await roles.install(client)
+        await own_roles.install(client)
         for resource in (MIRRORS, IMAGES):
             await client.apply(CRDS, definition(resource))
             await until(lambda resource=resource: serves(client, resource))
-        await client.apply(CPPCS, roles.cluster_configuration())
         image_configuration = {"registrySources": {"insecureRegistries": [address]}}
         await make(client, IMAGES, "cluster", image_configuration)
         await client.create(

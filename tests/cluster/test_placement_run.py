@@ -5,6 +5,7 @@ import signal
 import socket
 
 import aiohttp
+import own_roles
 import pytest
 from placement_cluster import architectures, until
 from placement_process import Running, gated_pod, placed, run, start
@@ -12,8 +13,6 @@ from placement_process import Running, gated_pod, placed, run, start
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
-from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -22,8 +21,7 @@ from polyarch.sandbox.files import write_json
 @pytest.fixture
 async def place(sandbox: Sandbox, client: Client, namespace: str, sole_controller: None) -> str:
     """A namespace for polyarch itself, in a control plane without any, with placement's kinds and configuration."""
-    await roles.install(client)
-    await client.apply(CPPCS, roles.cluster_configuration())
+    await own_roles.install(client)
     return namespace
 
 

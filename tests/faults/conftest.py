@@ -22,6 +22,7 @@ import pytest_asyncio
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 import msgspec
+import own_roles
 from fault_crowd import PLATFORMS, AuditLog, Crowd, Expected, watched
 from fault_proxy import FaultProxy
 from fault_roles import Fleet
@@ -33,9 +34,9 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.api.resources import POLICIES
 from polyarch.placement.operator import webhooks
-from polyarch.sandbox import processes, roles
+from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import components
 from polyarch.sandbox.control_plane import starting as controlplane
@@ -169,15 +170,14 @@ async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
         hosts = {name: await stack.enter_async_context(FaultProxy(upstream)) for name in HOSTS}
         registries_conf = folder / "registries.conf"
         registries_conf.write_text(_registries(hosts))
-        await roles.install(client)
-        await client.apply(CPPCS, roles.cluster_configuration())
+        await own_roles.install(client)
         await client.apply(POLICIES, POLICY)
         fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries_conf, folder).running())
         await fleet.ensure()
         authority = sandbox.ca.read_bytes()
         webhook = webhooks.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
         await client.apply(MUTATING_WEBHOOKS, webhook)
-        await roles.until_asked(client, roles.ROLES[roles.WEBHOOK])
+        await own_roles.until_asked(client)
         yield Faults(sandbox, client, api, hosts, fleet)
 
 

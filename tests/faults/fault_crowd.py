@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from fault_proxy import FaultProxy
 from fault_table import Row
+from own_roles import USERS
 from placement_cluster import architectures, is_gated, labels, pod, until
 
 from polyarch.kube.client.client import Client
@@ -23,7 +24,6 @@ from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.sandbox.roles import USERS
 
 PLATFORMS: Sequence[tuple[str, ...]] = (
     ("amd64", "arm64"),

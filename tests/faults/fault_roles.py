@@ -16,13 +16,13 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aiohttp
+from own_roles import ACCOUNTS, CONTROLLER, GLOBAL_PULL_SECRET, WEBHOOK
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
-from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET, ROLES, WEBHOOK
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
@@ -253,7 +253,7 @@ class Fleet:
         """A further replica, once it listens; it need not be ready."""
         self._count += 1
         name = f"{role}-{self._count}"
-        token = await self._client.token(NAMESPACE, ROLES[role].account, expiration_seconds=TOKEN_SECONDS)
+        token = await self._client.token(NAMESPACE, ACCOUNTS[role], expiration_seconds=TOKEN_SECONDS)
         kubeconfig = self._folder / f"{name}.kubeconfig"
         authority = str(self._sandbox.ca)
         write_json(kubeconfig, kubeconfigs.with_token(role, self._api_server, authority, token.token))

@@ -7,11 +7,11 @@ import time
 from statistics import median
 
 from fault_proxy import Delay, Seen
+from own_roles import CONTROLLER, GLOBAL_PULL_SECRET
 from placement_cluster import decision, pod
 
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.placement import names
-from polyarch.sandbox.roles import CONTROLLER, GLOBAL_PULL_SECRET
 from polyarch.sandbox.state import NAMESPACE
 
 STALL = 2.0

@@ -1,0 +1,63 @@
+"""Placement without its operator, for tests and benches that start webhook and controller themselves.
+
+They kill these processes, put proxies before them or choose their flags, which an operator would set right again. The
+objects are those of an installation and of the operator; none is listed here.
+"""
+
+from polyarch.installation import documents
+from polyarch.installation.components import cluster_configuration
+from polyarch.installation.settings import InstallationSettings
+from polyarch.kube.client.client import Client
+from polyarch.kube.resources import CRDS, PODS, by_kind
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.operator import rbac
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.sandbox.tasks import together, until
+
+WEBHOOK, CONTROLLER = "placement-webhook", "placement-controller"
+ACCOUNTS = {WEBHOOK: names.WEBHOOK, CONTROLLER: names.CONTROLLER}
+"""Role of ``polyarch run`` → its ServiceAccount."""
+GLOBAL_PULL_SECRET = "global-pull-secret"
+USERS = {f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}": role for role, account in ACCOUNTS.items()}
+"""User name in the audit log → role."""
+SECONDS = 60.0
+
+
+async def install(client: Client) -> None:
+    """CustomResourceDefinitions, namespace, ServiceAccounts, rights, configuration; no process and no webhook."""
+    settings = InstallationSettings()
+    definitions = documents.definitions(settings)
+    await together(client.apply(CRDS, definition) for definition in definitions)
+    await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
+    pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
+    parts = rbac.Parts(node_aware=True, global_pull_secret=pull_secret)
+    for document in (*documents.home(settings), *rbac.service_accounts(), *rbac.rbac(parts)):
+        resource = by_kind(document["apiVersion"], document["kind"])
+        await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
+    await client.apply(CPPCS, cluster_configuration())
+
+
+async def _established(client: Client, name: str) -> None:
+    async def is_served() -> bool:
+        conditions = (await client.get(CRDS, name)).get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    assert await until(is_served, seconds=SECONDS), f"{name} is not served"
+
+
+async def until_asked(client: Client) -> None:
+    """Returns when the API server asks the webhook, of whose configuration it learns by a watch."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe"},
+        "spec": {"containers": [{"name": "pause", "image": "registry.k8s.io/pause:3.10"}]},
+    }
+
+    async def is_asked() -> bool:
+        seen = await client.create(PODS, pod, namespace="default", type=PartialObjectMetadata, dry_run=True)
+        return names.SCHEDULING_GATE_LABEL in (seen.metadata.labels or {})
+
+    assert await until(is_asked, seconds=SECONDS), "the API server does not ask the webhook"
