@@ -63,7 +63,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     version: tuple[int, int] = OLDEST_KUBERNETES
     """Of Kubernetes: major and minor."""
     api_server_ports: tuple[int, ...] = (443, 6443)
-    """Of the Service ``kubernetes`` and of the endpoints behind it, for network policies (PL-532)."""
+    """Of the Service ``kubernetes`` and of the endpoints behind it, for network policies (PL-532); empty: any."""
 
 
 def serving_secret(settings: OperatorSettings) -> str:

@@ -1,0 +1,145 @@
+"""The operator's objects and rights against a real API server (PL-500, PL-502, PL-550, PL-552)."""
+
+import secrets
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from placement_cluster import until
+
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.objects.rbac import granted, role
+from polyarch.kube.resources import CLUSTER_ROLES, NAMESPACES, PODS, SERVICE_ACCOUNTS, by_kind
+from polyarch.kube.rights import Rule
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.api.settings import SettingsTable
+from polyarch.placement.operator import operands, webhooks
+from polyarch.placement.operator.operator_rules import operator_rules
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.files import write_json
+
+CONFIGURATION = msgspec.convert(
+    {"metadata": {"name": "cluster"}, "spec": {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}},
+    ClusterPodPlacementConfig,
+)
+EVERYTHING = {
+    "nodeAware": {"mode": "narrow"},
+    "sweep": {"action": "evict"},
+    "warmUp": {"enabled": True},
+    "excludedNamespaces": ["a", "b-*"],
+}
+CLUSTERS = {"anywhere": Cluster(), "openshift": Cluster(openshift=True)}
+
+
+def table(**spec):
+    policy = msgspec.convert({"spec": spec}, PlacementPolicy)
+    return SettingsTable.of(policy, None, operator_namespace="any")
+
+
+def documents(settings, cluster, policy):
+    return [
+        *operands.operands(settings, cluster, CONFIGURATION, policy, owner=None),
+        webhooks.pod_webhook(settings, CONFIGURATION, policy, b"", owner=None),
+        *webhooks.resource_webhooks(settings, b"", owner=None),
+    ]
+
+
+@asynccontextmanager
+async def operator(sandbox: Sandbox, client: Client, settings: OperatorSettings, cluster: Cluster, folder: Path):
+    """A client with exactly the operator's rights."""
+    home, suffix = settings.namespace, secrets.token_hex(4)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
+    await client.apply(SERVICE_ACCOUNTS, account, namespace=home)
+    held = operator_rules(settings, cluster)
+    name = f"{names.OPERATOR}-{suffix}"
+    for namespace, rules in (("", held.cluster), *held.namespaces.items()):
+        for document in granted(name, rules, [(home, names.OPERATOR)], namespace=namespace):
+            await client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=namespace)
+    token = await client.token(home, names.OPERATOR)
+    file = folder / f"kubeconfig-{suffix}"
+    write_json(file, kubeconfigs.with_token(name, sandbox.layout.api_server, sandbox.layout.pki.ca, token.token))
+    try:
+        async with Client(config.load(str(file)), role="tests") as its:
+            yield its
+    finally:
+        for kind in ("ClusterRole", "ClusterRoleBinding"):
+            await client.delete(by_kind(CLUSTER_ROLES.api_version, kind), name)
+
+
+@pytest.fixture
+async def homes(client: Client) -> None:
+    await client.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-config"}})
+
+
+@pytest.mark.parametrize("spec", [{}, EVERYTHING, {"images": {"secretAccess": "none", "shareReadings": False}}])
+@pytest.mark.parametrize("where", CLUSTERS)
+async def test_pl_550_with_its_own_rights_the_operator_can_make_everything(
+    sandbox, client, namespace, homes, tmp_path, where, spec
+):
+    """PL-550, PL-500: the API server refuses nobody more than the operator, who may not grant what it does not hold."""
+    cluster, settings = CLUSTERS[where], OperatorSettings(namespace=namespace)
+    async with operator(sandbox, client, settings, cluster, tmp_path) as its:
+        made = []
+        for document in documents(settings, cluster, table(**spec)):
+            resource = by_kind(document["apiVersion"], document["kind"])
+            home = document["metadata"].get("namespace", "")
+            # A binding is judged by the role that exists, so both are really made.
+            is_right = resource.group == CLUSTER_ROLES.group
+            await its.apply(resource, document, namespace=home, dry_run=not is_right)
+            made += [(resource, document["metadata"]["name"], home)] if is_right else []
+        for resource, name, home in reversed(made):
+            await its.delete(resource, name, namespace=home)
+        label = {"metadata": {"name": namespace, "labels": operands.namespace(namespace)["metadata"]["labels"]}}
+        await its.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **label}, dry_run=True)
+
+
+async def test_pl_550_it_can_grant_nothing_else(sandbox, client, namespace, tmp_path):
+    """PL-550: a role with a right of nobody's is refused, under a name that it may write."""
+    settings = OperatorSettings(namespace=namespace)
+    async with operator(sandbox, client, settings, Cluster(), tmp_path) as its:
+        document = role(names.WEBHOOK, [Rule("", ("pods",), ("delete",))])
+        with pytest.raises(Forbidden, match="attempting to grant RBAC permissions not currently held"):
+            await its.apply(CLUSTER_ROLES, document, dry_run=True)
+        with pytest.raises(Forbidden):
+            await its.apply(CLUSTER_ROLES, role("another-name", [Rule(CPPCS.group, (CPPCS.plural,), ("get",))]))
+
+
+@pytest.mark.parametrize("mode", ["self-managed", "service-ca"])
+@pytest.mark.parametrize("where", CLUSTERS)
+async def test_pl_502_the_pods_pass_the_restricted_policy(client, namespace, where, mode):
+    """PL-502, PL-552, PL-855: in the namespace as the operator labels it."""
+    settings = OperatorSettings(namespace=namespace, certificates=mode, registries_configmap="mirrors")
+    await client.apply(NAMESPACES, operands.namespace(namespace))
+    for document in operands.operands(settings, CLUSTERS[where], ClusterPodPlacementConfig(), table(), owner=None):
+        if document["kind"] == "ServiceAccount":
+            await client.apply(SERVICE_ACCOUNTS, document, namespace=namespace)
+        if document["kind"] != "Deployment":
+            continue
+        template = document["spec"]["template"]
+        spec = {key: value for key, value in template["spec"].items() if key != "priorityClassName"}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template["metadata"], "name": document["metadata"]["name"]},
+            "spec": spec,
+        }
+
+        async def admitted(pod=pod) -> bool:
+            try:
+                await client.create(PODS, pod, namespace=namespace, dry_run=True)
+            except Forbidden as error:
+                if "violates PodSecurity" in error.message:
+                    pytest.fail(error.message)
+                return False
+            return True
+
+        await until(admitted)
+        careless = {**pod, "spec": {**spec, "containers": [{"name": "x", "image": "x"}]}}
+        with pytest.raises(Forbidden, match="violates PodSecurity"):
+            await client.create(PODS, careless, namespace=namespace, dry_run=True)
