@@ -11,7 +11,7 @@ from polyarch.kube.objects.owners import Owner
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.operator import rbac, workloads
+from polyarch.placement.operator import monitor_objects, rbac, workloads
 from polyarch.placement.operator.labels import Document, metadata, owned
 from polyarch.placement.operator.monitoring import alerts, scraping
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
@@ -44,10 +44,15 @@ def operands(
         *rbac.rbac(parts),
         *(each for role in roles for each in workloads.objects(role, settings, cluster, registries=registries)),
     ]
+    scraped = [role.name for role in roles]
+    monitored = is_monitored(configuration)
+    if monitored:
+        documents += monitor_objects.objects(settings, cluster)
+        scraped.append(names.ENOEXEC_HANDLER)
     if cluster.monitoring:
         documents += [
-            *scraping.objects([role.name for role in roles], settings, ca_bundle),
-            *alerts.prometheus_rules(settings.namespace, monitor=is_monitored(configuration)),
+            *scraping.objects(scraped, settings, ca_bundle),
+            *alerts.prometheus_rules(settings.namespace, monitor=monitored),
         ]
     return tuple(_finished(each, owner) for each in documents)
 

@@ -37,7 +37,7 @@ from polyarch.kube.serving import health
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.api.settings import SettingsTable, WarmUpKind
-from polyarch.placement.operator import rbac, serving
+from polyarch.placement.operator import monitor_objects, rbac, serving
 from polyarch.placement.operator.monitoring import scraping
 from polyarch.placement.operator.rbac import Rights
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
@@ -131,4 +131,4 @@ def granted_rights(settings: OperatorSettings, cluster: Cluster) -> tuple[Rights
         warm_up=get_args(WarmUpKind),
         share_readings=True,
     )
-    return tuple(rbac.rights(everything).values())
+    return (*rbac.rights(everything).values(), *monitor_objects.rights(settings, cluster).values())

@@ -81,6 +81,7 @@ def test_pl_550_cluster_wide_it_changes_by_name_alone(settings, cluster):
         ("create", "events"),
         ("patch", "events"),
         ("patch", "podplacementconfigs/status"),
+        ("patch", "enoexecevents"),
         ("create", "tokenreviews"),
         ("create", "subjectaccessreviews"),
     }

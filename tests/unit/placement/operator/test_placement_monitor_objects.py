@@ -1,0 +1,128 @@
+"""The objects of the exec-format-error monitor (PL-002, PL-550, PL-600, PL-630, PL-631)."""
+
+from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
+
+from polyarch.kube.rights import Access, grants
+from polyarch.placement import names
+from polyarch.placement.operator import monitor_objects
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+
+BOTH = {names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON}
+SETTINGS = OperatorSettings()
+
+
+def added(**rest):
+    """What the monitor adds, by (kind, namespace, name)."""
+    without = made(**rest)
+    return {key: each for key, each in made(configuration=MONITORED, **rest).items() if key not in without}
+
+
+def daemon_pod(settings=SETTINGS, cluster=ANYWHERE):
+    return monitor_objects.daemon_set(settings, cluster)["spec"]["template"]
+
+
+def test_pl_002_the_objects_have_the_predecessors_names():
+    """PL-002: of the DaemonSet there is all but a Service."""
+    documents = added(cluster=OPENSHIFT)
+    for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+        assert set(of_kind(documents, kind)) == BOTH, kind
+    for kind in ("Deployment", "Service", "ServiceMonitor", "PodDisruptionBudget", "NetworkPolicy"):
+        assert set(of_kind(documents, kind)) == {names.ENOEXEC_HANDLER}, kind
+    assert set(of_kind(documents, "DaemonSet")) == {names.ENOEXEC_DAEMON}
+    assert set(of_kind(documents, "PrometheusRule")) == {"execformaterrormonitor", "execformaterrorsdetected"}
+
+
+def test_pl_630_all_that_the_monitor_adds_is_found_by_its_labels():
+    """PL-900 row 27: what is deleted by these labels includes both PrometheusRules."""
+    for key, document in added(cluster=OPENSHIFT).items():
+        labels = document["metadata"]["labels"]
+        assert labels[names.OPERAND_LABEL] == names.OPERAND, key
+        assert labels[names.CONTROLLER_LABEL] in BOTH, key
+
+
+def test_pl_600_a_disabled_monitor_has_no_objects():
+    """PL-600."""
+    assert not {name for _, _, name in made(cluster=OPENSHIFT)} & BOTH
+
+
+def test_pl_520_only_the_node_side_may_be_collected_with_the_configuration():
+    """PL-520, PL-630: the handler has to consume the last events first."""
+    for (_, _, name), document in added().items():
+        owners = document["metadata"].get("ownerReferences", [])
+        assert [each["uid"] for each in owners] == ([OWNER.uid] if name == names.ENOEXEC_DAEMON else [])
+
+
+def test_pl_003_the_handler_is_kept_by_the_finalizer():
+    """PL-003."""
+    (deployment,) = of_kind(added(), "Deployment").values()
+    assert deployment["metadata"]["finalizers"] == ["finalizers.multiarch.openshift.io/enoexec-events"]
+    assert deployment["spec"]["replicas"] == 2
+
+
+def test_pl_600_the_node_side_runs_on_every_linux_node():
+    """PL-600: whatever its taints; a node selector of the other roles leaves no node unwatched."""
+    pod = daemon_pod(OperatorSettings(node_selector=("pool=infra",), tolerations=("infra",)))["spec"]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert "nodeSelector" not in pod
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert {each["key"]: each["values"] for each in term["matchExpressions"]} == {
+        "kubernetes.io/arch": ["amd64", "arm64", "ppc64le", "s390x"],
+        "kubernetes.io/os": ["linux"],
+    }
+
+
+def test_pl_631_the_node_side_is_root_without_any_capability():
+    """PL-631: not privileged, and it sees tracefs and the pods' logs alone."""
+    pod = daemon_pod()["spec"]
+    (container,) = pod["containers"]
+    assert pod["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC", "hostUsers"} & pod.keys()
+    assert container["securityContext"] == {
+        "runAsUser": 0,
+        "runAsNonRoot": False,
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "appArmorProfile": {"type": "Unconfined"},
+        "seLinuxOptions": {"type": "spc_t"},
+    }
+    paths = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
+    assert paths == {"tracefs": "/sys/kernel/tracing", "pod-logs": "/var/log/pods"}
+    assert {each["name"]: each.get("readOnly", False) for each in container["volumeMounts"]} == {
+        "tracefs": False,
+        "pod-logs": True,
+    }
+
+
+def test_pl_600_each_side_is_told_which_it_is():
+    """PL-600."""
+    (container,) = daemon_pod()["spec"]["containers"]
+    assert container["args"][:4] == ["run", "exec-monitor", "--side=node", "--node-name=$(NODE_NAME)"]
+    assert {each["name"] for each in container["env"]} >= {"NODE_NAME", "POD_NAMESPACE", "POD_IP"}
+    (deployment,) = of_kind(added(), "Deployment").values()
+    (handler,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"run", "exec-monitor", "--side=handler"} <= set(handler["args"])
+
+
+def test_pl_550_the_node_side_may_write_reports_and_read_nothing():
+    """PL-550, PL-605."""
+    rights = monitor_objects.rights(SETTINGS, Cluster())[names.ENOEXEC_DAEMON]
+    assert rights.cluster == ()
+    group = names.GROUP
+    assert grants(rights.namespaces[SETTINGS.namespace]) == [
+        Access("create", group, "enoexecevents"),
+        Access("patch", group, "enoexecevents/status"),
+    ]
+    on_openshift = monitor_objects.rights(SETTINGS, Cluster(openshift=True))[names.ENOEXEC_DAEMON]
+    assert grants(on_openshift.cluster) == [
+        Access("use", "security.openshift.io", "securitycontextconstraints", "privileged")
+    ]
+    assert daemon_pod(cluster=OPENSHIFT)["metadata"]["annotations"] == {"openshift.io/required-scc": "privileged"}
+
+
+def test_pl_850_no_key_lies_on_the_nodes():
+    """PL-850: the Secret of certificates has the webhook's key."""
+    volumes = daemon_pod()["spec"]["volumes"]
+    assert all(set(each) == {"name", "hostPath"} for each in volumes)
