@@ -12,7 +12,7 @@ from polyarch.kube.resources import CRDS, PODS, by_kind
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator import rbac
+from polyarch.placement.operator import operands, rbac
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.tasks import together, until
 
@@ -32,8 +32,9 @@ async def install(client: Client) -> None:
     await together(client.apply(CRDS, definition) for definition in definitions)
     await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
     pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
-    parts = rbac.Parts(node_aware=True, global_pull_secret=pull_secret)
-    for document in (*documents.home(settings), *rbac.service_accounts(), *rbac.rbac(parts)):
+    parts = rbac.Parts(node_aware=True, share_readings=True, global_pull_secret=pull_secret)
+    rights = (*rbac.service_accounts(), *rbac.rbac(parts))
+    for document in (*documents.home(settings), *rights, operands.readings(DEFAULT_NAMESPACE)):
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
     await client.apply(CPPCS, cluster_configuration())

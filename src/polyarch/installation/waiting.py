@@ -16,7 +16,7 @@ Document = dict[str, Any]
 ESTABLISHED_SECONDS: Final = 60.0
 POLL: Final = 0.2
 LOOK_EVERY: Final = 1.0
-"""Seconds between looks at what takes seconds."""
+"""Usual seconds between looks at what takes seconds."""
 
 
 class NotInTime(Exception):  # noqa: N818 - what happened
@@ -55,6 +55,7 @@ async def available(
     configured: bool,
     seconds: float,
     tell: Callable[[str], None],
+    every: float = LOOK_EVERY,
     clock: Clock | None = None,
 ) -> None:
     """Until the operator runs and, if it is ``configured``, the ClusterPodPlacementConfig is Available.
@@ -69,7 +70,7 @@ async def available(
             tell(said)
         if clock.monotonic() >= end:
             raise NotInTime(f"not available after {seconds:.0f} s: {said}")
-        await clock.sleep(LOOK_EVERY)
+        await clock.sleep(every)
 
 
 async def _missing(client: Client, namespace: str, *, configured: bool) -> str | None:
