@@ -8,7 +8,8 @@ from polyarch.kube.objects.managed_fields import FieldConflict
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.model.meta import Key
-from polyarch.placement.operator.conditions import (
+from polyarch.placement.operator.settings import Cluster
+from polyarch.placement.operator.status.conditions import (
     Observed,
     Rollout,
     conditions,
@@ -17,7 +18,6 @@ from polyarch.placement.operator.conditions import (
     refused_webhook,
     version_problem,
 )
-from polyarch.placement.operator.settings import Cluster
 
 DONE = Rollout(available=True, up_to_date=True, told="2 of 2 pods are available, 2 are up to date")
 ROLLING = Rollout(available=True, up_to_date=False, told="2 of 2 pods are available, 1 are up to date")

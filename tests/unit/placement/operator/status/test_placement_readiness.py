@@ -5,7 +5,7 @@ import pytest
 
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.operator import readiness
+from polyarch.placement.operator.status import readiness
 
 
 def config(name, priority=0, **spec):

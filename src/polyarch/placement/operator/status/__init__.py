@@ -1,0 +1,1 @@
+"""What the status of our custom resources says."""

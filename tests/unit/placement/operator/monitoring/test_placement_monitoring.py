@@ -1,0 +1,189 @@
+"""Alerts, runbooks and the dashboard: every expression is PromQL over metrics that a role exports (PL-720, PL-721)."""
+
+import json
+from pathlib import Path
+
+import promql_parser
+import pytest
+
+from polyarch.clock import SystemClock
+from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
+from polyarch.kube.runtime.events import Recorder
+from polyarch.kube.runtime.informer import Informers
+from polyarch.kube.serving.certificates import FileCertificates
+from polyarch.placement import names
+from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.operator.labels import labels
+from polyarch.placement.operator.monitoring import alerts, dashboard
+from polyarch.run.registries import registry_metrics
+
+ROOT = Path(__file__).parents[5]
+RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
+OF_TARGETS = {"job", "namespace", "pod", "instance", "service"}
+"""Labels that Prometheus adds to what it scrapes."""
+OF_KUBERNETES = {
+    "kube_deployment_status_replicas_available": {"namespace", "deployment"},
+    "kube_daemonset_status_number_unavailable": {"namespace", "daemonset"},
+}
+"""Of kube-state-metrics, with their labels."""
+
+
+def exported(folder: str) -> dict[str, set[str]]:
+    """Samples that a role exports from its first scrape on, with their labels."""
+    metrics = Metrics(process=True)
+    PlacementMetrics(metrics)
+    registry_metrics(metrics)
+    RequestMetrics(metrics)
+    QueueMetrics(metrics, "pods", depth=lambda: 0, oldest_age=lambda: 0)
+    clock = SystemClock()
+    FileCertificates(folder, clock=clock, metrics=metrics)
+    Informers(object(), clock=clock, metrics=metrics)
+    Recorder(object(), controller="any", instance="any", clock=clock, metrics=metrics)
+    found = {"polyarch_placement_unplaced_pods": {"namespace"}}
+    for collector in {*metrics.registry._collector_to_names}:
+        own = {*getattr(collector, "_labelnames", ()), *OF_TARGETS}
+        for family in collector.collect():
+            suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
+            found |= {family.name + suffix: own | ({"le"} if suffix == "_bucket" else set()) for suffix in suffixes}
+    return found
+
+
+class Reading:
+    """Visits an expression: the metrics with the labels they are selected by, and all labels that are grouped by."""
+
+    def __init__(self, expression: str) -> None:
+        self.metrics: dict[str, set[str]] = {}
+        self.grouped: set[str] = set()
+        tree = promql_parser.parse(expression.replace("$__rate_interval", "5m"))
+        promql_parser.walk(tree, self.visit)
+
+    def visit(self, node: object) -> None:
+        selector = getattr(node, "vector_selector", node)
+        if isinstance(selector, promql_parser.VectorSelector):
+            matched = {matcher.name for matcher in selector.matchers.matchers}
+            self.metrics.setdefault(selector.name, set()).update(matched)
+        if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+            self.grouped |= set(node.modifier.labels)
+
+
+QUERIES = [
+    *((alert.name, alert.expression) for alert in alerts.ALERTS),
+    *((panel.title, query.expression) for row in dashboard.ROWS for panel in row.panels for query in panel.queries),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "expression"), QUERIES, ids=[f"{number}-{where}" for number, (where, _) in enumerate(QUERIES)]
+)
+def test_pl_720_pl_721_every_query_asks_for_metrics_and_labels_that_exist(where, expression, tmp_path):
+    """PL-720, PL-721: a misspelt metric is an alert that never fires and a graph that stays empty."""
+    known = exported(str(tmp_path)) | OF_KUBERNETES
+    reading = Reading(expression)
+    assert reading.metrics
+    for metric, matched in reading.metrics.items():
+        assert metric in known, f"{where}: no role exports {metric}"
+        assert matched <= known[metric], f"{where}: {metric} has no such label"
+        assert reading.grouped <= known[metric], f"{where}: {metric} cannot be grouped by {reading.grouped}"
+
+
+@pytest.mark.parametrize("wrong", ["sum(rate(x[5m])", "rate(x)", "x >> 1"])
+def test_the_parser_would_refuse_a_broken_query(wrong):
+    """The test above could fail."""
+    with pytest.raises(ValueError, match=r"\w"):
+        promql_parser.parse(wrong)
+
+
+def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_delay():
+    """PL-720."""
+    assert {alert.name: (alert.lasting, alert.severity) for alert in alerts.ALERTS} == {
+        "PodPlacementControllerDown": ("1m", "critical"),
+        "PodPlacementWebhookDown": ("5m", "warning"),
+        "ExecFormatErrorHandlerDown": ("1m", "critical"),
+        "ExecFormatErrorDaemonDown": ("20m", "warning"),
+        "ExecFormatErrorsDetected": ("1m", "critical"),
+        "PolyarchPodsHeld": ("10m", "warning"),
+        "PolyarchPodsGatedTooLong": ("10m", "warning"),
+        "PolyarchInspectionFailing": ("10m", "warning"),
+        "PolyarchPodsUnplaced": ("15m", "warning"),
+        "PolyarchCertificateExpiring": ("10m", "warning"),
+    }
+
+
+def test_pl_720_pl_630_the_rules_of_the_monitor_exist_only_with_it():
+    """PL-720, PL-630, PL-002: one name and one list, so that disabling the monitor leaves no rule."""
+
+    def made(monitor):
+        return {
+            document["metadata"]["name"]: [rule["alert"] for rule in document["spec"]["groups"][0]["rules"]]
+            for document in alerts.prometheus_rules("ours", monitor=monitor)
+        }
+
+    assert list(made(False)) == ["multiarch-tuning-operator"]
+    assert list(made(True)) == list(names.PROMETHEUS_RULES)
+    assert made(True)["execformaterrormonitor"] == ["ExecFormatErrorHandlerDown", "ExecFormatErrorDaemonDown"]
+    assert made(True)["execformaterrorsdetected"] == ["ExecFormatErrorsDetected"]
+
+
+def test_pl_720_an_alert_asks_about_the_namespace_it_is_made_for():
+    """PL-720."""
+    rules = alerts.prometheus_rules("ours", monitor=True)
+    assert "$NAMESPACE" not in str(rules)
+    (down,) = [
+        rule
+        for document in rules
+        for rule in document["spec"]["groups"][0]["rules"]
+        if rule["alert"] == "PodPlacementControllerDown"
+    ]
+    assert down["expr"] == (
+        'kube_deployment_status_replicas_available{namespace="ours",deployment="pod-placement-controller"} == 0'
+    )
+    assert down["annotations"]["runbook_url"].endswith("/docs/guide/runbooks/PodPlacementControllerDown.md")
+
+
+@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
+def test_pl_720_every_alert_has_a_runbook_of_its_name(alert):
+    """PL-720: what it means, how to see it, what to do; short enough for three in the morning."""
+    lines = (RUNBOOKS / f"{alert.name}.md").read_text().splitlines()
+    assert lines[0] == f"# {alert.name}"
+    assert len(lines) <= 25
+    for heading in ("## What it means", "## How to see it", "## What to do"):
+        assert heading in lines
+
+
+def test_pl_720_no_runbook_is_of_an_alert_that_is_gone():
+    """PL-720."""
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {alert.name for alert in alerts.ALERTS}
+
+
+def test_pl_721_panels_do_not_overlap_and_fill_the_width():
+    """PL-721."""
+    taken: dict[tuple[int, int], str] = {}
+    for panel in dashboard.dashboard()["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                assert (x, y) not in taken, f"{panel['title']} lies over {taken.get((x, y))}"
+                taken[x, y] = panel["title"]
+    ids = [panel["id"] for panel in dashboard.dashboard()["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_pl_721_legends_name_labels_that_their_query_leaves():
+    """PL-721: a legend of a label that was summed away is empty."""
+    for row in dashboard.ROWS:
+        for panel in row.panels:
+            for query in panel.queries:
+                named = {part.split("}}")[0] for part in query.legend.split("{{")[1:]}
+                assert named <= Reading(query.expression).grouped | (
+                    {"pod"} if " by (" not in query.expression else set()
+                )
+
+
+def test_pl_721_the_shipped_file_is_the_dashboard_and_grafana_finds_it_by_its_label():
+    """PL-721, IN-010."""
+    shipped = (ROOT / "deploy" / "dashboard" / "polyarch-placement.json").read_text()
+    assert json.loads(shipped) == dashboard.dashboard()
+    found = dashboard.config_map("ours")
+    assert found["data"] == {"polyarch-placement.json": shipped}
+    assert found["metadata"]["labels"] == labels(names.OPERATOR) | {"grafana_dashboard": "1"}
