@@ -1,7 +1,8 @@
 """``python -m polyarch.cli.maintenance.generate``: write the generated files; ``--check`` compares them.
 
-What is written: ``deploy/crds/*.yaml``, the dashboard and the page of the rules. ``make generate`` runs it; CI fails on
-a difference, so that the CRDs, the code that reads them and their documentation cannot part. Not a command for users.
+What is written: ``deploy/crds/*.yaml``, the dashboard, the pages of rules and rights. ``make generate`` runs it; CI
+fails on a difference, so that they, the code that uses them and their documentation cannot part. Not a command for
+users.
 """
 
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance.rules_page import PATH, rules_page
+from polyarch.cli.maintenance import rights_page, rules_page
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.placement.operator.monitoring import dashboard
@@ -26,7 +27,11 @@ def generated() -> dict[str, str]:
         f"deploy/crds/{document['metadata']['name']}.yaml": HEADER + _yaml(document)
         for document in definitions(InstallationSettings())
     }
-    return crds | {PATH: rules_page(), f"deploy/dashboard/{dashboard.FILE}": dashboard.text()}
+    return crds | {
+        rules_page.PATH: rules_page.rules_page(),
+        rights_page.PATH: rights_page.rights_page(),
+        f"deploy/dashboard/{dashboard.FILE}": dashboard.text(),
+    }
 
 
 def main(arguments: Sequence[str]) -> int:

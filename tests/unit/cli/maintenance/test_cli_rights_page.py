@@ -1,0 +1,53 @@
+"""The page of rights says what the functions grant (PL-550, IN-040)."""
+
+from pathlib import Path
+
+import pytest
+
+from polyarch.cli.maintenance import rights_page
+from polyarch.kube.rights import grants
+from polyarch.placement import names
+
+ROOT = Path(__file__).parents[4]
+SECTIONS = dict(part.split("\n", 1) for part in rights_page.rights_page().split("\n## ")[1:])
+
+
+def rows(account):
+    (section,) = [text for text in SECTIONS.values() if f"ServiceAccount `{account}`" in text]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line][2:]
+
+
+def test_in_040_the_page_is_what_the_functions_say():
+    """IN-040: ``make generate`` writes it."""
+    assert (ROOT / rights_page.PATH).read_text() == rights_page.rights_page()
+
+
+@pytest.mark.parametrize(
+    "account", [names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER, names.OPERATOR]
+)
+def test_pl_550_every_right_of_every_role_is_on_the_page(account):
+    """PL-550: nothing is granted that an administrator cannot read of."""
+    listed = {
+        (resource.strip("` "), name.strip("` "), verb)
+        for _, resources, called, may, _ in rows(account)
+        for resource in resources.split(",")
+        for name in called.split(",")
+        for verb in may.split(", ")
+    }
+    for variant in rights_page.variants():
+        if (rights := variant.rights.get(account)) is None:
+            continue
+        for rules in (rights.cluster, *rights.namespaces.values()):
+            for access in grants(rules):
+                resource = f"{access.resource}.{access.group}" if access.group else access.resource
+                assert (resource, access.name, access.verb) in listed
+
+
+def test_pl_550_the_page_says_when_a_right_is_granted():
+    """PL-421, PL-371: rights follow the policy."""
+    told = {resources: when for _, resources, _, _, when in rows(names.CONTROLLER)}
+    assert told["`pods/eviction`"] == "with a `sweep.action` of `evict`"
+    assert told["`nodes`"].startswith("with ")
+    assert [when for _, of, named, _, when in rows(names.WEBHOOK) if of == "`secrets`" and not named] == [
+        "unless `images.secretAccess` is `none`"
+    ]
