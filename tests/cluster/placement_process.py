@@ -44,11 +44,14 @@ async def start(log: Path, *arguments: str, output: int = asyncio.subprocess.DEV
 
 
 @asynccontextmanager
-async def run(role: str, sandbox: Sandbox, namespace: str, log: Path, *flags: str) -> AsyncIterator[Running]:
-    """One process with ports of its own choice; it is ended at the end, whatever happened."""
+async def run(
+    role: str, sandbox: Sandbox, namespace: str, log: Path, *flags: str, kubeconfig: Path | None = None
+) -> AsyncIterator[Running]:
+    """One process with ports of its own choice; it is ended at the end, whatever happened. Without a ``kubeconfig`` it
+    has the administrator's rights."""
     process = await start(
         log,
-        *("run", role, f"--namespace={namespace}", f"--kubeconfig={sandbox.kubeconfig}"),
+        *("run", role, f"--namespace={namespace}", f"--kubeconfig={kubeconfig or sandbox.kubeconfig}"),
         *("--port=0", "--metrics-port=0", "--health-port=0", "--allow-address=127.0.0.0/8", *flags),
         output=asyncio.subprocess.PIPE,
     )

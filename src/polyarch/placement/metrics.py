@@ -4,10 +4,10 @@ Every family is exported from the first scrape on, so that dashboards show zero 
 children are bound once, so the admission path looks nothing up by name.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from polyarch.kube.metrics import Metrics
 
@@ -24,6 +24,31 @@ ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "conf
 
 OPTIONAL_FACTS: Final = ("namespaces", "nodes")
 """Resources that a policy may require and the role may lack the right to read."""
+
+
+NAMESPACES: Final = 100
+"""Namespaces that have a label of their own (PL-702)."""
+OTHER: Final = "other"
+
+
+class ByNamespace:
+    """A gauge of pods by namespace: those with most pods, and ``other`` for the rest, which is always there."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._shown: set[str] = set()
+        self.show({})
+
+    def show(self, counts: Mapping[str, int]) -> None:
+        """Replaces all values."""
+        most = sorted(counts.keys() - {OTHER}, key=lambda namespace: (-counts[namespace], namespace))
+        named, rest = set(most[:NAMESPACES]), most[NAMESPACES:]
+        for namespace in self._shown - named:
+            self._gauge.remove(namespace)
+        for namespace in named:
+            self._gauge.labels(namespace).set(counts[namespace])
+        self._gauge.labels(OTHER).set(sum(counts[namespace] for namespace in rest) + counts.get(OTHER, 0))
+        self._shown = named
 
 
 class PlacementMetrics:
@@ -89,6 +114,19 @@ class PlacementMetrics:
         )
         self.no_matching_node = counter(
             "polyarch_placement_no_matching_node_total", "Pods whose architectures no node has"
+        )
+        self.unplaced_pods = ByNamespace(
+            gauge("polyarch_placement_unplaced_pods", "Pending pods that the webhook missed", ("namespace",))
+        )
+        self.misplaced_pods = ByNamespace(
+            gauge(
+                "polyarch_placement_misplaced_pods",
+                "Pods that the webhook missed, on nodes that their images do not support",
+                ("namespace",),
+            )
+        )
+        self.evictions = counter(
+            "polyarch_placement_evictions_total", "Pods evicted because the webhook had missed them"
         )
         admissions = counter("polyarch_webhook_admissions_total", "Admissions by outcome", ("outcome",))
         seconds = histogram(

@@ -18,8 +18,10 @@ from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, U
 from polyarch.placement.lookups.attempts import Attempts
 from polyarch.placement.lookups.image_lookup import ImageKey
 from polyarch.placement.lookups.secret_reads import SecretReads
+from polyarch.placement.lookups.unhurried import Unhurried
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
+from polyarch.placement.sweep.sweeper import Sweeper
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts, open_parts
 from polyarch.run.settings import RegistrySettings
@@ -87,11 +89,26 @@ def components(process: Process, parts: Parts) -> Components:
     async def take_over() -> None:
         controller.started_leading()
 
-    led: dict[str, Task] = {"take over": take_over, "shared readings": parts.shared_readings.export}
+    strays = StrayGates(pods, list_unlabelled, enqueue=queue.add, is_leading=is_leading, clock=clock, metrics=metrics)
+    sweeper = Sweeper(
+        client=process.client,
+        list_pending=strays.look,
+        informers=process.informers,
+        facts=parts.facts,
+        images=Unhurried(parts.registries, parts.secrets, clock, metrics),
+        post=post,
+        namespace=process.settings.namespace,
+        clock=clock,
+        metrics=metrics,
+    )
+    led: dict[str, Task] = {
+        "take over": take_over,
+        "sweep": sweeper.run,
+        "shared readings": parts.shared_readings.export,
+    }
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
     if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)
         background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
-    strays = StrayGates(pods, list_unlabelled, enqueue=queue.add, is_leading=is_leading, clock=clock, metrics=metrics)
     background["stray gates"] = strays.run
     passes = Controller(
         "pods", controller.reconcile, queue=queue, workers=WORKERS, clock=clock, metrics=process.metrics

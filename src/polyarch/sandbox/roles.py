@@ -85,7 +85,13 @@ def cluster_configuration() -> Document:
 
 def _placement_objects() -> list[Document]:
     parts = rbac.Parts(
-        namespace=NAMESPACE, node_aware=True, share_readings=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET)
+        namespace=NAMESPACE,
+        node_aware=True,
+        sweeps=True,
+        compares_nodes=True,
+        evicts=True,
+        share_readings=True,
+        global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET),
     )
     readings = {
         "apiVersion": "v1",

@@ -93,34 +93,42 @@ class StrayGates:
         self._known: frozenset[str] = frozenset()
         """Uids of the strays of the last list: each is counted and logged once, however often it changes."""
         self._causes = Causes()
+        self._listed_at = float("-inf")
 
     async def run(self) -> None:
         """Lists every minute until cancelled. A standby keeps no strays: those it found as the leader get outdated."""
         while True:
-            if self._is_leading():
-                await self.look()
-            else:
-                for key in self._pods.take_strays({}):
-                    self._enqueue(key)
-            await self._clock.sleep(EVERY)
+            rest = self._listed_at + EVERY - self._clock.monotonic()
+            if rest <= 0:
+                if self._is_leading():
+                    await self.look()
+                else:
+                    for key in self._pods.take_strays({}):
+                        self._enqueue(key)
+                rest = EVERY
+            await self._clock.sleep(rest)
 
-    async def look(self) -> None:
-        """Lists once. An API or internal error leaves everything unchanged until the next time (PL-306)."""
+    async def look(self) -> list[Pod] | None:
+        """Lists once, and returns what was listed, for the sweep. An API or internal error leaves everything unchanged
+        until the next time (PL-306); then None."""
+        self._listed_at = self._clock.monotonic()
         try:
-            strays = {pod.metadata.key: pod for pod in await self._list() if carries_gate(pod)}
+            listed = list(await self._list())
+            strays = {pod.metadata.key: pod for pod in listed if carries_gate(pod)}
         except KubernetesError as error:
             log.warning("pods without our label could not be listed", error=str(error))
-            return
+            return None
         except Exception as error:  # an internal error must not end the loop or the process (PL-306)
             self._metrics.internal_errors.inc()
             log.error(
                 "looking for pods without our label met a bug",
                 exc_info=error if self._causes.is_new(error) else None,
             )
-            return
+            return None
         self._tell_of(strays)
         for key in self._pods.take_strays(strays):
             self._enqueue(key)
+        return listed
 
     def _tell_of(self, strays: Mapping[Key, Pod]) -> None:
         for key, pod in strays.items():

@@ -51,6 +51,15 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=False):
             return None
         return tuple(self.images)
 
+    def is_of(self, images: Iterable[str]) -> bool:
+        """Whether it was made for these references, whoever wrote it (PL-372)."""
+        own = set(images)
+        if self.of is not msgspec.UNSET:
+            return self.of == _digest(own)
+        named = {text for text, note in self.images.items() if isinstance(note, str)}
+        more = sum(note for note in self.images.values() if isinstance(note, int))
+        return not self.images or (named <= own and len(named) + more == len(own))
+
     def names_term(self, index: int) -> bool:
         return self.terms is msgspec.UNSET or index in self.terms
 

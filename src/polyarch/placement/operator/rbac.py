@@ -16,6 +16,7 @@ from polyarch.kube.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
     LEASES,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
     PODS,
@@ -41,6 +42,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
     node_aware: bool = False
     """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
+    sweeps: bool = False
+    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there (PL-370)."""
+    compares_nodes: bool = False
+    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all`` (PL-370, PL-371)."""
     evicts: bool = False
     """Some ``sweep.action`` is ``evict`` (PL-371)."""
     warm_up: tuple[WarmUpKind, ...] = ()
@@ -59,10 +64,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         """What these settings need while this policy is in force."""
         spec = policy.spec
         everywhere = (spec, *(overlaid for _, _, overlaid in policy.overrides))
+        sweeps = any(each.sweep_action != "off" for each in everywhere)
+        evicts = any(each.sweep_action == "evict" for each in everywhere)
         return cls(
             namespace=settings.namespace,
             node_aware=spec.node_aware != "off",
-            evicts=any(each.sweep_action == "evict" for each in everywhere),
+            sweeps=sweeps,
+            compares_nodes=sweeps and (evicts or spec.sweep_scope == "all"),
+            evicts=evicts,
             warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
             share_readings=spec.images_share_readings,
             secret_access=spec.images_secret_access,
@@ -96,11 +105,17 @@ def rights(parts: Parts) -> dict[str, Rights]:
                 rule(PODS, "get", "list", "watch", "patch"),
                 *events.RIGHTS,
                 *health.RIGHTS,
+                *((_SEES_REGISTRATION,) if parts.sweeps else ()),
+                *((rule(NODES, "list"),) if parts.compares_nodes and not parts.node_aware else ()),
                 *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),
                 *(rule(_TEMPLATES[kind], "list", "watch") for kind in parts.warm_up),
                 *((_USE_CONSTRAINTS,) if parts.openshift else ()),
             ),
-            own=(*lease.rights(names.CONTROLLER_LEASE), *((own_readings,) if shared else ())),
+            own=(
+                *lease.rights(names.CONTROLLER_LEASE),
+                *((own_readings,) if shared else ()),
+                *((_SEES_WEBHOOK,) if parts.sweeps else ()),
+            ),
         ),
     }
 
@@ -162,6 +177,8 @@ _OPENSHIFT_READS: Final = (
     Rule("operator.openshift.io", ("imagecontentsourcepolicies",), ("list", "watch")),
 )
 _USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",))
+_SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
+_SEES_WEBHOOK: Final = rule(DEPLOYMENTS, "get", "list", "watch", names=[names.WEBHOOK])
 _TEMPLATES: Final = {
     "Deployment": DEPLOYMENTS,
     "StatefulSet": STATEFULSETS,

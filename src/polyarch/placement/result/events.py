@@ -59,7 +59,7 @@ def gate_added(case: Case, decision: Decision, *, seconds_gated: float) -> Event
     level = case.settings.events
     first = seconds_gated < GATE_ADDED_AFTER
     if (level == "full" and first) or (level == "lean" and not first and not decision.failure):
-        return Event(EventReason.GATE_ADDED, "Normal", _cut(f"Scheduling gate added. {decision.message}"), "Gate")
+        return Event(EventReason.GATE_ADDED, "Normal", cut(f"Scheduling gate added. {decision.message}"), "Gate")
     return None
 
 
@@ -157,8 +157,9 @@ def _each_image(decision: Decision) -> str:
 
 
 def _event(reason: EventReason, type: Literal["Normal", "Warning"], note: str, action: str) -> Event:
-    return Event(reason, type, _cut(note), action)
+    return Event(reason, type, cut(note), action)
 
 
-def _cut(note: str) -> str:
+def cut(note: str) -> str:
+    """The note, at most as long as an event's may be."""
     return note if len(note.encode()) <= MAX_NOTE else note.encode()[: MAX_NOTE - 3].decode(errors="ignore") + "…"

@@ -16,7 +16,11 @@ from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"
 EVERYTHING = rbac.Parts(
-    node_aware=True, openshift=True, share_readings=True, global_pull_secret=("openshift-config", "pull-secret")
+    node_aware=True,
+    openshift=True,
+    sweeps=True,
+    share_readings=True,
+    global_pull_secret=("openshift-config", "pull-secret"),
 )
 
 
@@ -131,6 +135,16 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
             (names.CONTROLLER, "", "use securitycontextconstraints.security.openshift.io"),
         ),
         (rbac.Parts(evicts=True), (names.CONTROLLER, "", "create pods/eviction")),
+        (rbac.Parts(compares_nodes=True), (names.CONTROLLER, "", "list nodes")),
+        (
+            rbac.Parts(sweeps=True),
+            (
+                names.CONTROLLER,
+                "",
+                f"watch mutatingwebhookconfigurations.admissionregistration.k8s.io {names.WEBHOOK_CONFIGURATION}",
+            ),
+        ),
+        (rbac.Parts(sweeps=True), (names.CONTROLLER, "polyarch-system", f"watch deployments.apps {names.WEBHOOK}")),
         (rbac.Parts(warm_up=("Deployment", "CronJob")), (names.CONTROLLER, "", "list deployments.apps")),
         (rbac.Parts(warm_up=("Deployment", "CronJob")), (names.CONTROLLER, "", "watch cronjobs.batch")),
         (
@@ -151,6 +165,9 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
         "mirrors only on OpenShift",
         "constraints only on OpenShift",
         "eviction only if the sweep evicts",
+        "nodes only if the sweep compares with them",
+        "the webhook's registration by its name",
+        "the webhook's Deployment by its name",
         "templates only if warmed up",
         "only the chosen kinds",
         "readings only if shared",
@@ -190,19 +207,38 @@ EVICTS_SOMEWHERE = {
 @pytest.mark.parametrize(
     ("table", "parts"),
     [
-        (policy(), {"share_readings": True}),
-        (policy(images={"shareReadings": False}), {}),
-        (policy(nodeAware={"mode": "report"}), {"share_readings": True, "node_aware": True}),
-        (policy(sweep={"action": "evict"}), {"share_readings": True, "evicts": True}),
-        (policy(overrides=[EVICTS_SOMEWHERE]), {"share_readings": True, "evicts": True}),
-        (policy(warmUp={"kinds": ["CronJob"]}), {"share_readings": True}),
+        (policy(), {"sweeps": True, "share_readings": True}),
+        (policy(images={"shareReadings": False}), {"sweeps": True}),
+        (policy(nodeAware={"mode": "report"}), {"sweeps": True, "share_readings": True, "node_aware": True}),
+        (
+            policy(sweep={"action": "evict"}),
+            {"sweeps": True, "share_readings": True, "compares_nodes": True, "evicts": True},
+        ),
+        (
+            policy(overrides=[EVICTS_SOMEWHERE]),
+            {"sweeps": True, "share_readings": True, "compares_nodes": True, "evicts": True},
+        ),
+        (policy(warmUp={"kinds": ["CronJob"]}), {"sweeps": True, "share_readings": True}),
         (
             policy(warmUp={"enabled": True, "kinds": ["CronJob"]}),
-            {"share_readings": True, "warm_up": ("CronJob",)},
+            {"sweeps": True, "share_readings": True, "warm_up": ("CronJob",)},
         ),
-        (policy(images={"secretAccess": "none"}), {"share_readings": True, "secret_access": "none"}),
+        (policy(images={"secretAccess": "none"}), {"sweeps": True, "share_readings": True, "secret_access": "none"}),
+        (policy(sweep={"action": "off"}), {"share_readings": True}),
+        (policy(sweep={"scope": "all"}), {"share_readings": True, "sweeps": True, "compares_nodes": True}),
     ],
-    ids=["defaults", "unshared", "node-aware", "evicts", "evicts in an override", "cold", "warm", "no secrets"],
+    ids=[
+        "defaults",
+        "unshared",
+        "node-aware",
+        "evicts",
+        "evicts in an override",
+        "cold",
+        "warm",
+        "no secrets",
+        "no sweep",
+        "all pods",
+    ],
 )
 def test_rights_follow_the_policy(table, parts):
     """PL-550: a rule is there only while a setting needs it."""

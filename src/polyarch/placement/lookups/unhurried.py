@@ -1,0 +1,99 @@
+"""Answers for pods that nobody waits for: the sweep's and the warm-up's.
+
+A few look-ups run at a time, each with a deadline; a host that is paused or does not answer is left alone, and so is
+what failed: whoever asks comes back in minutes. Nothing here is retried, and nothing is kept but what the registry
+client keeps for all.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.clock import Clock, deadline
+from polyarch.oci.answer import Inspection
+from polyarch.oci.cache.image_reading import BundleMode
+from polyarch.oci.reference import Reference
+from polyarch.placement.decide.rules import Case, assess
+from polyarch.placement.lookups.answers import Inspects, at_hand
+from polyarch.placement.lookups.secrets import PullSecrets, PullSource
+from polyarch.placement.metrics import PlacementMetrics
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE: Final = 8
+LONGEST: Final = 30.0
+"""Seconds for one image, pull secrets included."""
+EVER: Final = float("-inf")
+
+
+class Unhurried:
+    """Looks images up, at most :data:`AT_ONCE` at a time."""
+
+    def __init__(self, inspector: Inspects, secrets: PullSecrets, clock: Clock, metrics: PlacementMetrics) -> None:
+        self._inspector = inspector
+        self._secrets = secrets
+        self._clock = clock
+        self._metrics = metrics
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._causes = Causes()
+
+    def known(self, case: Case) -> dict[str, Inspection]:
+        """The answers in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check may
+        be as old as the cache allows."""
+        return at_hand(
+            case.images,
+            self._inspector,
+            self._secrets.lazy(PullSource.of(case.pod, case.facts.namespace)),
+            since=EVER,
+            now=self._clock.monotonic(),
+            stale_for=case.settings.images_stale_for,
+        )
+
+    async def answers(self, case: Case) -> dict[str, Inspection]:
+        """The answers from memory and from registries; an image without one is left out."""
+        found = self.known(case)
+        source = PullSource.of(case.pod, case.facts.namespace)
+        missing = {use.text: use.reference for use in case.images if use.reference and use.text not in found}
+        found |= await self._all(missing, source, "auto")
+        if assess(case, found).is_impossible:  # an operator bundle constrains nothing (RG-046)
+            indexes = {
+                use.text: use.reference
+                for use in case.images
+                if use.reference
+                and use.text in found
+                and found[use.text].kind == "index"
+                and found[use.text].constrains
+            }
+            found |= await self._all(indexes, source, "always")
+        return found
+
+    async def ask(self, reference: Reference, source: PullSource, bundle: BundleMode = "auto") -> Inspection | None:
+        """The registry's answer, or one from memory; None if there was none in time, or if it is not asked now."""
+        async with self._places:
+            known = self._inspector.peek(reference, self._secrets.lazy(source), bundle=bundle)
+            if known is not None or self._inspector.host_busy(reference):
+                return known
+            try:
+                async with deadline(self._clock, LONGEST):
+                    credentials = await self._secrets.get(source)
+                    return await self._inspector.inspect(
+                        reference, credentials=credentials.store, bundle=bundle, tenant=source.namespace
+                    )
+            except TimeoutError:
+                return None
+            except Exception as error:
+                self._metrics.internal_errors.inc()
+                log.error(
+                    "image look-up failed with an internal error",
+                    image=reference.canonical,
+                    exc_info=error if self._causes.is_new(error) else None,
+                )
+                return None
+
+    async def _all(
+        self, references: dict[str, Reference], source: PullSource, bundle: BundleMode
+    ) -> dict[str, Inspection]:
+        given = await asyncio.gather(*(self.ask(each, source, bundle) for each in references.values()))
+        return {text: answer for text, answer in zip(references, given, strict=True) if answer is not None}
