@@ -35,12 +35,17 @@ from polyarch.kube.resources import (
 from polyarch.placement import names
 from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.lifecycle.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
+from polyarch.placement.operator.operator_rules import operator_rules
+from polyarch.placement.operator.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
+from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 
 Json = dict[str, Any]
 SECONDS = 60.0
 CPPCS_V1ALPHA1 = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
+OPERANDS = (*AT_HOME, *GRANTED, *IN_CLUSTER)
 KINDS = (CPPCS, CPPCS_V1ALPHA1, PPCS, ENOEXECEVENTS, POLICIES)
 
 
@@ -115,21 +120,23 @@ class World:
 
     # -- the installation ---------------------------------------------------------------------------------------------
 
-    async def install(self, *rules: Any, own: tuple[Any, ...] = ()) -> None:
-        """What the installer makes but the Deployment: CRDs, namespace, ServiceAccount and its rights."""
+    async def install(self) -> None:
+        """What the installer makes but the Deployment: CRDs, namespace, ServiceAccount and exactly its rights."""
+        await self.sandbox.registry.seed({DEFAULT_IMAGE: [f"linux/{each}" for each in ARCHITECTURES]})
         for document in crds():
             await self.client.apply(CRDS, document)
         for resource in KINDS:
             await eventually(lambda resource=resource: self._is_served(resource))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
-        await self.client.apply(NAMESPACES, namespace)
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+        await self.client.apply(NAMESPACES, home)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
         await self.client.apply(SERVICE_ACCOUNTS, account, namespace=self.namespace)
         accounts = [(self.namespace, names.OPERATOR)]
-        for document in (
-            *granted(names.OPERATOR, rules, accounts),
-            *granted(names.OPERATOR, own, accounts, namespace=self.namespace),
-        ):
+        rights = operator_rules(OperatorSettings(namespace=self.namespace), Cluster())
+        documents = granted(names.OPERATOR, rights.cluster, accounts)
+        for namespace, rules in rights.namespaces.items():
+            documents += granted(names.OPERATOR, rules, accounts, namespace=namespace)
+        for document in documents:
             where = document["metadata"].get("namespace", "")
             await self.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
 
@@ -221,6 +228,24 @@ class World:
 
     async def configuration(self) -> Json:
         return await self.client.get(CPPCS, names.SINGLETON)
+
+    async def condition(self, kind: str, status: str, *, seconds: float = SECONDS) -> Json:
+        """The condition of the ClusterPodPlacementConfig, once it has this status."""
+
+        async def there() -> Json | None:
+            found = (await self.configuration()).get("status", {}).get("conditions", ())
+            return next((each for each in found if (each["type"], each["status"]) == (kind, status)), None)
+
+        found: Json = await eventually(there, seconds=seconds)
+        return found
+
+    async def left(self) -> list[str]:
+        """Every object that carries the label of operands."""
+        found = []
+        for resource in OPERANDS:
+            listed = await self.client.list(resource, label_selector=f"{names.OPERAND_LABEL}={names.OPERAND}")
+            found += [f"{resource} {each['metadata']['name']}" for each in listed.items]
+        return found
 
     async def is_gone(self, resource: Resource, name: str, namespace: str = "") -> bool:
         try:

@@ -11,24 +11,11 @@ from operator_world import World
 from polyarch.kube.client.client import JsonPatch, MergePatch
 from polyarch.kube.client.jsonpatch import replace
 from polyarch.kube.errors import ApiError
-from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS, SERVICE_ACCOUNTS, VALIDATING_WEBHOOKS
-from polyarch.kube.rights import rule
-from polyarch.kube.runtime import lease
+from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
-
-RULES = (
-    rule((CPPCS, PPCS), "get", "list", "watch"),
-    rule((MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), "get"),
-    rule(CRDS, "get"),
-)
-OWN_RULES = (
-    *lease.rights(names.OPERATOR_LEASE),
-    rule(SECRETS, "get", "list", "watch", "patch", "create"),
-    rule(SERVICE_ACCOUNTS, "get"),
-)
 
 
 def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
@@ -45,7 +32,7 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
     """The operator serves, and the API server asks it."""
     lock = operated_sandbox.folder.root / ".operator.lock"
     async with file_lock(lock), World.opened(operated_sandbox, tmp_path) as world:
-        await world.install(*RULES, own=OWN_RULES)
+        await world.install()
         async with world.operator() as operator, world.webhooks((await operator.serves())["admission"]):
             yield world
             await operator.kill()

@@ -31,12 +31,12 @@ from polyarch.placement.api.resources import (
     PlacementPolicy,
     PodPlacementConfig,
 )
-from polyarch.placement.controller.gated import carries_gate
 from polyarch.placement.decide.decision import Decision
 from polyarch.placement.decide.rules import Case
 from polyarch.placement.lookups.facts import architectures_of
 from polyarch.placement.lookups.secrets import PullSource, document_of
 from polyarch.placement.result import retry
+from polyarch.placement.result.scheduling_gate import carries_gate
 
 T = TypeVar("T")
 

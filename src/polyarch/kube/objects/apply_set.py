@@ -33,7 +33,7 @@ from polyarch.kube.objects.refs import Ref, in_order, rank
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.store import Change, IndexFunction, Store
 from polyarch.kube.runtime.writes import OwnWrites
-from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 
 log = structlog.get_logger(__name__)
@@ -200,14 +200,34 @@ class ApplySet:
         """An object of the set from the cache."""
         return self._cache(Ref(resource, key)).store.get(key)
 
-    async def apply(self, desired: Iterable[Mapping[str, Any]], *, part_of: str) -> Outcome:
-        """Applies the desired objects of one part, one after the other, then prunes the part.
+    def cached(self, part_of: str) -> list[Ref]:
+        """The objects of a part from the caches."""
+        return [
+            Ref(resource, key)
+            for (resource, _), cache in self._caches.items()
+            for key in cache.store.by_index(f"label {self._label}", part_of)
+        ]
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether all caches are complete; :meth:`apply` needs them."""
+        return all(cache.has_synced for cache in self._caches.values())
+
+    async def apply(
+        self,
+        desired: Iterable[Mapping[str, Any]],
+        *,
+        part_of: str,
+        keeps: Callable[[ObjectMeta], bool] = lambda _: False,
+    ) -> Outcome:
+        """Applies the desired objects of one part, one after the other, then prunes the part, but for what ``keeps``
+        says stays for now.
 
         If an object fails, the others are still applied, but nothing is pruned. Raises :class:`ApplyFailed` at the end,
         ``ValueError`` for an object outside ``kinds``, RuntimeError before the caches have synced.
         """
         documents = dict(self._labelled(each, part_of) for each in desired)
-        if not all(cache.has_synced for cache in self._caches.values()):
+        if not self.has_synced:
             raise RuntimeError("an apply set was asked to act before its caches were complete")
         failures: dict[Ref, KubernetesError] = {}
         applied: list[Step] = []
@@ -228,7 +248,7 @@ class ApplySet:
                 applied.append(step)
         deleted: list[Ref] = []
         if not failures:
-            for ref in reversed(in_order(self._strays(documents, part_of))):
+            for ref in reversed(in_order(self._strays(documents, part_of, keeps))):
                 try:
                     seen = await self._seen(ref, part_of)
                     if seen is None:
@@ -244,23 +264,31 @@ class ApplySet:
 
     async def delete(self, part_of: str) -> tuple[Ref, ...]:
         """One step of deleting a part, for a reconcile: returns what a live list still finds. An empty result means
-        done.
+        done."""
+        found = await self.live(part_of)
+        await self.remove(found)
+        self._sent = {ref: sent for ref, sent in self._sent.items() if sent.part_of != part_of or ref in found}
+        return tuple(in_order(found))
 
-        Dependents go first: an object is deleted once everything after it in the order is gone.
-        """
+    async def live(self, part_of: str) -> dict[Ref, PartialObjectMetadata]:
+        """The objects of a part, by a live list of each kind."""
         found: dict[Ref, PartialObjectMetadata] = {}
         for resource, namespace in self._caches:
             listed = await self._client.list(
                 resource, type=PartialObjectMetadata, namespace=namespace, label_selector=f"{self._label}={part_of}"
             )
             found |= {Ref(resource, each.metadata.key): each for each in listed.items}
+        return found
+
+    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
+        """One step of deleting these objects, which :meth:`live` has found. Dependents go first: an object is deleted
+        once everything after it in the order is gone."""
         order = in_order(found)
-        last = [ref for ref in order if rank(ref) == rank(order[-1])]
-        for ref in last:
-            if found[ref].metadata.deletion_timestamp is None:
-                await self._delete(ref, found[ref])
-        self._sent = {ref: sent for ref, sent in self._sent.items() if sent.part_of != part_of or ref in found}
-        return tuple(order)
+        for ref in order:
+            if rank(ref) == rank(order[-1]):
+                self._sent.pop(ref, None)
+                if found[ref].metadata.deletion_timestamp is None:
+                    await self._delete(ref, found[ref])
 
     def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[Ref, Document]:
         api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
@@ -315,13 +343,16 @@ class ApplySet:
             )
             self._taken.setdefault((ref, conflict), deque(maxlen=CONTESTED[0])).append(self._clock.monotonic())
 
-    def _strays(self, documents: Mapping[Ref, Document], part_of: str) -> list[Ref]:
+    def _strays(
+        self, documents: Mapping[Ref, Document], part_of: str, keeps: Callable[[ObjectMeta], bool]
+    ) -> list[Ref]:
         """Objects of the part that are cached and no longer desired."""
         return [
             ref
-            for (resource, _), cache in self._caches.items()
-            for key in cache.store.by_index(f"label {self._label}", part_of)
-            if (ref := Ref(resource, key)) not in documents
+            for ref in self.cached(part_of)
+            if ref not in documents
+            and (found := self._cache(ref).store.get(ref.key)) is not None
+            and not keeps(found.metadata)
         ]
 
     async def _seen(self, ref: Ref, part_of: str) -> PartialObjectMetadata | None:

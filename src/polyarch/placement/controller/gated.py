@@ -6,10 +6,7 @@ an event. It is kept per pod and dropped when the uid changes. Each part is chan
 
 from typing import Final
 
-from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, test
-from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.placement import names
 from polyarch.placement.controller.patch_history import PatchHistory
 from polyarch.placement.controller.told import Told
 from polyarch.placement.controller.windows import Windows
@@ -86,28 +83,3 @@ class Share:
         """Seconds from the first sight of the pod to the standby's first reconcile."""
         self.waited = False
         """The pod has waited for an image since it was last left to the leader."""
-
-
-def carries_gate(pod: Pod) -> bool:
-    """Whether the pod has our gate, whatever its labels are."""
-    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
-
-
-def bare_release(pod: Pod) -> tuple[Operation, ...]:
-    """Removes our gate, and sets the state label, of a pod that an internal error keeps undecided (PL-306)."""
-    metadata = pod.metadata
-    label = {names.SCHEDULING_GATE_LABEL: names.REMOVED}
-    gates = [at for at, gate in enumerate(pod.spec.scheduling_gates or ()) if gate.name == names.GATE]
-    path = "/spec/schedulingGates"
-    return (
-        test("/metadata/uid", metadata.uid),
-        test("/metadata/resourceVersion", metadata.resource_version),
-        add("/metadata/labels", label)
-        if metadata.labels is None
-        else add(pointer("metadata", "labels", names.SCHEDULING_GATE_LABEL), names.REMOVED),
-        *(
-            operation
-            for at in reversed(gates)
-            for operation in (test(f"{path}/{at}/name", names.GATE), remove(f"{path}/{at}"))
-        ),
-    )

@@ -19,7 +19,7 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
-from polyarch.placement.controller.gated import GatedPod, carries_gate
+from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.controller.inquiry import Inquiry, Known
 from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.releases import Decided, Posts, Releases
@@ -35,6 +35,7 @@ from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result import retry
 from polyarch.placement.result.retry import Waited, decide_after
+from polyarch.placement.result.scheduling_gate import carries_gate
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from polyarch.kube.errors import KubernetesError
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.controller.gated import carries_gate
 from polyarch.placement.metrics import PlacementMetrics
+from polyarch.placement.result.scheduling_gate import carries_gate
 
 log = structlog.get_logger(__name__)
 

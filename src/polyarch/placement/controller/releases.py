@@ -17,7 +17,7 @@ from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement.api.settings import Settings
-from polyarch.placement.controller.gated import GatedPod, bare_release
+from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.patch_history import REFUSED_LAST
 from polyarch.placement.controller.told import Tale
@@ -28,6 +28,7 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result import events, retry
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.patch import controller_patch
+from polyarch.placement.result.scheduling_gate import bare_release
 
 log = structlog.get_logger(__name__)
 

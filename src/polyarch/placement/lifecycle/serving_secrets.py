@@ -7,7 +7,7 @@ newest first. A new one is made every 90 days and the last two count, so that an
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -25,33 +25,40 @@ from polyarch.model.secret import Secret
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.decide.seal import KEYS, keys_in
+from polyarch.placement.operator import serving
+from polyarch.placement.operator.serving import RECORD_KEY
 from polyarch.placement.operator.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)
 
-RECORD_KEY: Final = "record.key"
 MADE_AT: Final = f"{names.OWN_GROUP}/record-key-made-at"
 """Annotation of the Secret: when the newest key was made."""
 KEY_LIFETIME: Final = timedelta(days=90)
 KEY_BYTES: Final = 32
-SERVICES: Final = (names.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
-"""Services whose names the self-managed leaf has."""
 INTERVAL: Final = 60.0
 
 
 class ServingSecrets:
     """Enqueue :attr:`key` once; each pass looks at everything and asks for the next.
 
-    ``owner``: an owner reference for the Secrets, so that none outlives the operator.
+    ``owner``: an owner reference for the Secrets, so that none outlives the operator. ``changed`` is called when the CA
+    to trust is another one.
     """
 
     def __init__(
-        self, client: Client, settings: OperatorSettings, *, owner: Mapping[str, Any] | None, clock: Clock
+        self,
+        client: Client,
+        settings: OperatorSettings,
+        *,
+        owner: Mapping[str, Any] | None,
+        changed: Callable[[], None] = lambda: None,
+        clock: Clock,
     ) -> None:
         self.key = Key(settings.namespace, names.CERTIFICATES_SECRET)
         self._client = client
         self._clock = clock
         self._owner = owner
+        self._changed = changed
         self._makes_secret = settings.certificates == "service-ca"
         self.managed: SelfManaged | None = None
         if settings.certificates == "self-managed":
@@ -59,9 +66,21 @@ class ServingSecrets:
 
     async def reconcile(self, key: Key) -> After:
         """One pass over the certificates, then over the keys of records."""
+        before = self.bundle("")
         after = await self.managed.reconcile(key) if self.managed is not None else After(INTERVAL)
+        if self.bundle("") != before:
+            self._changed()
         await self._keep_record_key()
         return after
+
+    @property
+    def is_known(self) -> bool:
+        """Whether webhooks can be registered: it is known whom to trust, or somebody else sees to that."""
+        return self.managed is None or bool(self.bundle(""))
+
+    def bundle(self, found: str) -> bytes:
+        """The CAs (PEM) for a configuration whose ``caBundle`` is ``found``; empty if somebody else writes them."""
+        return base64.b64decode(self.managed.wanted(found)) if self.managed is not None else b""
 
     async def _keep_record_key(self) -> None:
         namespace = self.key.namespace
@@ -94,11 +113,11 @@ def self_managed_settings(namespace: str, owner: Mapping[str, Any] | None) -> Se
     """One leaf for all services of the namespace, trusted by our webhook configurations and the CPPC's conversion."""
     return SelfManagedSettings(
         namespace=namespace,
-        names=tuple(f"{service}.{namespace}.svc{domain}" for service in SERVICES for domain in ("", ".cluster.local")),
+        names=serving.dns_names(namespace),
         secret=names.CERTIFICATES_SECRET,
         authority_secret=names.AUTHORITY_SECRET,
-        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, names.CPPC_DEFAULTS),
-        validating_webhooks=(names.CPPC_WEBHOOK, names.PPC_WEBHOOK),
+        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, names.OPERATOR),
+        validating_webhooks=(names.OPERATOR,),
         conversions=(str(CPPCS),),
         owner=owner,
         interval=INTERVAL,

@@ -98,4 +98,6 @@ _COLLECTED: Final = frozenset({names.WEBHOOK, names.ENOEXEC_DAEMON})
 def _finished(document: Document, owner: Owner | None) -> Document:
     described = document["metadata"]
     labelled = {**document, "metadata": {**described, "labels": described["labels"] | PART_OF}}
+    if (document["kind"], described["name"]) == ("Deployment", names.CONTROLLER):
+        labelled["metadata"]["finalizers"] = [names.POD_PLACEMENT_FINALIZER]
     return owned(labelled, owner) if described["labels"][names.CONTROLLER_LABEL] in _COLLECTED else labelled

@@ -1,0 +1,251 @@
+"""The lifecycle of placement: deployed while the ClusterPodPlacementConfig exists, then uninstalled in order.
+
+PL-020 to PL-022, PL-500 to PL-504, PL-520. Every pass starts from what is there now and may be cut off anywhere. An
+absent object is believed absent only after a live read (PL-522).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import NotFound
+from polyarch.kube.objects import finalizers
+from polyarch.kube.objects.conditions import apply_status, merged
+from polyarch.kube.runtime.controller import After, Done, Result
+from polyarch.kube.runtime.events import Recorder, Regarding
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+from polyarch.placement import names
+from polyarch.placement.api import conversion
+from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.placement.lifecycle.deploying import Deploying
+from polyarch.placement.lifecycle.discovery import Discovery
+from polyarch.placement.lifecycle.lifting import named
+from polyarch.placement.lifecycle.observation import Observation
+from polyarch.placement.lifecycle.operand_sets import OperandSets
+from polyarch.placement.lifecycle.steps import Step, next_step
+from polyarch.placement.lifecycle.uninstalling import Seen, Uninstalling
+from polyarch.placement.operator import operands
+from polyarch.placement.operator.finalizers import Dependents, of_configuration
+from polyarch.placement.operator.status import conditions
+from polyarch.placement.operator.status.conditions import Observed
+from polyarch.placement.operator.status.readiness import ignored_values
+
+log = structlog.get_logger(__name__)
+
+SOON: Final = 0.2
+"""Seconds until the next pass when a step was taken."""
+WAITING: Final = 1.0
+"""Seconds until the next pass while something is waited for."""
+CONTESTED: Final = 30.0
+PREDECESSOR: Final = 5.0
+
+
+class Placement:
+    """The reconciler; its only key is ``SINGLETON``. ``left_out``: problems that the controller's leader has told."""
+
+    def __init__(
+        self,
+        client: Client,
+        observation: Observation,
+        discovery: Discovery,
+        sets: OperandSets,
+        deploying: Deploying,
+        uninstalling: Uninstalling,
+        recorder: Recorder,
+        clock: Clock,
+        left_out: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self._client = client
+        self._observation = observation
+        self._discovery = discovery
+        self._sets = sets
+        self._deploying = deploying
+        self._uninstalling = uninstalling
+        self._recorder = recorder
+        self._clock = clock
+        self._left_out = left_out
+        self._looked_for_gates = False
+
+    async def reconcile(self, key: Key) -> Result:
+        """One pass."""
+        self._sets.serve(self._discovery.served)
+        document = self._observation.document
+        if document is None:
+            if await self._exists():
+                return After(SOON)  # the cache is behind
+            return await self._uninstall(None)
+        if self._observation.documents.writes.is_stale(key):
+            return After(SOON)
+        if document.metadata.deletion_timestamp is not None:
+            return await self._uninstall(document)
+        if self._observation.is_namespace_leaving:
+            return await self._uninstall(document)
+        return await self._deploy(document)
+
+    async def _exists(self) -> bool:
+        try:
+            await self._client.get(CPPCS, names.SINGLETON, type=PartialObjectMetadata)
+        except NotFound:
+            return False
+        return True
+
+    # -- deployed ------------------------------------------------------------------------------------------------------
+
+    async def _deploy(self, document: Unstructured) -> Result:
+        configuration, cluster = self._observation.configuration, self._discovery.cluster
+        if configuration is None or cluster is None:
+            return After(SOON)
+        hindrance = self._hindrance()
+        if hindrance:
+            await self._tell(document, self._observed(problems=hindrance))
+            return After(PREDECESSOR)
+        self._uninstalling.forget()
+        self._looked_for_gates = False
+        if not self._deploying.should_be_configured and self._deploying.is_configured:
+            await self._uninstalling.withdraw_webhook()
+        if not await self._add_finalizers(document):
+            return After(SOON)
+        deployed = await self._deploying.apply(configuration, cluster)
+        problems = (
+            *deployed.problems,
+            *conversion.problems(document.document),
+            *ignored_values(configuration),
+            *self._left_out(),
+        )
+        await self._tell(document, self._observed(problems=problems))
+        if deployed.failure is not None:
+            raise deployed.failure
+        monitored = operands.is_monitored(configuration)
+        if not monitored and (waits := await self._without_monitor(document)) is not None:
+            return waits
+        await self._drop_finalizer(document)
+        if deployed.outcome.contested:
+            return After(CONTESTED)
+        return After(WAITING) if deployed.outcome.leaving or not self._sets.is_complete else Done()
+
+    def _hindrance(self) -> tuple[str, ...]:
+        """Why nothing is deployed."""
+        cluster, predecessor = self._discovery.cluster, self._observation.predecessor
+        if cluster is not None and (problem := conditions.version_problem(cluster)):
+            return problem
+        if predecessor is not None:
+            command = f"kubectl scale deployment {predecessor.name} -n {predecessor.namespace} --replicas=0"
+            return (f"another operator for the same objects runs, {predecessor}; this one takes over after: {command}",)
+        return ()
+
+    async def _add_finalizers(self, document: Unstructured) -> bool:
+        """False: the object is being deleted by now."""
+        wanted = of_configuration(self._dependents(document), document.metadata.finalizers or ())
+        for name in wanted.add:
+            if not await finalizers.add(self._client, CPPCS, document.metadata, name):
+                return False
+        return True
+
+    async def _drop_finalizer(self, document: Unstructured) -> None:
+        """The one for PodPlacementConfigs goes with the last of them, after a live read."""
+        name = names.NO_POD_PLACEMENT_CONFIG_FINALIZER
+        unneeded = of_configuration(self._dependents(document), document.metadata.finalizers or ()).remove
+        if name in unneeded and not (await self._client.list(PPCS, type=PartialObjectMetadata, limit=1)).items:
+            await finalizers.remove(self._client, CPPCS, document.metadata, name)
+
+    def _dependents(self, document: Unstructured) -> Dependents:
+        configuration = self._observation.configuration
+        monitored = configuration is not None and operands.is_monitored(configuration)
+        kept = names.ENOEXEC_EVENTS_FINALIZER in (document.metadata.finalizers or ())
+        return Dependents(
+            deleting=False,
+            webhook_configured=self._deploying.is_configured,
+            gated_pods=0,
+            configs=len(self._observation.configs.store),
+            monitor_enabled=monitored,
+            monitor_objects=int(kept),
+        )
+
+    async def _without_monitor(self, document: Unstructured) -> Result | None:
+        """The monitor's own removal, while anything of it is there (PL-630)."""
+        if names.ENOEXEC_EVENTS_FINALIZER not in (document.metadata.finalizers or ()):
+            return None
+        await self._uninstalling.remove_monitor(await self._sets.live(), document.metadata)
+        return After(SOON)
+
+    # -- uninstalled ---------------------------------------------------------------------------------------------------
+
+    async def _uninstall(self, document: Unstructured | None) -> Result:
+        if document is None and self._sets.is_empty() and self._looked_for_gates:
+            return Done()
+        metadata = document.metadata if document is not None else None
+        hurried = self._observation.is_namespace_leaving
+        seen = await self._uninstalling.look(metadata, hurried=hurried)
+        step = next_step(seen.left)
+        if document is not None:
+            waiting = _waiting(step, seen)
+            observed = self._observed(deleting=True, gated=len(seen.gated), waiting_for=waiting)
+            await self._tell(document, observed)
+        if step is Step.REMOVE_CONTROLLER and seen.gated:
+            self._complain(metadata, seen)
+        await self._uninstalling.take(seen, metadata)
+        if step is Step.FINISHED:
+            self._looked_for_gates = True
+            log.info("nothing of placement is left")
+            return Done()
+        return After(WAITING if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else SOON)
+
+    def _complain(self, metadata: ObjectMeta | None, seen: Seen) -> None:
+        """PL-521: gates that nobody could lift."""
+        text = f"pods keep their scheduling gate: {named(seen.gated)}"
+        log.error("placement is removed although pods are gated", problem=text)
+        if metadata is not None:
+            self._recorder.event(
+                Regarding.of(CPPCS, metadata),
+                type="Warning",
+                reason="PolyarchForcedRelease",
+                action="Uninstall",
+                note=text,
+            )
+
+    # -- conditions ----------------------------------------------------------------------------------------------------
+
+    def _observed(
+        self,
+        *,
+        deleting: bool = False,
+        gated: int | None = None,
+        waiting_for: str = "",
+        problems: tuple[str, ...] = (),
+    ) -> Observed:
+        return Observed(
+            controller=self._deploying.rollout(names.CONTROLLER),
+            webhook=self._deploying.rollout(names.WEBHOOK),
+            configured=self._deploying.is_configured,
+            deleting=deleting,
+            gated_pods=gated,
+            waiting_for=waiting_for,
+            problems=problems,
+        )
+
+    async def _tell(self, document: Unstructured, observed: Observed) -> None:
+        """Writes the conditions if they changed (PL-021)."""
+        metadata = document.metadata
+        found = merged(
+            conditions.conditions(observed),
+            document.status.get("conditions"),
+            generation=metadata.generation,
+            now=self._clock.now(),
+        )
+        await apply_status(
+            self._client, CPPCS, document, {"conditions": found}, writes=self._observation.documents.writes
+        )
+
+
+def _waiting(step: Step, seen: Seen) -> str:
+    """For people: what happens, and what it waits for."""
+    if step is Step.WAIT_FOR_CONFIGS:
+        more = f" and {len(seen.configs) - 5} more" if len(seen.configs) > 5 else ""
+        return f"PodPlacementConfigs depend on it: {', '.join(seen.configs[:5])}{more}; delete them"
+    if step is Step.REMOVE_CONTROLLER and seen.gated:
+        return f"their gates could not be lifted: {named(seen.gated)}"
+    return f"next: {step.value}"

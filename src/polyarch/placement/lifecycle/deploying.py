@@ -1,0 +1,146 @@
+"""Makes the operands what the ClusterPodPlacementConfig and the policy ask for (PL-022, PL-500, PL-501)."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import Invalid
+from polyarch.kube.objects import finalizers
+from polyarch.kube.objects.apply_set import ApplyFailed, Outcome
+from polyarch.kube.objects.managed_fields import differences
+from polyarch.kube.objects.owners import Owner
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES
+from polyarch.model.meta import ObjectMeta
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig
+from polyarch.placement.lifecycle.observation import Observation
+from polyarch.placement.lifecycle.operand_sets import OperandSets
+from polyarch.placement.lifecycle.serving_secrets import ServingSecrets
+from polyarch.placement.operator import operands, webhooks
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+from polyarch.placement.operator.status import conditions
+from polyarch.placement.operator.status.conditions import Rollout
+
+log = structlog.get_logger(__name__)
+
+Document = dict[str, Any]
+MONITOR: Final = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
+
+
+class Deployed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass has done, and what went wrong."""
+
+    outcome: Outcome
+    problems: tuple[str, ...] = ()
+    failure: ApplyFailed | None = None
+    """To be raised after the conditions are written, so that the pass is repeated."""
+
+
+class Deploying:
+    """Applies everything that is desired in one pass."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: OperatorSettings,
+        observation: Observation,
+        sets: OperandSets,
+        secrets: ServingSecrets,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._observation = observation
+        self._sets = sets
+        self._secrets = secrets
+
+    def rollout(self, deployment: str) -> Rollout:
+        """How far a Deployment is, from the cache."""
+        found = self._sets.get(DEPLOYMENTS, deployment)
+        return Rollout.of(found.document if found is not None else None)
+
+    @property
+    def is_configured(self) -> bool:
+        """The pod webhook's configuration exists."""
+        found = self._sets.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+        return found is not None and found.metadata.deletion_timestamp is None
+
+    @property
+    def should_be_configured(self) -> bool:
+        """PL-022, but for the ClusterPodPlacementConfig's deletion."""
+        both = (names.CONTROLLER, names.WEBHOOK)
+        return self._secrets.is_known and all(self.rollout(each).available for each in both)
+
+    async def apply(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> Deployed:
+        """One pass over all operands. Raises nothing that the API server says about single objects."""
+        for name in (names.CONTROLLER, *MONITOR[1:]):
+            await self._let_go(name)
+        await self.label_namespace(cluster, monitored=operands.is_monitored(configuration))
+        documents = self._documents(configuration, cluster)
+        keeps = _keeping(monitored=operands.is_monitored(configuration))
+        try:
+            outcome = await self._sets.apply(documents, keeps=keeps)
+        except ApplyFailed as error:
+            return Deployed(outcome=error.outcome, problems=_told(error), failure=error)
+        return Deployed(outcome=outcome, problems=conditions.contested(outcome.contested))
+
+    def _documents(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> list[Document]:
+        settings, policy = self._settings, self._observation.policy
+        owner = Owner.of(CPPCS, configuration.metadata)
+        documents = list(
+            operands.operands(
+                settings,
+                cluster,
+                configuration,
+                policy,
+                owner=owner,
+                ca_bundle=self._secrets.bundle(""),
+                registries=self._observation.registries,
+            )
+        )
+        if self.should_be_configured:
+            bundle = self._secrets.bundle(self._trusted())
+            documents.append(webhooks.pod_webhook(settings, configuration, policy, bundle, owner=owner))
+        return documents
+
+    def _trusted(self) -> str:
+        """``caBundle`` of the pod webhook's configuration now."""
+        found = self._sets.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+        registered = (found.document.get("webhooks") if found is not None else None) or [{}]
+        return str((registered[0].get("clientConfig") or {}).get("caBundle") or "")
+
+    async def _let_go(self, deployment: str) -> None:
+        """A Deployment that somebody deletes while placement stays is made anew as soon as our finalizer is off it."""
+        found = self._sets.get(DEPLOYMENTS, deployment)
+        if found is not None and found.metadata.deletion_timestamp is not None:
+            for name in (names.POD_PLACEMENT_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER):
+                await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
+
+    async def label_namespace(self, cluster: Cluster, *, monitored: bool) -> None:
+        """PL-552."""
+        live = self._observation.namespace
+        wanted = operands.namespace(self._settings.namespace, openshift=cluster.openshift, monitored=monitored)
+        if live is not None and differences(wanted, live.document, manager="polyarch"):
+            await self._client.apply(NAMESPACES, wanted)
+
+
+def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:
+    """The monitor's objects are not pruned but removed in order (PL-630)."""
+
+    def keeps(metadata: ObjectMeta) -> bool:
+        return not monitored and (metadata.labels or {}).get(names.CONTROLLER_LABEL) in MONITOR
+
+    return keeps
+
+
+def _told(error: ApplyFailed) -> tuple[str, ...]:
+    """What the API server refused, and the fields that others keep taking back."""
+    found: list[str] = []
+    for ref, failure in error.failures.items():
+        if ref.resource == MUTATING_WEBHOOKS and isinstance(failure, Invalid):
+            found += conditions.refused_webhook(failure.message)
+        else:
+            found.append(f"{ref} could not be changed: {failure}")
+    return (*found, *conditions.contested(error.outcome.contested))

@@ -1,0 +1,183 @@
+"""The operands in the cluster: what is cached of them, and how they are applied and deleted (PL-500, PL-501).
+
+Kinds that every API server has are one apply set; each optional group (monitoring) is another, which exists while the
+group is served. All are labelled as one part, so that nothing made by an earlier version or setting is forgotten.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import Clock
+from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Handler, Outcome
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIGMAPS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from polyarch.kube.runtime.informer import Informer, Informers
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+from polyarch.placement import names
+
+log = structlog.get_logger(__name__)
+
+Document = dict[str, Any]
+Found = dict[Ref, PartialObjectMetadata]
+
+IN_CLUSTER: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)
+AT_HOME: Final = (
+    SERVICE_ACCOUNTS,
+    SECRETS,
+    CONFIGMAPS,
+    SERVICES,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    DEPLOYMENTS,
+    DAEMONSETS,
+)
+GRANTED: Final = (ROLES, ROLE_BINDINGS)
+"""In the operator's namespace and in those where a role may do more."""
+
+
+class Optional:
+    """Informers that do not make the process unready, and that end together with their kind."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._used: list[Informer[Any]] = []
+
+    def informer(self, resource: Resource, type: type[Unstructured], /, **options: Any) -> Informer[Unstructured]:
+        found = self._informers.informer(resource, type, required=False, **options)
+        self._used.append(found)
+        return found
+
+    def close(self) -> None:
+        for informer in self._used:
+            self._informers.release(informer)
+
+
+class OperandSets:
+    """``namespaces``: where roles may be granted, the operator's own first."""
+
+    def __init__(self, client: Client, informers: Informers, namespaces: Iterable[str], *, clock: Clock) -> None:
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        home, *others = dict.fromkeys(namespaces)
+        self._home = home
+        kinds = [*((kind, "") for kind in IN_CLUSTER), *((kind, home) for kind in AT_HOME)]
+        kinds += [(kind, namespace) for kind in GRANTED for namespace in (home, *others)]
+        self._main = ApplySet(client, informers, kinds=kinds, label=names.OPERAND_LABEL, clock=clock)
+        self._optional: dict[Resource, tuple[ApplySet, Optional]] = {}
+        self._handlers: list[Handler] = []
+
+    def add_handler(self, handler: Handler) -> None:
+        """Calls ``handler`` with every change of an operand."""
+        self._handlers.append(handler)
+        for each in self._sets():
+            each.add_handler(handler)
+
+    def serve(self, kinds: Iterable[Resource]) -> None:
+        """The optional kinds that the API server has now."""
+        served = set(kinds)
+        for kind in served - self._optional.keys():
+            caches = Optional(self._informers)
+            kept = ApplySet(
+                self._client, caches, kinds=[(kind, self._home)], label=names.OPERAND_LABEL, clock=self._clock
+            )
+            for handler in self._handlers:
+                kept.add_handler(handler)
+            self._optional[kind] = kept, caches
+            log.info("kind of operands is served", kind=str(kind))
+        for kind in self._optional.keys() - served:
+            self._optional.pop(kind)[1].close()
+            log.info("kind of operands is no longer served", kind=str(kind))
+
+    def get(self, resource: Resource, name: str) -> Unstructured | None:
+        """An operand from the cache."""
+        namespace = self._home if resource.namespaced else ""
+        return self._main.get(resource, Key(namespace, name))
+
+    async def apply(self, documents: Iterable[Document], *, keeps: Callable[[ObjectMeta], bool]) -> Outcome:
+        """Applies the documents and prunes what is not among them. Those of an optional kind wait until it is cached.
+
+        Raises :class:`ApplyFailed` after everything was tried.
+        """
+        several: dict[ApplySet, list[Document]] = {each: [] for each in self._sets()}
+        by_kind = {(kind.api_version, kind.kind): kept for kind, (kept, _) in self._optional.items()}
+        for document in documents:
+            several[by_kind.get((document["apiVersion"], document["kind"]), self._main)].append(document)
+        outcomes: list[Outcome] = []
+        failures = {}
+        for each, wanted in several.items():
+            if not each.has_synced:
+                continue
+            try:
+                outcomes.append(await each.apply(wanted, part_of=names.OPERAND, keeps=keeps))
+            except ApplyFailed as error:
+                outcomes.append(error.outcome)
+                failures.update(error.failures)
+        outcome = Outcome(
+            *(
+                tuple(part for one in outcomes for part in getattr(one, field))
+                for field in ("applied", "deleted", "leaving", "contested")
+            )
+        )
+        if failures:
+            raise ApplyFailed(failures, outcome)
+        return outcome
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cache is complete."""
+        return all(each.has_synced for each in self._sets())
+
+    async def live(self) -> Found:
+        """Every operand that there is, by live lists."""
+        found: Found = {}
+        for each in self._sets():
+            found |= await each.live(names.OPERAND)
+        return found
+
+    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
+        """One step of deleting these operands, dependents first."""
+        for each, several in self._owners(found).items():
+            await each.remove(several)
+
+    def _owners(self, found: Mapping[Ref, PartialObjectMetadata]) -> dict[ApplySet, Found]:
+        owners: dict[ApplySet, Found] = {}
+        for ref, object_ in found.items():
+            kept = self._optional.get(ref.resource)
+            owners.setdefault(kept[0] if kept is not None else self._main, {})[ref] = object_
+        return owners
+
+    def _sets(self) -> list[ApplySet]:
+        return [self._main, *(kept for kept, _ in self._optional.values())]
+
+    def is_empty(self) -> bool:
+        """Whether the caches show no operand."""
+        return not any(each.cached(names.OPERAND) for each in self._sets())
+
+
+def belonging(found: Mapping[Ref, PartialObjectMetadata], controller: str) -> Found:
+    """Those of one Deployment or DaemonSet."""
+    return {
+        ref: each
+        for ref, each in found.items()
+        if (each.metadata.labels or {}).get(names.CONTROLLER_LABEL) == controller
+    }

@@ -1,0 +1,100 @@
+"""The next step of an uninstall, from what is there now (PL-520, PL-521).
+
+Nothing is remembered between steps, so the operator may be killed at any point, and another one goes on. What has to be
+waited for is timed by timestamps that the API server keeps: the controller's Deployment is deleted as soon as the
+webhook is gone, but its finalizer keeps it, and so its pods go on lifting gates. The time since its
+``deletionTimestamp`` is the time that gates have had.
+
+Pods are never left gated while the controller is taken away, unless time is up; then the operator lifts the gates
+itself, and what it cannot lift is named. Pure.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+SETTLING: Final = 8.0
+"""Seconds after the webhook is gone in which a pod may still get a gate: an admission takes up to 5 s, and API servers
+learn of a configuration's deletion by a watch."""
+GATES_SECONDS: Final = 120.0
+"""The controller's time to lift all gates (PL-521)."""
+FORCING_SECONDS: Final = 60.0
+"""The operator's time to lift the gates that are left (PL-521)."""
+
+
+class Step(Enum):
+    """What to do next; every step can be repeated."""
+
+    WITHDRAW_WEBHOOK = "delete the pod webhook's configuration"
+    REMOVE_MONITOR = "remove the exec-format-error monitor"
+    WAIT_FOR_CONFIGS = "wait until all PodPlacementConfigs are deleted"
+    REMOVE_WEBHOOK = "delete the webhook's Deployment and all that belongs to it"
+    RETIRE_CONTROLLER = "request the deletion of the controller, which goes on until its finalizer is removed"
+    WAIT_FOR_GATES = "wait until the controller has lifted all gates"
+    FORCE_GATES = "lift the gates that are left"
+    REMOVE_CONTROLLER = "delete the controller's Deployment and all that belongs to it"
+    RELEASE_CONFIGURATION = "remove the finalizers of the ClusterPodPlacementConfig"
+    FINISHED = "nothing is left"
+
+
+class Deployed(NamedTuple):
+    """The controller's Deployment, which has our finalizer, and the objects that belong to it."""
+
+    objects: int = 0
+    """Of all kinds, the Deployment included."""
+    stands: bool = False
+    """The Deployment exists."""
+    leaving_for: float | None = None
+    """Seconds since its deletion was requested; None: it was not."""
+
+
+class Left(NamedTuple):
+    """What is left of placement, by live reads (PL-522)."""
+
+    configuration: bool = False
+    """A ClusterPodPlacementConfig that is being deleted, with a finalizer of ours."""
+    configs: int = 0
+    """PodPlacementConfigs that it is kept for."""
+    webhook_configured: bool = False
+    webhook: int = 0
+    """Objects of the webhook."""
+    monitor: bool = False
+    """Anything of the exec-format-error monitor, which has its own steps (PL-630)."""
+    controller: Deployed = Deployed()
+    gated: int = 0
+    """Pods with our gate."""
+    forcing_for: float = 0.0
+    """Seconds for which this process has been lifting gates itself; counts where no Deployment tells the time."""
+    hurried: bool = False
+    """Gates are lifted at once: the annotation ``force-uninstall`` is set, or the namespace is being deleted."""
+
+
+def next_step(left: Left) -> Step:
+    """The next step; ``FINISHED`` iff nothing is left."""
+    if left.webhook_configured:
+        return Step.WITHDRAW_WEBHOOK
+    if left.monitor:
+        return Step.REMOVE_MONITOR
+    if left.configs and not left.hurried:
+        return Step.WAIT_FOR_CONFIGS
+    if left.webhook:
+        return Step.REMOVE_WEBHOOK
+    if (step := _controller(left)) is not None:
+        return step
+    return Step.RELEASE_CONFIGURATION if left.configuration else Step.FINISHED
+
+
+def _controller(left: Left) -> Step | None:
+    controller = left.controller
+    if not controller.stands:  # nobody but the operator can lift gates
+        if left.gated and left.forcing_for < FORCING_SECONDS:
+            return Step.FORCE_GATES
+        return Step.REMOVE_CONTROLLER if controller.objects else None
+    since = controller.leaving_for
+    if since is None:
+        return Step.RETIRE_CONTROLLER
+    waits = SETTLING if left.hurried else GATES_SECONDS
+    if not left.gated:
+        return Step.WAIT_FOR_GATES if since < SETTLING else Step.REMOVE_CONTROLLER
+    if since < GATES_SECONDS and not left.hurried:
+        return Step.WAIT_FOR_GATES
+    return Step.FORCE_GATES if since < waits + FORCING_SECONDS else Step.REMOVE_CONTROLLER

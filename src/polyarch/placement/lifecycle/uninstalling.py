@@ -1,0 +1,223 @@
+"""Carries out an uninstall, step by step (PL-520 to PL-522, PL-630): looks live, takes one step, looks again.
+
+The order is in ``steps`` and, for the exec-format-error monitor, in ``execmonitor.removal``. Nothing here believes a
+cache: whatever is counted is listed from the API server.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import NotFound
+from polyarch.kube.objects import deletion, finalizers
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.pod import Pod
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, PPCS
+from polyarch.placement.execmonitor import removal as monitor_removal
+from polyarch.placement.lifecycle.lifting import Gates
+from polyarch.placement.lifecycle.operand_sets import Found, OperandSets, belonging
+from polyarch.placement.lifecycle.steps import Deployed, Left, Step, next_step
+
+log = structlog.get_logger(__name__)
+
+FORCE: Final = f"{names.OWN_GROUP}/force-uninstall"
+"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are lifted at once (PL-521)."""
+LEASE_NAMES: Final = (names.CONTROLLER_LEASE, names.ENOEXEC_LEASE)
+"""Made by the operands themselves."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One live look: what is left, in numbers, and the objects behind them."""
+
+    left: Left
+    found: Found
+    gated: Sequence[Pod]
+    configs: Sequence[str]
+    """PodPlacementConfigs, as ``namespace/name``."""
+    leases: Sequence[str]
+
+
+class Uninstalling:
+    """``home`` is the operator's namespace. What it remembers are times, on its own clock, that no object records."""
+
+    def __init__(self, client: Client, operands: OperandSets, gates: Gates, *, home: str, clock: Clock) -> None:
+        self._client = client
+        self._operands = operands
+        self._gates = gates
+        self._home = home
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    async def look(self, configuration: ObjectMeta | None, *, hurried: bool) -> Seen:
+        """What is left. ``configuration``: the ClusterPodPlacementConfig that is being deleted; None: there is none."""
+        found = await self._operands.live()
+        webhook, node_side, handler = (
+            belonging(found, name) for name in (names.WEBHOOK, names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
+        )
+        rest = found.keys() - webhook.keys() - node_side.keys() - handler.keys()
+        deployment = found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
+        gated = await self._gates.gated()
+        configs: list[str] = []
+        if configuration is not None:
+            listed = await self._client.list(PPCS, type=PartialObjectMetadata)
+            configs = sorted(str(each.metadata.key) for each in listed.items)
+        leases = [] if rest else [name for name in LEASE_NAMES if await self._exists(name)]
+        ours = (names.POD_PLACEMENT_FINALIZER, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
+        kept = set((configuration.finalizers if configuration is not None else None) or ())
+        left = Left(
+            configuration=bool(kept & set(ours)),
+            configs=len(configs),
+            webhook_configured=await self._is_webhook_configured(),
+            webhook=len(webhook),
+            monitor=bool(node_side or handler or names.ENOEXEC_EVENTS_FINALIZER in kept),
+            controller=Deployed(
+                objects=len(rest) + len(leases),
+                stands=deployment is not None,
+                leaving_for=self._leaving_for(deployment.metadata) if deployment is not None else None,
+            ),
+            gated=len(gated),
+            forcing_for=self._waited("forcing", begin=False),
+            hurried=hurried or (configuration is not None and (configuration.annotations or {}).get(FORCE) == "true"),
+        )
+        return Seen(left=left, found=found, gated=gated, configs=configs, leases=leases)
+
+    async def take(self, seen: Seen, configuration: ObjectMeta | None) -> Step:
+        """Takes the next step, and says which it was."""
+        step = next_step(seen.left)
+        log.info("uninstall", step=step.value, gated_pods=len(seen.gated))
+        if configuration is not None and not seen.configs:
+            await self._release(configuration, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
+        match step:
+            case Step.WITHDRAW_WEBHOOK:
+                await self.withdraw_webhook()
+            case Step.REMOVE_MONITOR:
+                await self.remove_monitor(seen.found, configuration)
+            case Step.REMOVE_WEBHOOK:
+                await self._operands.remove(belonging(seen.found, names.WEBHOOK))
+            case Step.RETIRE_CONTROLLER:
+                await self._retire_controller(seen.found)
+            case Step.FORCE_GATES:
+                self._waited("forcing")
+                await self._gates.lift(seen.gated)
+            case Step.REMOVE_CONTROLLER:
+                await self._remove_controller(seen)
+            case Step.RELEASE_CONFIGURATION if configuration is not None:
+                for name in (names.NO_POD_PLACEMENT_CONFIG_FINALIZER, names.POD_PLACEMENT_FINALIZER):
+                    await self._release(configuration, name)
+            case Step.FINISHED:
+                self.forget()
+        return step
+
+    def forget(self) -> None:
+        """No uninstall is under way (any more)."""
+        self._since.clear()
+
+    async def withdraw_webhook(self) -> bool:
+        """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""
+        key = Key("", names.WEBHOOK_CONFIGURATION)
+        return await deletion.delete(self._client, MUTATING_WEBHOOKS, key) is not None
+
+    async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> monitor_removal.Step:
+        """The next step of removing the monitor, also while placement itself stays (PL-630)."""
+        node_side, handler = (belonging(found, name) for name in (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER))
+        failed, events = await self._events()
+        deployment = handler.get(Ref(DEPLOYMENTS, Key(self._home, names.ENOEXEC_HANDLER)))
+        finalizer = names.ENOEXEC_EVENTS_FINALIZER
+        kept = configuration is not None and finalizer in (configuration.finalizers or ())
+        step = monitor_removal.next_step(
+            monitor_removal.Observed(
+                node_side=len(node_side),
+                failed_events=len(failed),
+                events=len(events),
+                waited=self._waited("monitor's events", begin=bool(events) and not node_side),
+                handler_finalizer=deployment is not None and finalizer in (deployment.metadata.finalizers or ()),
+                handler=len(handler),
+                configuration_finalizer=kept,
+            )
+        )
+        log.info("removal of the monitor", step=step.value)
+        match step:
+            case monitor_removal.Step.DELETE_NODE_SIDE:
+                await self._operands.remove(node_side)
+            case monitor_removal.Step.DELETE_FAILED_EVENTS:
+                await self._delete_events(failed)
+            case monitor_removal.Step.DELETE_EVENTS:
+                await self._delete_events(events)
+            case monitor_removal.Step.DROP_HANDLER_FINALIZER if deployment is not None:
+                await finalizers.remove(self._client, DEPLOYMENTS, deployment.metadata, finalizer)
+            case monitor_removal.Step.DELETE_HANDLER:
+                await self._operands.remove(handler)
+            case monitor_removal.Step.DROP_CONFIGURATION_FINALIZER if configuration is not None:
+                await self._release(configuration, finalizer)
+        if not events:
+            self._since.pop("monitor's events", None)
+        return step
+
+    async def _retire_controller(self, found: Found) -> None:
+        """Its pods go on until the finalizer is removed, which is put there first if it is missing."""
+        metadata = found[Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER))].metadata
+        if await finalizers.add(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
+            await deletion.delete(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
+
+    async def _remove_controller(self, seen: Seen) -> None:
+        deployment = seen.found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
+        if deployment is not None:
+            await finalizers.remove(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)
+        if seen.found:
+            await self._operands.remove(seen.found)
+        for name in seen.leases:
+            await deletion.delete(self._client, LEASES, Key(self._home, name))
+
+    async def _release(self, configuration: ObjectMeta, name: str) -> None:
+        await finalizers.remove(self._client, CPPCS, configuration, name)
+
+    async def _events(self) -> tuple[list[ObjectMeta], list[ObjectMeta]]:
+        """ENoExecEvents: those that could not be reported, and the others."""
+        try:
+            listed = await self._client.list(ENOEXECEVENTS, type=PartialObjectMetadata, namespace=self._home)
+        except NotFound:  # the kind is not served (any more)
+            return [], []
+        events: list[ObjectMeta] = [each.metadata for each in listed.items]
+        failed = [each for each in events if names.ENOEXEC_EVENT_ERROR_LABEL in (each.labels or {})]
+        return failed, [each for each in events if each not in failed]
+
+    async def _delete_events(self, events: Sequence[ObjectMeta]) -> None:
+        for each in events:
+            await deletion.delete(self._client, ENOEXECEVENTS, each.key, uid=each.uid)
+
+    async def _is_webhook_configured(self) -> bool:
+        try:
+            await self._client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION, type=PartialObjectMetadata)
+        except NotFound:
+            return False
+        return True
+
+    async def _exists(self, lease: str) -> bool:
+        try:
+            await self._client.get(LEASES, lease, namespace=self._home, type=PartialObjectMetadata)
+        except NotFound:
+            return False
+        return True
+
+    def _leaving_for(self, metadata: ObjectMeta) -> float | None:
+        """Seconds since the object's deletion was requested, or since this process saw that, whichever is more: the
+        clocks of API server and operator may differ."""
+        if metadata.deletion_timestamp is None:
+            return None
+        asked = (self._clock.now() - msgspec.convert(metadata.deletion_timestamp, datetime)).total_seconds()
+        return max(asked, self._waited(f"deletion of {metadata.uid}"))
+
+    def _waited(self, what: str, *, begin: bool = True) -> float:
+        """Seconds since this was first asked for with ``begin``; 0 before."""
+        now = self._clock.monotonic()
+        if begin:
+            self._since.setdefault(what, now)
+        return now - self._since.get(what, now)

@@ -1,0 +1,181 @@
+"""The next step of an uninstall (PL-520, PL-521, PL-522)."""
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.placement.lifecycle.steps import (
+    FORCING_SECONDS,
+    GATES_SECONDS,
+    SETTLING,
+    Deployed,
+    Left,
+    Step,
+    next_step,
+)
+
+STANDING: Final = Deployed(8, stands=True)
+
+
+def leaving(seconds: float, objects: int = 8) -> Deployed:
+    return Deployed(objects, stands=True, leaving_for=seconds)
+
+
+WHOLE = Left(configuration=True, webhook_configured=True, webhook=9, controller=STANDING, gated=5)
+UNASKED = WHOLE._replace(webhook_configured=False)
+ALONE = UNASKED._replace(webhook=0)
+
+
+@pytest.mark.parametrize(
+    ("left", "step"),
+    [
+        pytest.param(WHOLE, Step.WITHDRAW_WEBHOOK, id="no more pods are gated"),
+        pytest.param(WHOLE._replace(configs=2), Step.WITHDRAW_WEBHOOK, id="not even while configs are waited for"),
+        pytest.param(UNASKED._replace(configs=2), Step.WAIT_FOR_CONFIGS, id="configs go first"),
+        pytest.param(UNASKED._replace(configs=2, hurried=True), Step.REMOVE_WEBHOOK, id="unless in a hurry"),
+        pytest.param(UNASKED._replace(monitor=True), Step.REMOVE_MONITOR, id="the monitor goes first"),
+        pytest.param(UNASKED, Step.REMOVE_WEBHOOK, id="the webhook goes before the controller"),
+        pytest.param(ALONE, Step.RETIRE_CONTROLLER, id="the controller's time begins"),
+        pytest.param(ALONE._replace(gated=0), Step.RETIRE_CONTROLLER, id="also if no pod seems to be gated"),
+        pytest.param(
+            ALONE._replace(gated=0, controller=leaving(SETTLING - 1)),
+            Step.WAIT_FOR_GATES,
+            id="an admission on its way may still gate a pod",
+        ),
+        pytest.param(ALONE._replace(controller=leaving(119)), Step.WAIT_FOR_GATES, id="gates are being lifted"),
+        pytest.param(ALONE._replace(controller=leaving(121)), Step.FORCE_GATES, id="after 2 min the operator lifts"),
+        pytest.param(ALONE._replace(controller=leaving(181)), Step.REMOVE_CONTROLLER, id="after 3 min it goes on"),
+        pytest.param(
+            ALONE._replace(controller=leaving(0), hurried=True), Step.FORCE_GATES, id="in a hurry the operator lifts"
+        ),
+        pytest.param(
+            ALONE._replace(controller=leaving(SETTLING + FORCING_SECONDS + 1), hurried=True),
+            Step.REMOVE_CONTROLLER,
+            id="in a hurry it goes on after a minute",
+        ),
+        pytest.param(
+            ALONE._replace(gated=0, controller=leaving(SETTLING)), Step.REMOVE_CONTROLLER, id="no pod is gated"
+        ),
+        pytest.param(
+            ALONE._replace(controller=Deployed(3)), Step.FORCE_GATES, id="without a controller the operator lifts gates"
+        ),
+        pytest.param(
+            ALONE._replace(controller=Deployed(3), forcing_for=61), Step.REMOVE_CONTROLLER, id="but not for ever"
+        ),
+        pytest.param(ALONE._replace(gated=0, controller=Deployed(3)), Step.REMOVE_CONTROLLER, id="what belongs to it"),
+        pytest.param(Left(configuration=True), Step.RELEASE_CONFIGURATION, id="finalizers last"),
+        pytest.param(Left(), Step.FINISHED, id="nothing is left"),
+        pytest.param(Left(webhook=2), Step.REMOVE_WEBHOOK, id="operands without a configuration"),
+        pytest.param(Left(gated=1), Step.FORCE_GATES, id="gates without anything else"),
+    ],
+)
+def test_pl_520_the_next_step(left: Left, step: Step) -> None:
+    """PL-520, PL-521."""
+    assert next_step(left) is step
+
+
+class World:
+    """A cluster in which each step has its effect, somewhat later; ``lifts``: the controller does its work."""
+
+    def __init__(self, left: Left, *, lifts: bool, lets: bool) -> None:
+        self.left = left
+        self.lifts = lifts
+        self.lets = lets
+        self.seconds = 0.0
+
+    def take(self, step: Step) -> None:
+        left = self.left
+        match step:
+            case Step.WITHDRAW_WEBHOOK:
+                left = left._replace(webhook_configured=False)
+            case Step.REMOVE_MONITOR:
+                left = left._replace(monitor=False)
+            case Step.REMOVE_WEBHOOK:
+                left = left._replace(webhook=left.webhook - 1)
+            case Step.RETIRE_CONTROLLER:
+                left = left._replace(controller=left.controller._replace(leaving_for=0.0))
+            case Step.REMOVE_CONTROLLER:
+                left = left._replace(controller=Deployed(left.controller.objects - 1))
+            case Step.FORCE_GATES:
+                left = left._replace(gated=0 if self.lets else left.gated)
+            case Step.WAIT_FOR_CONFIGS:
+                left = left._replace(configs=left.configs - 1)
+            case Step.RELEASE_CONFIGURATION:
+                left = left._replace(configuration=False)
+        self.left = left
+        self._pass_time(2.0, forcing=step is Step.FORCE_GATES)
+
+    def _pass_time(self, seconds: float, *, forcing: bool) -> None:
+        def later(deployed: Deployed) -> Deployed:
+            since = deployed.leaving_for
+            return deployed if since is None else deployed._replace(leaving_for=since + seconds)
+
+        left, self.seconds = self.left, self.seconds + seconds
+        if self.lifts and left.controller.stands and left.gated:
+            left = left._replace(gated=left.gated - 1)
+        self.left = left._replace(
+            controller=later(left.controller),
+            forcing_for=left.forcing_for + seconds if forcing else left.forcing_for,
+        )
+
+
+def deployed() -> st.SearchStrategy[Deployed]:
+    absent = st.integers(0, 4).map(Deployed)
+    there = st.tuples(st.integers(1, 4), st.just(True), st.none() | st.floats(0, 60)).map(Deployed._make)
+    return absent | there
+
+
+LEFT = st.builds(
+    Left,
+    configuration=st.booleans(),
+    configs=st.integers(0, 3),
+    webhook_configured=st.booleans(),
+    webhook=st.integers(0, 4),
+    monitor=st.booleans(),
+    controller=deployed(),
+    gated=st.integers(0, 40),
+    forcing_for=st.floats(0, 30),
+    hurried=st.booleans(),
+)
+
+
+@given(LEFT, st.booleans(), st.booleans())
+def test_pl_522_whatever_is_found_first_it_ends_with_nothing_left(left: Left, lifts: bool, lets: bool) -> None:
+    """Also with a controller that lifts nothing, and an API server that refuses to let the operator do so."""
+    world = World(left, lifts=lifts, lets=lets)
+    for _ in range(400):
+        step = next_step(world.left)
+        if step is Step.FINISHED:
+            break
+        world.take(step)
+    end = world.left
+    assert next_step(end) is Step.FINISHED
+    assert (end.configuration, end.webhook_configured) == (False, False)
+    assert (end.webhook, end.monitor, end.controller.objects) == (0, False, 0)
+    assert not end.gated or not lets
+    assert world.seconds <= 4 * 60
+
+
+@given(LEFT)
+def test_pl_520_the_controller_stays_while_pods_are_gated_until_time_is_up(left: Left) -> None:
+    """And the webhook stays away from the time on that the first step is done."""
+    step = next_step(left)
+    if step is Step.REMOVE_CONTROLLER and left.gated:
+        since = left.controller.leaving_for
+        is_late = since is not None and since >= FORCING_SECONDS + (SETTLING if left.hurried else GATES_SECONDS)
+        assert is_late or (not left.controller.stands and left.forcing_for >= FORCING_SECONDS)
+    if step is not Step.WITHDRAW_WEBHOOK:
+        assert not left.webhook_configured
+    if step is Step.RETIRE_CONTROLLER:
+        assert not left.webhook, "the controller's time begins when no pod can be gated any more"
+
+
+@given(LEFT)
+def test_pl_521_in_a_hurry_nothing_is_waited_for_but_admissions_on_their_way(left: Left) -> None:
+    step = next_step(left._replace(hurried=True))
+    assert step is not Step.WAIT_FOR_CONFIGS
+    if step is Step.WAIT_FOR_GATES:
+        assert left.controller.leaving_for is not None
+        assert left.controller.leaving_for < SETTLING
