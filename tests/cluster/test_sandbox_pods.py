@@ -2,20 +2,48 @@
 
 import asyncio
 import base64
+import contextlib
+import os
+import secrets
+import signal
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
+import aiohttp
+import msgspec
 import pytest
 
-from polyarch.kube.client.client import Client
-from polyarch.kube.resources import EVENTS, JOBS, PODS, SECRETS
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.errors import NotFound, TooManyRequests
+from polyarch.kube.objects import rbac
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CONFIGMAPS,
+    CRDS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    EVENTS,
+    JOBS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+)
+from polyarch.placement.api import crds
 from polyarch.placement.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox import processes
-from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.pods.containers import records_of
+from polyarch.sandbox.cluster import Sandbox, opened
+from polyarch.sandbox.document import describe
+from polyarch.sandbox.network.addresses import loopback_of
+from polyarch.sandbox.pods.containers import environment_of, records_of
 from polyarch.sandbox.processes import Record
+from polyarch.sandbox.state import Settings
 
 SECONDS = 60.0
+SLEEPS = ("run", "placement-controller", "--health-port=0", "--metrics-port=0")
+"""A role without rights: it keeps running and is never ready."""
 Document = dict[str, Any]
 
 
@@ -180,3 +208,341 @@ async def gate() -> AsyncIterator[Callable[[bool], Any]]:
 
     yield open_it
     server.close()
+
+
+@pytest.fixture
+async def serving(sandbox: Sandbox, client: Client, namespace: str) -> AsyncIterator[Callable[..., Document]]:
+    """Builds a Deployment of a role of polyarch that serves, as the operator's operands do: with a certificate from a
+    Secret, a token of its ServiceAccount, named ports and probes."""
+    for definition in crds.crds():
+        await client.apply(CRDS, definition)
+    rights = {
+        "roleRef": {"apiGroup": rbac.GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    binding = {"apiVersion": f"{rbac.GROUP}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": namespace}}
+    await client.create(CLUSTER_ROLE_BINDINGS, binding | rights)
+    folder = sandbox.pki.webhook_folder
+    files = {name: base64.b64encode((folder / name).read_bytes()).decode() for name in ("tls.crt", "tls.key")}
+    certificates = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "certificates"}, "data": files}
+    await client.create(SECRETS, certificates, namespace=namespace)
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "one"}}
+    await client.create(CONFIGMAPS, settings, namespace=namespace)
+
+    def deployment(name: str = "web", *, replicas: int = 2, readiness: Document | None = None) -> Document:
+        field = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        main = {
+            "name": "webhook",
+            "image": DEFAULT_IMAGE,
+            "args": ["run", "placement-webhook", f"--namespace={namespace}", "--bind=$(POD_IP)", "--cert-dir=/certs"],
+            "env": [{"name": "POD_IP", **field}],
+            "ports": [{"name": "health", "containerPort": 8081}],
+            "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},
+            "readinessProbe": readiness or {"httpGet": {"path": "/readyz", "port": "health"}},
+            "volumeMounts": [
+                {"name": "certificates", "mountPath": "/certs"},
+                {"name": "settings", "mountPath": "/etc/settings"},
+            ],
+        }
+        spec = {
+            "terminationGracePeriodSeconds": 10,
+            "containers": [main],
+            "volumes": [
+                {"name": "certificates", "secret": {"secretName": "certificates"}},
+                {"name": "settings", "configMap": {"name": "settings"}},
+            ],
+        }
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+            },
+        }
+
+    yield deployment
+    await client.delete(CLUSTER_ROLE_BINDINGS, namespace)
+
+
+async def rolled_out(client: Client, namespace: str, name: str, replicas: int) -> None:
+    async def complete() -> Document | None:
+        found = await client.get(DEPLOYMENTS, name, namespace=namespace)
+        status = found.get("status", {})
+        counts = {status.get(each, 0) for each in ("replicas", "updatedReplicas", "availableReplicas")}
+        observed = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
+        return status if observed and counts == {replicas} else None
+
+    await until(complete, f"{replicas} available replicas of {name}")
+
+
+async def pods_of(client: Client, namespace: str) -> dict[str, Document]:
+    return {each["metadata"]["name"]: each for each in (await client.list(PODS, namespace=namespace)).items}
+
+
+async def test_sb_011_a_deployment_is_rolled_out_scaled_and_heals(
+    sandbox: Sandbox, client: Client, namespace: str, serving: Callable[..., Document]
+) -> None:
+    await client.create(DEPLOYMENTS, serving(), namespace=namespace)
+    await rolled_out(client, namespace, "web", 2)
+    found = await pods_of(client, namespace)
+    addresses = {each["status"]["podIP"] for each in found.values()}
+    assert len(addresses) == 2
+    for address in addresses:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{loopback_of(address)}:8081/readyz") as seen,
+        ):
+            assert seen.status == 200
+
+    await client.scale(DEPLOYMENTS, "web", 3, namespace=namespace)
+    await rolled_out(client, namespace, "web", 3)
+    assert len(processes_of(sandbox, namespace)) == 3
+    await client.scale(DEPLOYMENTS, "web", 1, namespace=namespace)
+
+    def one_left() -> bool:
+        return len(processes_of(sandbox, namespace)) == 1
+
+    await until(one_left, "one process is left")
+    (left,) = (await until_pods(client, namespace, 1)).values()
+    # The process that is killed is started again, in the same pod.
+    (before,) = processes_of(sandbox, namespace)
+    os.kill(before.pid, signal.SIGKILL)
+
+    async def restarted() -> Document | None:
+        status = await status_of(client, namespace, left["metadata"]["name"])
+        again = container_of(status)
+        return again if again.get("restartCount") == 1 and again.get("ready") else None
+
+    again = await until(restarted, "the container was restarted")
+    assert again["lastState"]["terminated"]["exitCode"] == 137
+    (after,) = processes_of(sandbox, namespace)
+    assert after.pid != before.pid
+
+    # The second time within ten minutes it waits, as everywhere.
+    os.kill(after.pid, signal.SIGKILL)
+
+    async def waits() -> bool:
+        waiting = container_of(await status_of(client, namespace, left["metadata"]["name"]))["state"].get("waiting", {})
+        return waiting.get("reason") == "CrashLoopBackOff" and "back-off 10s" in waiting["message"]
+
+    await until(waits, "CrashLoopBackOff")
+    # A pod that is deleted is replaced; its folder goes with it.
+    folder = sandbox.folder.root / "pods" / left["metadata"]["uid"]
+    assert folder.is_dir()
+    await client.delete(PODS, left["metadata"]["name"], namespace=namespace)
+    await rolled_out(client, namespace, "web", 1)
+    assert left["metadata"]["name"] not in await pods_of(client, namespace)
+    await until(lambda: not folder.exists(), "the folder of the deleted pod is gone")
+
+
+async def until_pods(client: Client, namespace: str, count: int) -> dict[str, Document]:
+    async def there() -> dict[str, Document] | None:
+        found = await pods_of(client, namespace)
+        return found if len(found) == count else None
+
+    found: dict[str, Document] = await until(there, f"{count} pods")
+    return found
+
+
+async def test_sb_011_a_changed_config_map_is_in_the_pods_folder(
+    sandbox: Sandbox, client: Client, namespace: str, serving: Callable[..., Document]
+) -> None:
+    await client.create(DEPLOYMENTS, serving(replicas=1), namespace=namespace)
+    await rolled_out(client, namespace, "web", 1)
+    ((_, one),) = (await pods_of(client, namespace)).items()
+    volume = sandbox.folder.root / "pods" / one["metadata"]["uid"] / "volumes" / "settings"
+    assert (volume / "a").read_text() == "one"
+    change = MergePatch({"data": {"a": "two", "b": "new"}})
+    await client.patch(CONFIGMAPS, "settings", change, namespace=namespace)
+    await until(lambda: (volume / "b").exists(), "the new key")
+    assert ((volume / "a").read_text(), (volume / "b").read_text()) == ("two", "new")
+    await client.patch(CONFIGMAPS, "settings", MergePatch({"data": {"b": None}}), namespace=namespace)
+    await until(lambda: not os.path.lexists(volume / "b"), "the key is gone")
+    assert len([each for each in volume.iterdir() if each.name.startswith("..")]) == 2, "..data and what it leads to"
+
+
+async def test_sb_011_readiness_decides_about_endpoints(
+    client: Client, namespace: str, serving: Callable[..., Document], gate: Callable[[bool], Any]
+) -> None:
+    port = await gate(False)
+    readiness = {"tcpSocket": {"host": "127.0.0.1", "port": port}, "periodSeconds": 1, "failureThreshold": 1}
+    await client.create(DEPLOYMENTS, serving(replicas=1, readiness=readiness), namespace=namespace)
+    service = {"selector": {"app": "web"}, "ports": [{"port": 443, "targetPort": 9443}]}
+    document = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": service}
+    await client.create(SERVICES, document, namespace=namespace)
+
+    async def conditions() -> list[bool]:
+        slices = (await client.list(ENDPOINT_SLICES, namespace=namespace)).items
+        return [each["conditions"]["ready"] for one in slices for each in one.get("endpoints") or ()]
+
+    async def runs() -> bool:
+        return any(each["status"].get("phase") == "Running" for each in (await pods_of(client, namespace)).values())
+
+    await until(runs, "the pod runs")
+    for wanted in (False, True, False):
+        await gate(wanted)
+
+        async def told(wanted: bool = wanted) -> bool:
+            return await conditions() == [wanted]
+
+        await until(told, f"one endpoint whose ready is {wanted}")
+    ((_, one),) = (await pods_of(client, namespace)).items()
+    assert container_of(one["status"])["restartCount"] == 0, "who is not ready is not restarted"
+
+
+async def test_sb_011_a_disruption_budget_holds_evictions_back(
+    client: Client, namespace: str, serving: Callable[..., Document]
+) -> None:
+    await client.create(DEPLOYMENTS, serving(), namespace=namespace)
+    budget = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}
+    document = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": budget}
+    await client.create(POD_DISRUPTION_BUDGETS, document, namespace=namespace)
+    await rolled_out(client, namespace, "web", 2)
+
+    async def counted() -> bool:
+        status = (await client.get(POD_DISRUPTION_BUDGETS, "web", namespace=namespace)).get("status", {})
+        return bool(status.get("currentHealthy") == 2)
+
+    await until(counted, "the budget has counted both pods")
+    names = sorted(await pods_of(client, namespace))
+    with pytest.raises(TooManyRequests):
+        await client.evict(namespace, names[0])
+    await client.patch(POD_DISRUPTION_BUDGETS, "web", MergePatch({"spec": {"minAvailable": 1}}), namespace=namespace)
+
+    async def evicted() -> bool:
+        try:
+            await client.evict(namespace, names[0])
+        except TooManyRequests:
+            return False
+        return True
+
+    await until(evicted, "the budget allows one")
+    await until_gone(client, namespace, names[0])
+    await rolled_out(client, namespace, "web", 2)
+
+
+async def until_gone(client: Client, namespace: str, name: str) -> None:
+    async def gone() -> bool:
+        try:
+            await client.get(PODS, name, namespace=namespace)
+        except NotFound:
+            return True
+        return False
+
+    await until(gone, f"{name} is gone")
+
+
+async def test_sb_011_a_container_that_does_not_live_is_restarted_with_its_startup_in_mind(
+    client: Client, namespace: str
+) -> None:
+    """Its liveness probe fails for good: it is ended and started again, and told in events."""
+    probe = {"exec": {"command": ["polyarch", "lint", "/no/such/file"]}, "periodSeconds": 1, "failureThreshold": 1}
+    main = {"livenessProbe": probe | {"timeoutSeconds": 10}}
+    await client.create(PODS, pod("dies", *SLEEPS, **main), namespace=namespace)
+
+    async def restarted() -> bool:
+        return bool(container_of(await status_of(client, namespace, "dies")).get("restartCount", 0) >= 1)
+
+    await until(restarted, "a restart")
+
+    async def told() -> bool:
+        reasons = {each["reason"] for each in (await client.list(EVENTS, namespace=namespace)).items}
+        return {"Unhealthy", "Killing"} <= reasons
+
+    await until(told, "events Unhealthy and Killing")
+
+
+async def test_sb_011_downward_api_and_variables_tell_the_pod_who_it_is(
+    sandbox: Sandbox, client: Client, namespace: str
+) -> None:
+    items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
+    env = [
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "FILE", "value": "/etc/pod/labels"},
+    ]
+    main = {"env": env, "volumeMounts": [{"name": "pod", "mountPath": "/etc/pod"}]}
+    spec = {"volumes": [{"name": "pod", "downwardAPI": {"items": items}}]}
+    await client.create(PODS, pod("knows", *SLEEPS, **main, spec=spec), namespace=namespace)
+    (record,) = await until(lambda: processes_of(sandbox, namespace), "its process")
+    variables = environment_of(record.pid)
+    found = await client.get(PODS, "knows", namespace=namespace)
+    assert variables["NODE"] == found["spec"]["nodeName"]
+    assert 'app="knows"' in Path(variables["FILE"]).read_text().splitlines()
+    # Its token is one of its own ServiceAccount, bound to the pod.
+    async with Client(config.load(variables["KUBECONFIG"]), role="tests") as own:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        answer = msgspec.json.decode(await own.raw("POST", path, body=msgspec.json.encode(review)))
+    user = answer["status"]["userInfo"]
+    assert user["username"] == f"system:serviceaccount:{namespace}:default"
+    assert user["extra"]["authentication.kubernetes.io/pod-uid"] == [found["metadata"]["uid"]]
+
+
+# -- the life of the sandbox itself -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def own() -> AsyncIterator[Sandbox]:
+    """A sandbox of the test's own, whose processes it may kill."""
+    name = f"pods-{secrets.token_hex(4)}"
+    async with opened(Settings(name=name, nodes={"amd64": 1}, polyarch=False, seed_images=False)) as sandbox:
+        yield sandbox
+
+
+def marked(sandbox: Sandbox) -> list[int]:
+    """Every process of this machine that was started as a container of the sandbox, recorded or not."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if (
+                entry.name.isdigit()
+                and str(records_of(sandbox.folder.root)).encode() in (entry / "environ").read_bytes()
+            ):
+                found.append(int(entry.name))
+    return found
+
+
+async def test_sb_011_containers_outlive_the_nodes_process_once_and_never_the_sandbox(own: Sandbox) -> None:
+    """Killed without warning, the nodes' process finds its containers again: none twice, none lost. What ended
+    meanwhile is restarted. And `polyarch down` leaves nothing, even if nobody is there any more who knows them."""
+    async with own.client() as client:
+        for name in ("stays", "ends", "goes"):
+            await client.create(PODS, pod(name, *SLEEPS), namespace="default")
+        records = await until(lambda: len(own.containers()) == 3 and own.containers(), "three processes")
+        pids = {each.pod: each.pid for each in records}
+        for name in ("stays", "ends", "goes"):
+
+            async def running(name: str = name) -> bool:
+                return "running" in container_of(await status_of(client, "default", name))["state"]
+
+            await until(running, f"{name} runs")
+        await processes.stop([own.records()["nodes"]], records=own.folder.records, grace=0)
+        os.kill(pids["default/ends"], signal.SIGKILL)
+        await client.delete(PODS, "goes", namespace="default", grace_period_seconds=0)
+        await until(lambda: len(own.containers()) == 2, "two live on, without the nodes' process")
+        await Sandbox.start(own.state.settings)
+
+        async def again() -> Document | None:
+            found = container_of(await status_of(client, "default", "ends"))
+            return found if found.get("restartCount") == 1 and "running" in found["state"] else None
+
+        ended = (await until(again, "what had ended is restarted"))["lastState"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+        await until(lambda: len(own.containers()) == 2 and len(marked(own)) == 2, "two processes, and no other")
+        assert {each.pod: each.pid for each in own.containers()}["default/stays"] == pids["default/stays"]
+        assert container_of(await status_of(client, "default", "stays"))["restartCount"] == 0
+
+    document = await describe(own)
+    (line,) = (each for each in document.processes if each.pod == "default/stays")
+    assert (line.container, line.pid, line.healthy) == ("main", pids["default/stays"], True)
+    assert line.memory > 10 * 2**20
+    assert Path(line.log).exists()
+    os.kill(own.records()["nodes"].pid, signal.SIGKILL)
+    # One that was started but never recorded, as by a nodes' process that was killed in between.
+    (records_of(own.folder.root) / f"{next(each.name for each in own.containers())}.json").unlink()
+    await own.stop()
+    assert marked(own) == []
+    assert own.containers() == []

@@ -27,12 +27,15 @@ SERVER_NAMES = (
     LOOPBACK,
 )
 
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""Whom the nodes' kubelet API believes that it is the API server (SB-013)."""
 CLIENTS = {
     "admin": Subject("polyarch-sandbox-admin", ("system:masters",)),
     "kube-controller-manager": Subject("system:kube-controller-manager"),
     "kube-scheduler": Subject("system:kube-scheduler"),
     "nodes": Subject("polyarch-sandbox-nodes", ("polyarch-sandbox:nodes",)),
     "egress": Subject("polyarch-sandbox-egress", ("polyarch-sandbox:egress",)),
+    KUBELET_CLIENT: Subject(KUBELET_CLIENT),
 }
 """Client → its user (common name) and groups (organizations) at the API server."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.sandbox.control_plane.certificates import KUBELET_CLIENT, Pki
 from polyarch.sandbox.network import sockets
 from polyarch.sandbox.network.addresses import SERVICE_RANGE
 from polyarch.sandbox.processes import Command, inherited_environment, inputs_of
@@ -172,6 +172,8 @@ def kube_apiserver(layout: Layout) -> Command:
         "--audit-log-batch-max-wait=1s",
         # Host names of nodes would be resolved by the machine's DNS, which is outside of the sandbox (SB-008).
         "--kubelet-preferred-address-types=InternalIP",
+        f"--kubelet-client-certificate={pki.client(KUBELET_CLIENT).certificate}",
+        f"--kubelet-client-key={pki.client(KUBELET_CLIENT).key}",
         "--profiling=false",
         # Without this a stop waits for open watches.
         "--shutdown-delay-duration=0s",

@@ -17,9 +17,11 @@ from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
 from polyarch.oci.opening import open_inspector
 from polyarch.sandbox.control_plane.certificates import Pki
+from polyarch.sandbox.network import sockets
 from polyarch.sandbox.nodes import fleet, registration
 from polyarch.sandbox.nodes.fleet import Node
 from polyarch.sandbox.nodes.inspector import wiring
+from polyarch.sandbox.nodes.kubelet_api import KubeletApi, tls
 from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.registration import Registration
@@ -66,6 +68,7 @@ async def serve(folder: Folder) -> None:
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
         nodes = informers.informer(NODES, Node, label_selector=fleet.LABEL)
+        kubelet_api = KubeletApi(pods.store, host, now=clock.now)
         registered = Registration(client, nodes.store, plans, clock=clock)
         keeper: Controller[Key] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)
         nodes.add_handler(lambda change: keeper.queue.add(change.key))
@@ -82,6 +85,7 @@ async def serve(folder: Folder) -> None:
                 keeper.queue.add(key)
             tasks.create_task(keeper.run())
             tasks.create_task(controller.run())
+            tasks.create_task(kubelet_api.run(sockets.kubelet(folder.root), tls(Pki(folder.pki))))
             tasks.create_task(registration.renew(client, plans, clock))
 
 

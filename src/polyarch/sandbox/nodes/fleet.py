@@ -8,7 +8,7 @@ import msgspec
 
 from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
-from polyarch.sandbox.network.addresses import node_address
+from polyarch.sandbox.network.addresses import KUBELET_PORT, node_address
 from polyarch.sandbox.nodes.pods import Condition
 from polyarch.sandbox.state import Numa, Settings, Taint
 
@@ -177,6 +177,7 @@ def status(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
             {"type": "InternalIP", "address": plan.address},
             {"type": "Hostname", "address": plan.name},
         ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
         "conditions": [_condition(*row, now=now) for row in _CONDITIONS],
         "nodeInfo": {
             "architecture": plan.architecture,
