@@ -152,7 +152,14 @@ def test_pl_720_every_alert_has_a_runbook_of_its_name(alert):
 
 def test_pl_720_no_runbook_is_of_an_alert_that_is_gone():
     """PL-720."""
-    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {alert.name for alert in alerts.ALERTS}
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {"README", *(alert.name for alert in alerts.ALERTS)}
+
+
+def test_pl_720_the_list_of_runbooks_says_each_alert_with_its_severity():
+    """PL-720."""
+    listed = (RUNBOOKS / "README.md").read_text()
+    for alert in alerts.ALERTS:
+        assert f"| [{alert.name}]({alert.name}.md) | {alert.severity} |" in listed
 
 
 def test_pl_721_panels_do_not_overlap_and_fill_the_width():
