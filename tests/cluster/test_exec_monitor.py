@@ -351,6 +351,8 @@ FAILING = """
 """
 """As runc starts a container: a fork in the container's cgroup, which fails to execute its program and ends."""
 
+IDLE = 10.0
+"""Seconds for which the CPU of an idle node side is measured (PL-810)."""
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 """uid 0 without any capability, as the DaemonSet's pods (PL-631)."""
 
@@ -421,7 +423,14 @@ async def test_pl_601_the_kernel_of_this_machine_reports_a_program_that_it_canno
                 await until(lambda: monitor.told("app"))
                 assert (await monitor.labels("app"))[LABEL] == "true"
                 assert await _metric(node, 'polyarch_exec_format_errors_total{result="reported"}') == 1
-                assert (await _status(process.pid))["CapEff"] == "0000000000000000"
+                assert _status(process.pid)["CapEff"] == "0000000000000000"
+                before_idle = _cpu_seconds(process.pid)
+                await asyncio.sleep(IDLE)
+                idle = (_cpu_seconds(process.pid) - before_idle) / IDLE
+                resident = int(_status(process.pid)["VmRSS"].split()[0]) / 1024
+                print(f"node side: {resident:.1f} MiB resident, {idle:.3%} of a core when idle")  # noqa: T201 - the figures, with -s
+                assert resident <= 45, "PL-810"
+                assert idle <= 0.002, "PL-810"
                 assert (tracing / "instances" / "polyarch-exec").is_dir()
             assert not (tracing / "instances" / "polyarch-exec").exists()
 
@@ -433,6 +442,11 @@ async def _metric(running: Running, name: str) -> float:
     return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name} ")))
 
 
-async def _status(pid: int) -> dict[str, str]:
+def _cpu_seconds(pid: int) -> float:
+    """Of all threads, in nanoseconds in the file."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def _status(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -1,10 +1,12 @@
 """What a role's process loads: idle memory is bounded, and most of it is modules."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trustme
 
 UNUSED = ("rich", "pygments", "cryptography", "numpy", "polyarch.sandbox", "polyarch.manifests")
 IMPORTED = f"print('imported', *(name for name in {UNUSED!r} if name in sys.modules))"
@@ -26,10 +28,64 @@ main(["run", "all", "--cert-dir", ".", "--kubeconfig", "missing"])
 """
 
 
-@pytest.mark.parametrize("code", [ROLES, COMMAND], ids=["the roles", "polyarch run"])
+NODE_SIDE = f"""
+import sys
+import polyarch.run
+from polyarch.cli.cluster import role_process
+from polyarch.run.exec_monitor import ROLE
+from polyarch.run.logs import configure
+from polyarch.placement.execmonitor import attribution, node, reporter
+configure("json")
+unused = (*{UNUSED!r}, "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.serving.reviews")
+print('imported', *(name for name in unused if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [ROLES, COMMAND, NODE_SIDE], ids=["the roles", "polyarch run", "the monitor on every node"]
+)
 def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need_pl_810(code: str, tmp_path: Path) -> None:
     """rich and pygments alone are 3 MiB; cryptography is for processes that issue certificates."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "imported\n"), done.stderr
+
+
+AUTHORITIES = """
+import ssl, sys
+import polyarch.run
+import aiohttp.connector
+print(len(aiohttp.connector._SSL_CONTEXT_VERIFIED.get_ca_certs()), len(ssl.create_default_context().get_ca_certs()) > 0)
+"""
+
+
+def test_the_systems_cas_are_loaded_by_who_needs_them_pl_810(tmp_path: Path) -> None:
+    """2 MiB in each process, which aiohttp would take on import; a client that asks for them still gets them."""
+    authority = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(authority))
+    done = subprocess.run(
+        [sys.executable, "-c", AUTHORITIES],
+        env={**os.environ, "SSL_CERT_FILE": str(authority)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
+
+
+def test_the_node_side_of_the_monitor_starts_over_and_ends_as_any_command_pl_810(tmp_path: Path) -> None:
+    """It leaves the command line's libraries behind; what the command line would have said it says itself."""
+    flags = ("--side", "node", "--node-name", "worker-1", "--kubeconfig", "missing")
+    done = subprocess.run(
+        [sys.executable, "-m", "polyarch", "run", "exec-monitor", *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("polyarch: run exec-monitor: missing")
+    assert "Traceback" not in done.stderr

@@ -1,28 +1,84 @@
-"""The work of ``polyarch run``: a process that plays roles until it is ended, and what keeps it from that."""
+"""The work of ``polyarch run``: a process that plays roles until it is ended, and what keeps it from that.
+
+The exec-format-error monitor's node side runs on every node, so its memory is bounded (PL-810). The libraries of the
+command line are a tenth of it, and they are not needed once the flags are read: the process then starts over without
+them (:func:`node_side`).
+"""
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
 
 from polyarch.cli.collecting import collect_as_usual
-from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.errors import CommandError, CouldNotComplete, UsageError
 from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.kube.process.roles import Role
+from polyarch.kube.process.roles import ProcessSettings, Role
 from polyarch.kube.runtime.lease import LeadershipError
 from polyarch.kube.serving.certificates import CertificateError
 from polyarch.run import process
-from polyarch.run.settings import RunSettings
+from polyarch.run.settings import LogFormat, LogLevel, MonitorSettings, RunSettings
 
 if TYPE_CHECKING:
     from polyarch.oci.auth.credential_providers import ProviderConfiguration
 
 
+Runner = Callable[[Coroutine[Any, Any, None]], None]
+"""``asyncio.run`` or its like."""
+_NODE_SIDE: Final = """\
+import sys
+import polyarch.run  # first, as it imports structlog and aiohttp without what no role uses
+from polyarch.cli.cluster.role_process import node_side
+sys.exit(node_side(sys.argv[1]))
+"""
+
+
+class NodeSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node side takes along when it starts over."""
+
+    process: ProcessSettings
+    kubeconfig: str | None
+    context: str | None
+    log_format: LogFormat
+    log_level: LogLevel
+    monitor: MonitorSettings
+
+
+def node_side(settings: str) -> int:
+    """Plays the node side, from :class:`NodeSide` as JSON; returns the exit code, as ``polyarch run`` does."""
+    from polyarch.run.exec_monitor import ROLE
+
+    given = msgspec.json.decode(settings, type=NodeSide)
+    try:
+        _play(ROLE.name, (ROLE,), RunSettings(**msgspec.structs.asdict(given)), asyncio.run)  # uvloop takes 2 MiB
+    except CommandError as error:
+        sys.stderr.write(f"polyarch: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def _start_over(settings: RunSettings) -> NoReturn:
+    """The same process, with the program that calls :func:`node_side`."""
+    taken = {name: getattr(settings, name) for name in NodeSide.__struct_fields__}
+    text = msgspec.json.encode(NodeSide(**taken)).decode()
+    os.execv(sys.executable, [sys.executable, "-c", _NODE_SIDE, text])  # noqa: S606 - the same program
+
+
 def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
     """Returns when the process has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
+    if settings.monitor.side == "node":
+        _start_over(settings)
+    _play(name, roles, settings, _fastest())
+
+
+def _play(name: str, roles: tuple[Role, ...], settings: RunSettings, run: Runner) -> None:
     collect_as_usual()
     try:
-        _runner()(process.run(name, roles, settings))
+        run(process.run(name, roles, settings))
     except _usage_errors() as error:
         raise UsageError(f"run {name}: {error}") from None
     except (KubernetesError, OSError) as error:
@@ -51,7 +107,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+def _fastest() -> Runner:
     """uvloop where it is installed (extra ``fast``)."""
     try:
         import uvloop

@@ -5,15 +5,17 @@ every replica; what is in a :class:`Leadership` runs only while that election is
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.lease import LeaderElection
-from polyarch.kube.serving.admission import Serves
 from polyarch.kube.serving.health import Check
+
+if TYPE_CHECKING:
+    from polyarch.kube.serving.admission import Serves
 
 T = TypeVar("T")
 
@@ -64,7 +66,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     safe to run beside the leader. ``readiness`` and ``liveness`` are further health checks by name.
     """
 
-    routes: tuple[Serves, ...] = ()
+    routes: "tuple[Serves, ...]" = ()
     servers: Mapping[str, Server] = {}
     caches: tuple[Caches, ...] = ()
     controllers: tuple[Controller[Any], ...] = ()

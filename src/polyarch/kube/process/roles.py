@@ -25,7 +25,6 @@ from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.kube.runtime.lease import LeaderElection
 from polyarch.kube.runtime.store import IndexFunction
-from polyarch.kube.serving.admission import Webhooks
 from polyarch.kube.serving.certificates import Certificates, FileCertificates, WatchedCertificates
 from polyarch.kube.serving.health import Health, MetricsPage, ScraperAuthorization
 from polyarch.kube.serving.listener import HttpServer
@@ -217,6 +216,8 @@ class Process:
         components = merged([(role.name, await role.setup(self)) for role in roles])
         servers: dict[str, Server] = dict(components.servers)
         if components.routes:
+            from polyarch.kube.serving.admission import Webhooks  # 1 MiB that a process without webhooks saves
+
             webhooks = Webhooks(components.routes, clock=self.clock, metrics=self.metrics)
             own = self.settings
             servers[ADMISSION] = HttpServer(webhooks.serve, host=own.bind, port=own.port, tls=self._tls)

@@ -1,10 +1,13 @@
 """``polyarch run``: what the flags mean, and what wrong ones get (PL-751)."""
 
+import os
+import sys
 from typing import Any
 
 import pytest
 
 from polyarch.cli import main
+from polyarch.cli.cluster.role_process import node_side
 from polyarch.cli.cluster.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.process.roles import ProcessSettings, Role
@@ -131,14 +134,28 @@ def test_a_process_is_started_with_all_that_its_roles_read(choice):
         assert [role.name for role in choice.roles()] == [choice.label]
 
 
-def test_the_node_side_of_the_monitor(started, capsys):
-    """PL-600: it must know which node it is on, as its reports say so."""
+class Replaced(Exception):  # noqa: N818 - what happened to the process
+    """The process goes on as another program."""
+
+
+def test_the_node_side_of_the_monitor(started, capsys, monkeypatch):
+    """PL-600, PL-810: it knows its node, and starts over without the command line's libraries."""
+
+    def execute(program: str, arguments: list[str]) -> None:
+        raise Replaced(program, *arguments)
+
+    monkeypatch.setattr(os, "execv", execute)
     assert main(["run", "exec-monitor", "--side", "node"]) == 2
     assert "--node-name is needed with --side node" in capsys.readouterr().err
     places = ["--tracefs", "/t", "--proc", "/p", "--pod-logs", "/l"]
-    assert main(["run", "exec-monitor", "--side", "node", "--node-name", "worker-1", *places]) == 0
-    settings = started[0][2].monitor
-    assert settings == MonitorSettings(side="node", node_name="worker-1", tracefs="/t", proc="/p", pod_logs="/l")
+    with pytest.raises(Replaced) as replaced:
+        main(["run", "exec-monitor", "--side", "node", "--node-name", "worker-1", "--namespace", "ours", *places])
+    assert replaced.value.args[:3] == (sys.executable, sys.executable, "-c")
+    assert node_side(replaced.value.args[-1]) == 0
+    ((name, roles, settings),) = started
+    assert (name, roles, settings.process.namespace) == ("exec-monitor", ("exec-monitor",), "ours")
+    monitor = MonitorSettings(side="node", node_name="worker-1", tracefs="/t", proc="/p", pod_logs="/l")
+    assert settings.monitor == monitor
 
 
 @pytest.mark.parametrize("files", [(), ("registries.conf",), ("ca.crt",), ("registries.conf", "ca.crt")], ids=str)
