@@ -77,6 +77,16 @@ def operated_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def empty_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A fourth one, without nodes, for tests that install polyarch and remove every trace of it."""
+    if named := os.environ.get("POLYARCH_TEST_EMPTY"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"empty-{owner}", nodes={}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

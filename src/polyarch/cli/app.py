@@ -27,6 +27,8 @@ COMMANDS = (
     ("index", AUTHORS, "images.index:app", "Create and inspect image indexes"),
     ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
     ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
+    ("install", CLUSTERS, "installation.install:install", "Install polyarch in a cluster"),
+    ("uninstall", CLUSTERS, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),
     ("run", CLUSTERS, "cluster.run:app", "Run a process of the operator"),
     ("up", SANDBOX, "cluster.sandbox:up", "Start a local control plane, a registry and fake nodes"),
     ("down", SANDBOX, "cluster.sandbox:down", "Stop the sandbox"),

@@ -5,7 +5,7 @@ SelfSubjectAccessReviews. Objects of the same names are read, and it is found ou
 would say to each write is asked with a dry run.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -28,6 +28,8 @@ Document = dict[str, Any]
 MANAGER: Final = "polyarch-install"
 """The field manager of everything that an installation applies."""
 OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES)}
+FEW: Final = 5
+"""Names in a message; more are counted."""
 VERBS: Final = ("get", "create", "patch")
 
 
@@ -92,7 +94,7 @@ def checks(facts: Facts, *, namespace: str) -> tuple[Check, ...]:
         _version(facts.version),
         _rights(facts),
         *_others(facts, namespace),
-        *_same_names(facts, namespace),
+        *_same_names(facts),
         *_dry_run(facts),
     )
 
@@ -138,11 +140,10 @@ def _rights(facts: Facts) -> Check:
     if not facts.denied:
         return Check(name="Rights", message="everything that is needed is allowed")
     listed = [f"{access}{f' in namespace {namespace}' if namespace else ''}" for access, namespace in facts.denied]
-    rest = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     return Check(
         name="Rights",
         outcome="refused",
-        message=f"not allowed: {', '.join(listed[:5])}{rest}",
+        message=f"not allowed: {_few(listed)}",
         action="use an account with the ClusterRole cluster-admin, or ask somebody who has one",
     )
 
@@ -154,24 +155,29 @@ def _others(facts: Facts, namespace: str) -> list[Check]:
     ]
 
 
-def _same_names(facts: Facts, namespace: str) -> list[Check]:
+def _same_names(facts: Facts) -> list[Check]:
     found: dict[Whose, list[str]] = {}
     for ref, live in facts.live.items():
         if live is not None:
-            found.setdefault(ownership.whose(ref, live), []).append(f"{ref}{ownership.manager_of(live)}")
+            said = f"{ref.resource.kind} {ref.key}{ownership.manager_of(live)}"
+            found.setdefault(ownership.whose(ref, live), []).append(said)
     lines = []
-    for whose, refs in found.items():
-        said = ownership.MEANING[whose]
-        few = ", ".join(refs[:5]) + (f" and {len(refs) - 5} more" if len(refs) > 5 else "")
+    for whose, objects in found.items():
+        meaning = ownership.MEANING[whose]
+        few = f"{len(objects)} objects" if whose is Whose.OURS and len(objects) > 1 else _few(objects)
         lines.append(
             Check(
                 name="Objects",
-                outcome=said.outcome,
-                message=f"{few}: {said.message}",
-                action=said.action.format(namespace=namespace),
+                outcome=meaning.outcome,
+                message=f"{few}: {meaning.message}",
+                action=meaning.action,
             )
         )
     return lines or [Check(name="Objects", message="none of the names is taken")]
+
+
+def _few(listed: Sequence[str]) -> str:
+    return ", ".join(listed[:FEW]) + (f" and {len(listed) - FEW} more" if len(listed) > FEW else "")
 
 
 def _dry_run(facts: Facts) -> list[Check]:

@@ -7,7 +7,7 @@ certificates (``placement/operator/operands.py``). Pure.
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from polyarch.installation import operator
 from polyarch.installation.components import COMPONENTS, Component
@@ -17,18 +17,13 @@ from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster
 
 Document = dict[str, Any]
 
-ANY: Final = Cluster()
-"""A cluster of which nothing is known: not OpenShift."""
 
-
-def documents(
-    settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE, cluster: Cluster = ANY
-) -> tuple[Document, ...]:
+def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """CustomResourceDefinitions, namespace, ServiceAccount and rights, configuration, Deployment, custom resources."""
     return (
         *definitions(settings),
         *home(settings, namespace=namespace),
-        *operator_objects(settings, namespace=namespace, cluster=cluster),
+        *operator_objects(settings, namespace=namespace),
         *configuration(settings),
     )
 
@@ -43,10 +38,10 @@ def home(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) 
     return _marked(settings, [operands.namespace(namespace)])
 
 
-def operator_objects(
-    settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE, cluster: Cluster = ANY
-) -> tuple[Document, ...]:
+def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """Everything of the operator, without the namespace."""
+    # The port of the API server behind its Service is not known to a chart; only the operator can look it up.
+    cluster = Cluster(openshift=bool(settings.openshift), api_server_ports=())
     own = settings.operator_settings(namespace)
     made = [operator.service_account(namespace), *operator.rights(own, cluster), *_registries(settings, namespace)]
     return _marked(settings, [*made, *operator.workload_objects(settings, own, cluster)])

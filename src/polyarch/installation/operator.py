@@ -20,8 +20,6 @@ OPERATOR: Final = names.OPERATOR
 PART_OF: Final = "app.kubernetes.io/part-of"
 PRODUCT: Final = "polyarch"
 VERSION: Final = "app.kubernetes.io/version"
-ANY_PORT: Final = ()
-"""The port of the API server behind its Service is not known to a chart, and only the operator can look it up."""
 
 
 def service_account(namespace: str) -> Document:
@@ -53,8 +51,7 @@ def workload_objects(settings: InstallationSettings, own: OperatorSettings, clus
         memory_limit="128Mi",
         webhook=True,
     )
-    reachable = Cluster(openshift=cluster.openshift, monitoring=cluster.monitoring, api_server_ports=ANY_PORT)
-    *others, deployment = workloads.objects(workload, own, reachable)
+    *others, deployment = workloads.objects(workload, own, cluster)
     return [*others, _configured(deployment, settings, own)]
 
 

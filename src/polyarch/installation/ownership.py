@@ -13,6 +13,7 @@ from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, NAMESPACES
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 Document = dict[str, Any]
 
@@ -80,6 +81,8 @@ def whose(ref: Ref, live: Mapping[str, Any]) -> Whose:
         return Whose.OLM
     if labels.get(operator.PART_OF) == operator.PRODUCT:
         return Whose.OURS
+    if ref.resource == NAMESPACES and ref.key.name == DEFAULT_NAMESPACE:
+        return Whose.EARLIER  # a name that nobody else would choose
     if ref.resource == NAMESPACES or ref.resource.group in (names.GROUP, names.OWN_GROUP):
         return Whose.SHARED
     if ref.resource == CRDS or names.OPERAND_LABEL in labels:
@@ -93,7 +96,7 @@ def manager_of(live: Mapping[str, Any]) -> str:
     if (metadata.get("labels") or {}).get(operator.PART_OF) == operator.PRODUCT:
         return ""
     managers = [entry.get("manager") for entry in metadata.get("managedFields") or () if not entry.get("subresource")]
-    return f" (by {managers[-1]})" if managers and managers[-1] else ""
+    return f" (managed by {managers[-1]})" if managers and managers[-1] else ""
 
 
 def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> list[Installation]:

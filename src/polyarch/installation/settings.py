@@ -154,6 +154,9 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         default_factory=OperatorPods
     )
     placement: Annotated[Placement, Meta(description="Component placement.")] = msgspec.field(default_factory=Placement)
+    openshift: Annotated[
+        bool | None, Meta(description="Whether the cluster is OpenShift; null: found out, without a cluster no.")
+    ] = None
     labels: Annotated[dict[str, str], Meta(description="Additional labels of every object.")] = {}
     annotations: Annotated[dict[str, str], Meta(description="Additional annotations of every object.")] = {}
 

@@ -1,5 +1,6 @@
 """A YAML or JSON file that an option names: its content, or the place of what is wrong in it."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def load_yaml(option: str, path: str, *, expected: str, loader: Any = SAFE_LOADER) -> Any:
     """The content; ``UsageError`` with file, place and reason, and with what was ``expected`` if there is no file.
 
-    ``loader`` is a subclass of a safe one.
+    ``loader`` is a subclass of a safe one; ``-`` is standard input.
     """
     try:
-        return yaml.load(Path(path).read_bytes(), loader)  # noqa: S506 - safe
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return yaml.load(content, loader)  # noqa: S506 - safe
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}; expected {expected}") from None
     except yaml.MarkedYAMLError as error:

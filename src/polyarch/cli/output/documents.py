@@ -1,6 +1,6 @@
-"""Documents of a documented schema: JSON indented by two, or YAML; keys in the order given."""
+"""Documents of a documented schema: JSON indented by two, or YAML; keys in the order given. And manifests for files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,3 +14,16 @@ def document_text(document: Mapping[str, Any], format: str) -> str:
         plain = msgspec.to_builtins(document)
         return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10_000))
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def manifest_text(documents: Iterable[Mapping[str, Any]]) -> str:
+    """Objects as a file of YAML documents. Repeated values are written out: anchors are for machines."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    return "---\n".join(
+        yaml.dump(document, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True) for document in documents
+    )

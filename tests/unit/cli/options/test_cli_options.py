@@ -59,12 +59,16 @@ def test_groups_come_in_the_same_order(command: str) -> None:
     assert [each.group for each in ALL[command]][: len(own)] == own, "what the command is about stands first"
 
 
+EXCEPTIONS = (("up", ("--only",)), ("install", ("--dry-run",)))
+"""SB-002 and IN-002 have them; ``kubectl`` has the second."""
+
+
 def test_an_option_means_the_same_in_every_command() -> None:
     """``-o``, ``-f``, ``--jobs``: one placeholder and one short name each."""
     found: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
     for command, options in ALL.items():
         for each in options:
-            if not each.is_argument and (command, each.names) != ("up", ("--only",)):  # SB-002 has it
+            if not each.is_argument and (command, each.names) not in EXCEPTIONS:
                 for name in each.names:
                     found.setdefault(name, set()).add((each.placeholder, each.names))
     assert {name: meanings for name, meanings in found.items() if len(meanings) > 1} == {}

@@ -1,0 +1,101 @@
+"""The work of ``polyarch uninstall``: what waits for what on stderr, what is left on stdout (IN-003)."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from polyarch.cli.errors import CouldNotComplete
+from polyarch.cli.installation.cluster import Access, on_cluster
+from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.messages import Messages
+from polyarch.installation import removing
+from polyarch.installation.removing import NotOurs, Removal
+from polyarch.kube.client.client import Client
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+
+SCHEMA_VERSION = "polyarch.dev/uninstall/v1"
+
+
+class Done(msgspec.Struct, kw_only=True):
+    """One uninstall, when it has ended."""
+
+    namespace: str
+    seconds: float
+    removal: Removal
+
+
+def uninstall(
+    namespace: str | None,
+    access: Access,
+    chosen: Sequence[Output],
+    *,
+    keep_crds: bool,
+    force: bool,
+    messages: Messages,
+) -> int:
+    """Returns the exit code: 0 if nothing is left."""
+
+    async def work(client: Client) -> Done:
+        began = time.monotonic()
+        home = namespace or await removing.find(client) or DEFAULT_NAMESPACE
+        if not force:
+            await removing.refuse_foreign(client, home)
+
+        def tell(text: str) -> None:
+            messages.remark(f"{time.monotonic() - began:5.1f} s  {text}")
+
+        removal = await removing.remove(client, home, keep_crds=keep_crds, force=force, tell=tell)
+        return Done(namespace=home, seconds=time.monotonic() - began, removal=removal)
+
+    try:
+        done = asyncio.run(on_cluster("uninstall", access, work))
+    except NotOurs as error:
+        raise CouldNotComplete(f"uninstall: {error}") from None
+    emit(chosen, lambda form, colour: _text(done) if form == "text" else document_text(_document(done), form))
+    if done.removal.left:
+        left = done.removal.left
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        raise CouldNotComplete(f"uninstall: still there after {done.seconds:.0f} s: {', '.join(left[:5])}{more}")
+    return 0
+
+
+def _text(done: Done) -> str:
+    removal = done.removal
+    lines = [f"kept: {each}" for each in removal.kept]
+    if removal.by_force:
+        lines.append(f"done without the operator: {removal.by_force}")
+    if removal.lifted:
+        lines.append(f"{removal.lifted} pods run without a constraint, because their gates were lifted by force")
+    if not removal.left:
+        what = (
+            f"{len(removal.deleted)} objects deleted in {done.seconds:.0f} s" if removal.deleted else "there was none"
+        )
+        also = " but what is kept" if removal.kept else ""
+        lines.append(f"polyarch in namespace {done.namespace}: {what}; nothing is left of it{also}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _document(done: Done) -> dict[str, Any]:
+    removal = done.removal
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "namespace": done.namespace,
+        "seconds": round(done.seconds, 1),
+        "deleted": [
+            {
+                "apiVersion": each.resource.api_version,
+                "kind": each.resource.kind,
+                "namespace": each.key.namespace,
+                "name": each.key.name,
+            }
+            for each in removal.deleted
+        ],
+        "gatesLifted": removal.lifted,
+        "byForce": removal.by_force,
+        "kept": removal.kept,
+        "left": removal.left,
+    }

@@ -1,0 +1,361 @@
+"""Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
+
+The custom resources go first. Then the operator takes placement apart: webhook, gates, controller. When it is done, or
+cannot do it, everything that an installation consists of is deleted: what carries our label, and what is ours by name.
+At last a look at every object of the API server says what is left.
+
+If no operator runs, or it does not come to an end, gates and finalizers are removed from here: at once with ``force``,
+otherwise after a while.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.installation import lifting, operator, ownership
+from polyarch.installation.asking import together
+from polyarch.installation.components import COMPONENTS
+from polyarch.installation.survey import Found, Survey, survey
+from polyarch.installation.waiting import conditions
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.clock import Clock, SystemClock
+from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Resource
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.operator.operator_rules import PREDECESSOR
+
+Document = dict[str, Any]
+Tell = Callable[[str], None]
+
+SECONDS: Final = 240.0
+"""The longest that an uninstall takes."""
+RESERVE: Final = 45.0
+"""Of these, what is kept for deleting everything when the operator is done, or has been given up."""
+PATIENCE: Final = 30.0
+"""How long an operator of which no pod is ready is waited for."""
+LOOK_EVERY: Final = 1.0
+FORCE_ANNOTATION: Final = f"{names.OWN_GROUP}/force-uninstall"
+"""On the ClusterPodPlacementConfig: the operator lifts gates without waiting first (PL-521)."""
+
+
+class Removal(msgspec.Struct, kw_only=True):
+    """What was done, and what is left."""
+
+    deleted: list[Ref] = []
+    lifted: int = 0
+    """Pods whose gates were lifted from here, without a constraint."""
+    by_force: str = ""
+    """Why the operator was not waited for any longer; empty: it came to its end."""
+    kept: list[str] = []
+    """What is left on purpose, with the reason."""
+    left: list[str] = []
+    """What is still there, although it should not be."""
+
+
+class NotOurs(Exception):  # noqa: N818 - what is the case
+    """Another tool looks after this installation."""
+
+
+async def find(client: Client) -> str | None:
+    """The namespace of the installation, by its operator or what an earlier polyarch left; None if there is none."""
+    for name in ownership.DEPLOYMENT_NAMES:
+        if name == PREDECESSOR:
+            continue
+        found = await client.list(DEPLOYMENTS, type=PartialObjectMetadata, field_selector=f"metadata.name={name}")
+        if found.items:
+            return found.items[0].metadata.namespace
+    return None
+
+
+async def refuse_foreign(client: Client, namespace: str) -> None:
+    """Raises :class:`NotOurs` if Helm or OLM installed it."""
+    ref = Ref(DEPLOYMENTS, Key(namespace, operator.OPERATOR))
+    try:
+        live = await client.get(DEPLOYMENTS, operator.OPERATOR, namespace=namespace)
+    except NotFound:
+        return
+    match ownership.whose(ref, live):
+        case ownership.Whose.HELM:
+            release = (live["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name", "RELEASE")
+            raise NotOurs(f"Helm installed it: run helm uninstall {release} -n {namespace}, or give --force")
+        case ownership.Whose.OLM:
+            raise NotOurs("OLM installed it: delete its Subscription and ClusterServiceVersion, or give --force")
+        case _:
+            return
+
+
+async def remove(
+    client: Client,
+    namespace: str,
+    *,
+    keep_crds: bool = False,
+    force: bool = False,
+    tell: Tell = lambda _: None,
+    clock: Clock | None = None,
+) -> Removal:
+    """Removes the installation in this namespace. ``tell`` gets each new word about what waits for what.
+
+    Returns when nothing is left, or after :data:`SECONDS`; then ``left`` says what there is.
+    """
+    remover = _Remover(client, namespace, keep_crds=keep_crds, force=force, tell=tell, clock=clock or SystemClock())
+    return await remover.run()
+
+
+class _Remover:
+    """One uninstall."""
+
+    def __init__(
+        self, client: Client, namespace: str, *, keep_crds: bool, force: bool, tell: Tell, clock: Clock
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._keep_crds = keep_crds
+        self._force = force
+        self._tell_new = _once(tell)
+        self._tell = tell
+        self._clock = clock
+        self._end = self._clock.monotonic() + SECONDS
+        self._gates: list[str] = []
+        """Those that could not be lifted."""
+        self.removal = Removal()
+
+    async def run(self) -> Removal:
+        served = await self._served()
+        switches = [each for component in COMPONENTS.values() for each in component.switches if str(each) in served]
+        for resource in switches:
+            await self._remove_resources(resource, served)
+        await self._delete_everything(served)
+        return self.removal
+
+    # -- custom resources ---------------------------------------------------------------------------------------------
+
+    async def _served(self) -> list[str]:
+        """The names of our CustomResourceDefinitions that exist."""
+        wanted = {each["metadata"]["name"] for component in COMPONENTS.values() for each in component.definitions()}
+        there = (await self._client.list(CRDS, type=PartialObjectMetadata)).items
+        return [each.metadata.name for each in there if each.metadata.name in wanted]
+
+    async def _remove_resources(self, resource: Resource, served: list[str]) -> None:
+        """Deletes all objects of a kind and waits until they are gone; does the operator's work if it does not."""
+        waited_without = 0.0
+        while found := await self._list(resource):
+            waiting = [each for each in found if each.metadata.deletion_timestamp is None]
+            problem = await self._delete_resources(resource, waiting)
+            self._tell_new(await self._state(resource, found, problem))
+            runs = await self._operator_runs()
+            waited_without = 0.0 if runs else waited_without + LOOK_EVERY
+            reason = self._reason(runs=runs, waited=waited_without)
+            if reason:
+                await self._by_force(reason, served)
+                await self._delete_resources(resource, waiting)
+                await lifting.remove_finalizers(self._client, resource, await self._list(resource))
+            if self._left() <= 0:
+                return
+            await self._clock.sleep(LOOK_EVERY)
+
+    def _reason(self, *, runs: bool, waited: float) -> str:
+        """Why the operator is not waited for any longer; empty: it is."""
+        if not runs and self._force:
+            return "no operator runs, and --force was given"
+        if not runs and waited >= PATIENCE:
+            return f"no operator has run for {PATIENCE:.0f} s"
+        if self._left() <= RESERVE:
+            return f"the operator has not come to its end in {SECONDS - RESERVE:.0f} s"
+        return ""
+
+    async def _delete_resources(self, resource: Resource, found: Iterable[PartialObjectMetadata]) -> str:
+        """Requests the deletion; returns what the API server said to the last refusal."""
+        problem = ""
+        for each in found:
+            metadata = each.metadata
+            try:
+                if self._force and resource == CPPCS:
+                    hurry = MergePatch({"metadata": {"annotations": {FORCE_ANNOTATION: "true"}}})
+                    await self._client.patch(resource, metadata.name, hurry)
+                await self._client.delete(resource, metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+            except NotFound:
+                continue
+            except (ApiError, ConnectionFailed) as error:
+                problem = getattr(error, "message", "") or str(error)
+                continue
+            self.removal.deleted.append(Ref(resource, metadata.key))
+        return problem
+
+    async def _state(self, resource: Resource, found: list[PartialObjectMetadata], problem: str) -> str:
+        """What waits for what, in the operator's words where it has any."""
+        if problem:
+            return f"{resource.kind}: {problem}"
+        if resource != CPPCS:
+            return f"waiting until {len(found)} objects of kind {resource.kind} are gone"
+        try:
+            said = conditions(await self._client.get(CPPCS, names.SINGLETON)).get("Deprovisioning", {})
+        except NotFound:
+            return "the ClusterPodPlacementConfig is gone"
+        held = ", ".join(found[0].metadata.finalizers or ()) or "nothing"
+        return f"{CPPCS.kind}: {said.get('message') or f'waiting for the operator (held by {held})'}"
+
+    async def _operator_runs(self) -> bool:
+        try:
+            deployment = await self._client.get(DEPLOYMENTS, operator.OPERATOR, namespace=self._namespace)
+        except NotFound:
+            return False
+        return bool((deployment.get("status") or {}).get("availableReplicas"))
+
+    async def _by_force(self, reason: str, served: list[str]) -> None:
+        if not self.removal.by_force:
+            self._tell(f"{reason}: gates and finalizers are removed from here")
+            self.removal.by_force = reason
+        await self._stop_workloads()
+        await lifting.withdraw_webhooks(self._client, served)
+        lifted, left = await lifting.lift_gates(self._client, self._tell)
+        self.removal.lifted += lifted
+        self._gates = [f"gate of pod {each}" for each in left]
+
+    async def _stop_workloads(self) -> None:
+        """The operator first: it would make again what is deleted here."""
+        for name in (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER):
+            home = self._namespace
+            try:
+                await self._client.delete(DEPLOYMENTS, name, namespace=home, propagation="Background")
+                self.removal.deleted.append(Ref(DEPLOYMENTS, Key(home, name)))
+                seen = await self._client.get(DEPLOYMENTS, name, namespace=home, type=PartialObjectMetadata)
+                await lifting.remove_finalizers(self._client, DEPLOYMENTS, [seen])
+            except NotFound:
+                continue
+
+    # -- everything else ----------------------------------------------------------------------------------------------
+
+    async def _delete_everything(self, served: list[str]) -> None:
+        """Repeats a look at everything and the next deletions, until nothing of ours is left."""
+        await lifting.withdraw_webhooks(self._client, served)
+        if not self.removal.by_force and await lifting.gated(self._client):
+            await self._by_force(
+                "pods are gated, and no custom resource is left for which an operator lifts gates", served
+            )
+        while True:
+            seen = await survey(self._client)
+            ours = [each for each in seen.found if is_ours(each, self._namespace)]
+            mine = self._without_kept(ours, seen)
+            self.removal.left = [*self._gates, *map(str, mine)]
+            if not mine or self._left() <= 0:
+                return
+            self._tell_new(f"still there: {_counted(mine)}")
+            await self._delete_next(mine)
+            await self._clock.sleep(LOOK_EVERY / 2)
+
+    def _without_kept(self, ours: list[Found], seen: Survey) -> list[Found]:
+        """What is to be deleted: no definitions that are to be kept, and no namespace with objects of others."""
+        kept: list[str] = []
+        mine = []
+        for each in ours:
+            resource = each.ref.resource
+            if resource == CRDS and self._keep_crds:
+                kept.append(f"{each.ref.key.name}: --keep-crds")
+            elif resource == NAMESPACES and (others := foreign(seen, each.ref.key.name)):
+                kept.append(f"namespace {each.ref.key.name}: it has {_counted(others)}")
+            else:
+                mine.append(each)
+        self.removal.kept = kept
+        return mine
+
+    async def _delete_next(self, mine: list[Found]) -> None:
+        """The objects of the first phase that is not over; what they own goes with them."""
+        roots = [each for each in mine if not each.metadata.owner_references] or mine
+        first = min(_phase(each.ref) for each in roots)
+        await together(self._delete(each) for each in roots if _phase(each.ref) == first)
+
+    async def _delete(self, found: Found) -> None:
+        metadata, resource = found.metadata, found.ref.resource
+        if metadata.deletion_timestamp is not None:
+            await lifting.remove_finalizers(self._client, resource, [PartialObjectMetadata(metadata=metadata)])
+            return
+        try:
+            await self._client.delete(
+                resource, metadata.name, namespace=metadata.namespace, uid=metadata.uid, propagation="Background"
+            )
+        except NotFound:
+            return
+        except ApiError as error:
+            self._tell_new(f"{resource.kind} {metadata.key}: {error.message or error}")
+            return
+        self.removal.deleted.append(found.ref)
+
+    async def _list(self, resource: Resource) -> list[PartialObjectMetadata]:
+        try:
+            return (await self._client.list(resource, type=PartialObjectMetadata)).items
+        except NotFound:
+            return []
+
+    def _left(self) -> float:
+        return self._end - self._clock.monotonic()
+
+
+NAMED: Final[Mapping[str, tuple[str, ...]]] = {
+    "leases.coordination.k8s.io": (names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE),
+    "secrets": (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET),
+    "issuers.cert-manager.io": (names.CERTIFICATES_SECRET,),
+    "certificates.cert-manager.io": (names.CERTIFICATES_SECRET,),
+}
+"""Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
+OF_EVERY_NAMESPACE: Final = (("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"))
+"""Objects that Kubernetes makes in each namespace."""
+
+
+def is_ours(found: Found, namespace: str) -> bool:
+    """Whether an object belongs to the installation in this namespace."""
+    resource, key = found.ref
+    labels = found.metadata.labels or {}
+    if labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels:
+        return True
+    if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in lifting.WEBHOOKS:
+        return True
+    if resource == CRDS:
+        return key.name.endswith((f".{names.GROUP}", f".{names.OWN_GROUP}"))
+    return key.namespace == namespace and key.name in NAMED.get(str(resource), ())
+
+
+def foreign(seen: Survey, namespace: str) -> list[Found]:
+    """Objects of a namespace that are not ours, nor made by Kubernetes for what is ours."""
+    inside = [each for each in seen.found if each.ref.key.namespace == namespace]
+    ours = {each.metadata.uid for each in inside if is_ours(each, namespace)}
+    return [
+        each
+        for each in inside
+        if not is_ours(each, namespace)
+        and (str(each.ref.resource), each.ref.key.name) not in OF_EVERY_NAMESPACE
+        and not any(owner.uid in ours for owner in each.metadata.owner_references or ())
+    ]
+
+
+def _phase(ref: Ref) -> int:
+    """When it is deleted: workloads, then what they use, then definitions, then the namespace."""
+    if ref.resource == NAMESPACES:
+        return 4
+    if ref.resource == CRDS:
+        return 3
+    return 1 if ref.resource.group == "apps" or ref in lifting.WEBHOOKS else 2
+
+
+def _counted(found: Sequence[Found]) -> str:
+    """One by name, several by number and kind."""
+    if len(found) == 1:
+        return f"{found[0].ref.resource.kind} {found[0].ref.key}"
+    return f"{len(found)} objects ({', '.join(sorted({each.ref.resource.kind for each in found}))})"
+
+
+def _once(tell: Tell) -> Tell:
+    """Tells what is new only."""
+    last = ""
+
+    def told(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            tell(text)
+
+    return told

@@ -1,0 +1,314 @@
+"""``polyarch install`` and ``uninstall`` on a real API server (IN-002, IN-003)."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from installing import NAMESPACE, Cluster, Json
+
+from polyarch.installation import removing
+from polyarch.kube.client import jsonpatch
+from polyarch.kube.client.patches import JsonPatch, MergePatch
+from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.resources import (
+    CLUSTER_ROLES,
+    CRDS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, PPCS
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.locks import file_lock
+
+POLICIES = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+
+
+@pytest.fixture
+async def cluster(empty_sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Cluster]:
+    """A cluster without polyarch, for this test alone."""
+    async with file_lock(empty_sandbox.folder.root / ".installation.lock"), empty_sandbox.client() as client:
+        cluster = Cluster(empty_sandbox, client, capsys)
+        before = await cluster.everything()
+        yield cluster
+        await cluster.polyarch("uninstall", "--force", "-q")
+        assert (await cluster.everything()).keys() == before.keys()
+
+
+def document(text: str) -> Json:
+    found: Json = json.loads(text)
+    return found
+
+
+async def test_in_002_installs_everything_in_order_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
+    first = await cluster.polyarch("install", "-o", "json")
+    assert first.code == 0, first.err
+    made = document(first.out)
+    assert made["schemaVersion"] == "polyarch.dev/install/v1"
+    assert {each["result"] for each in made["objects"]} == {"created"}
+    kinds = list(dict.fromkeys(each["kind"] for each in made["objects"]))
+    assert kinds[:2] == ["CustomResourceDefinition", "Namespace"]
+    assert kinds[-2:] == ["Deployment", "ClusterPodPlacementConfig"]
+    assert [line for line in first.err.splitlines() if "created" in line], "a line for each object"
+    before = await cluster.versions()
+    second = await cluster.polyarch("install")
+    assert (second.code, second.out) == (0, "polyarch 0.1.0 in namespace polyarch-system: nothing to change\n")
+    after = await cluster.versions()
+    assert {name for name in before if "polyarch" in name and before[name] != after.get(name)} == set()
+
+
+async def test_in_002_the_checks_are_listed_and_come_before_the_first_write(cluster: Cluster, tmp_path: Path) -> None:
+    """Rights by SelfSubjectAccessReview: nothing is written for somebody who may not do all of it."""
+    account = f"weak-{secrets.token_hex(3)}"
+    await cluster.client.create(
+        SERVICE_ACCOUNTS,
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}},
+        namespace="default",
+    )
+    token = await cluster.client.token("default", account)
+    kubeconfig = tmp_path / "weak.json"
+    sandbox = cluster.sandbox
+    kubeconfig.write_text(json.dumps(kubeconfigs.with_token("weak", sandbox.api_server, sandbox.pki.ca, token.token)))
+    before = await cluster.versions()
+    refused = await cluster.polyarch("install", kubeconfig=kubeconfig)
+    assert await cluster.versions() == before
+    await cluster.client.delete(SERVICE_ACCOUNTS, account, namespace="default")
+    assert refused.code == 3
+    assert "✓ Kubernetes: version 1." in refused.err
+    assert "✗ Rights: not allowed: " in refused.err
+    assert "customresourcedefinitions.apiextensions.k8s.io" in refused.err
+    assert "cluster-admin" in refused.err
+    assert "nothing was written" in refused.err
+
+
+async def test_in_002_objects_of_somebody_else_are_never_touched(cluster: Cluster) -> None:
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": names.OPERATOR},
+        "rules": [],
+    }
+    await cluster.client.create(CLUSTER_ROLES, role)
+    before = await cluster.versions()
+    refused = await cluster.polyarch("install", "-o", "json")
+    assert await cluster.versions() == before
+    await cluster.client.delete(CLUSTER_ROLES, names.OPERATOR)
+    assert refused.code == 3
+    (check,) = [each for each in document(refused.out)["checks"] if each["outcome"] == "refused"]
+    assert f"ClusterRole {names.OPERATOR}" in check["message"]
+    assert "not polyarch's" in check["message"]
+    assert check["action"]
+
+
+async def test_in_002_a_dry_run_writes_nothing(cluster: Cluster) -> None:
+    before = await cluster.versions()
+    tried = await cluster.polyarch("install", "--dry-run", "server")
+    assert tried.code == 0
+    assert "a dry run; 7 created" in tried.out
+    assert "Deployment polyarch-system/polyarch-operator would be created" in tried.err
+    assert await cluster.versions() == before
+
+
+async def test_in_002_the_first_refusal_ends_it_with_the_servers_words_and_a_new_run_goes_on(cluster: Cluster) -> None:
+    """An admission policy that denies our Service, which no check can see before its namespace exists."""
+    await cluster.client.create(POLICIES, _policy("no-services"))
+    await cluster.client.create(BINDINGS, _binding("no-services"))
+    await _until_denied(cluster)
+    refused = await cluster.polyarch("install", "-o", "json")
+    assert refused.code == 3
+    assert "Service polyarch-system/polyarch-operator" in refused.err
+    assert "house rules" in refused.err
+    last = document(refused.out)["objects"][-1]
+    assert last["kind"] == "RoleBinding", "what comes before it is there"
+    with pytest.raises(NotFound):
+        await cluster.client.get(DEPLOYMENTS, names.OPERATOR, namespace=NAMESPACE)
+    await cluster.client.delete(BINDINGS, "no-services")
+    await cluster.client.delete(POLICIES, "no-services")
+    await asyncio.sleep(1)
+    done = await cluster.polyarch("install", "-o", "json")
+    assert done.code == 0, done.err
+    results = [each["result"] for each in document(done.out)["objects"]]
+    assert results == sorted(results, key=lambda result: result != "unchanged"), "it goes on where it stopped"
+
+
+async def test_in_002_what_users_set_in_the_configuration_stays(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "-q")
+    await cluster.client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"logVerbosity": "Debug"}}))
+    again = await cluster.polyarch("install")
+    assert "nothing to change" in again.out
+    assert (await cluster.client.get(CPPCS, names.SINGLETON))["spec"]["logVerbosity"] == "Debug"
+
+
+async def test_in_010_values_from_a_file_and_flags(cluster: Cluster, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("image: {repository: registry.example/polyarch}\nplacement: {policy: {mode: audit}}\n")
+    done = await cluster.polyarch("install", "--values", str(values), "--replicas", "1", "-q")
+    assert done.code == 0, done.err
+    deployment = await cluster.client.get(DEPLOYMENTS, names.OPERATOR, namespace=NAMESPACE)
+    assert deployment["spec"]["replicas"] == 1
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/polyarch:0.1.0"
+    assert {"name": "POLYARCH_WEBHOOK_REPLICAS", "value": "1"} in container["env"]
+
+
+async def test_in_003_nothing_is_left_anywhere(cluster: Cluster) -> None:
+    """IN-003, IN-031: every object of the API server, before and after."""
+    before = await cluster.everything()
+    await cluster.polyarch("install", "-q")
+    assert len(await cluster.everything()) >= len(before) + 15
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert "nothing is left" in removed.out
+    assert (await cluster.everything()).keys() == before.keys()
+
+
+async def test_in_003_without_an_operator_gates_and_finalizers_are_removed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PL-521: nobody lifts the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
+    when no operator has run for a while."""
+    monkeypatch.setattr(removing, "PATIENCE", 2.0)
+    await cluster.polyarch("install", "-q")
+    await _held(cluster, CPPCS, names.SINGLETON)
+    await _gated_pod(cluster, "gated")
+    removed = await cluster.polyarch("uninstall", "-o", "json")
+    assert removed.code == 0, removed.err
+    assert "no operator has run for 2 s" in removed.err
+    done = document(removed.out)
+    assert (done["gatesLifted"], done["left"]) == (1, [])
+    pod = await cluster.client.get(PODS, "gated", namespace="default")
+    assert not pod["spec"].get("schedulingGates")
+    assert pod["metadata"]["labels"][names.SCHEDULING_GATE_LABEL] == "removed"
+    await cluster.client.delete(PODS, "gated", namespace="default", grace_period_seconds=0)
+
+
+async def test_in_003_with_force_nobody_is_waited_for(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "-q")
+    await _held(cluster, CPPCS, names.SINGLETON)
+    config = {
+        "apiVersion": PPCS.api_version,
+        "kind": PPCS.kind,
+        "metadata": {"name": "mine"},
+        "spec": {"plugins": {}},
+    }
+    await cluster.client.create(PPCS, config, namespace="default")
+    removed = await cluster.polyarch("uninstall", "--force", "-o", "json")
+    assert removed.code == 0, removed.err
+    done = document(removed.out)
+    assert done["byForce"] == "no operator runs, and --force was given"
+    assert "PodPlacementConfig" in {each["kind"] for each in done["deleted"]}
+
+
+async def test_in_003_a_namespace_with_objects_of_others_is_kept(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "-q")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}}
+    await cluster.client.create(SECRETS, secret, namespace=NAMESPACE)
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert f"kept: namespace {NAMESPACE}: it has Secret {NAMESPACE}/mine" in removed.out
+    await cluster.client.delete(SECRETS, "mine", namespace=NAMESPACE)
+
+
+async def test_in_003_definitions_can_be_kept(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "-q")
+    removed = await cluster.polyarch("uninstall", "--force", "--keep-crds")
+    assert removed.code == 0, removed.err
+    there = {each["metadata"]["name"] for each in (await cluster.client.list(CRDS)).items}
+    assert str(CPPCS) in there
+    assert not (await cluster.client.list(CPPCS)).items
+
+
+async def test_in_002_the_namespace_of_somebody_else_survives(cluster: Cluster) -> None:
+    name = f"team-{secrets.token_hex(3)}"
+    await cluster.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    assert (await cluster.polyarch("install", "-n", name, "-q")).code == 0
+    elsewhere = await cluster.polyarch("install", "-n", "other")
+    assert elsewhere.code == 3
+    assert f"--namespace {name}" in elsewhere.err
+    assert (await cluster.polyarch("uninstall", "--force", "-q")).code == 0, "it is found without -n"
+    namespace = await cluster.client.get(NAMESPACES, name)
+    assert namespace["metadata"].get("deletionTimestamp") is None
+    await cluster.client.delete(NAMESPACES, name)
+    while True:
+        try:
+            await cluster.client.get(NAMESPACES, name)
+        except NotFound:
+            break
+        await asyncio.sleep(0.2)
+
+
+async def _until_denied(cluster: Cluster) -> None:
+    """API servers learn of a policy by a watch."""
+    probe = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": names.OPERATOR}}
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await cluster.client.create(
+                    SERVICES, {**probe, "spec": {"ports": [{"port": 1}]}}, namespace="default", dry_run=True
+                )
+            except Invalid:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def _held(cluster: Cluster, resource: Resource, name: str) -> None:
+    finalizers = [names.POD_PLACEMENT_FINALIZER]
+    await cluster.client.patch(resource, name, JsonPatch((jsonpatch.add("/metadata/finalizers", finalizers),)))
+
+
+async def _gated_pod(cluster: Cluster, name: str) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {names.SCHEDULING_GATE_LABEL: names.GATED}},
+        "spec": {
+            "schedulingGates": [{"name": names.GATE}],
+            "containers": [{"name": "x", "image": "x"}],
+        },
+    }
+    await cluster.client.create(PODS, pod, namespace="default")
+
+
+def _policy(name: str) -> Json:
+    return yaml.safe_load(f"""
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: {name}}}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [services]}}
+  validations:
+  - expression: object.metadata.name != '{names.OPERATOR}'
+    message: house rules, no such service
+    reason: Invalid
+""")
+
+
+def _binding(name: str) -> Any:
+    return yaml.safe_load(f"""
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: {name}}}
+spec: {{policyName: {name}, validationActions: [Deny]}}
+""")
