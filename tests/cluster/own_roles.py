@@ -32,7 +32,14 @@ async def install(client: Client) -> None:
     await together(client.apply(CRDS, definition) for definition in definitions)
     await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
     pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
-    parts = rbac.Parts(node_aware=True, share_readings=True, global_pull_secret=pull_secret)
+    parts = rbac.Parts(
+        node_aware=True,
+        sweeps=True,
+        compares_nodes=True,
+        evicts=True,
+        share_readings=True,
+        global_pull_secret=pull_secret,
+    )
     rights = (*rbac.service_accounts(), *rbac.rbac(parts))
     for document in (*documents.home(settings), *rights, operands.readings(DEFAULT_NAMESPACE)):
         resource = by_kind(document["apiVersion"], document["kind"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import own_roles
 import pytest
 from audited import Audited
 from placement_cluster import PlacementCluster, architectures, is_gated, labels, pod, until
@@ -25,9 +26,8 @@ from polyarch.kube.resources import (
     REPLICASETS,
 )
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.api.resources import POLICIES
 from polyarch.placement.operator import rbac, webhooks
-from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -77,8 +77,7 @@ async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_pat
     """Webhook and controller with the rights that the operator grants for this policy, and a webhook that comes and
     goes; nobody else's pods are in it."""
     token = secrets.token_hex(4)
-    await roles.install(client)
-    await client.apply(CPPCS, roles.cluster_configuration())
+    await own_roles.install(client)
     cluster = PlacementCluster(sandbox, client)
     await cluster.seed({IMAGE: ["linux/arm64"]})
     overrides = [
