@@ -127,6 +127,8 @@ def granted_rights(settings: OperatorSettings, cluster: Cluster) -> tuple[Rights
         global_pull_secret=parts.global_pull_secret,
         openshift=parts.openshift,
         node_aware=True,
+        sweeps=True,
+        compares_nodes=True,
         evicts=True,
         warm_up=get_args(WarmUpKind),
         share_readings=True,
