@@ -1,0 +1,117 @@
+{{- /* What the generated templates need beyond one expression. Lists of arguments are said above each. */ -}}
+
+{{- /* labels, more labels, annotations, more annotations → `labels:` and `annotations:`; what is ours wins. */ -}}
+{{- define "polyarch.marks" -}}
+labels:
+  {{- merge (dict) (index . 0) (index . 1) | toYaml | nindent 2 }}
+{{- with merge (dict) (index . 2) (index . 3) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* "true" or "false": as the values say, else what the API server serves. */ -}}
+{{- define "polyarch.openshift" -}}
+{{ ternary (.Capabilities.APIVersions.Has "config.openshift.io/v1") .Values.openshift (kindIs "invalid" .Values.openshift) }}
+{{- end }}
+
+{{- define "polyarch.image" -}}
+{{- with .Values.image -}}
+{{ if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* The ConfigMap of the registries; empty: none. */ -}}
+{{- define "polyarch.registries" -}}
+{{- with .Values.registries -}}
+{{ .configMap | default (ternary "polyarch-registries" "" (or (ne .configuration "") (ne .authorities ""))) }}
+{{- end }}
+{{- end }}
+
+{{- define "polyarch.scheduling" -}}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- range . }}
+  - operator: {{ if and .key (ne (default "" .operator) "Exists") }}Equal
+    value: {{ .value | default "" | quote }}
+    {{- else }}Exists{{ end }}
+    {{- with .key }}
+    key: {{ . | quote }}
+    {{- end }}
+    {{- with .effect }}
+    effect: {{ . }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* root, expressions → the affinity of the values with these expressions in every required term. */ -}}
+{{- define "polyarch.affinity" -}}
+{{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
+{{- $affinity := deepCopy (index . 0).Values.operator.affinity -}}
+{{- $node := $affinity.nodeAffinity | default dict -}}
+{{- $terms := list -}}
+{{- range (get $node $key | default dict).nodeSelectorTerms | default (list dict) -}}
+{{- $terms = append $terms (set . "matchExpressions" (concat (.matchExpressions | default list) (index $ 1))) -}}
+{{- end -}}
+{{- toYaml (set $affinity "nodeAffinity" (set $node $key (dict "nodeSelectorTerms" $terms))) }}
+{{- end }}
+
+{{- /* root, variables → `env` entries: these variables, those of the settings that are not as usual, those of the values. */ -}}
+{{- define "polyarch.environment" -}}
+{{- $root := index . 0 -}}
+{{- $values := $root.Values -}}
+{{- $image := include "polyarch.image" $root -}}
+{{- $secret := $values.registries.globalPullSecret | default dict -}}
+{{- $tolerations := list -}}
+{{- range $values.tolerations -}}
+{{- $compared := and .key (ne (default "" .operator) "Exists") -}}
+{{- $value := ternary (printf "=%s" (default "" .value)) "" (not (not $compared)) -}}
+{{- $effect := ternary (printf ":%s" (default "" .effect)) "" (not (not .effect)) -}}
+{{- $tolerations = append $tolerations (printf "%s%s%s" (default "" .key) $value $effect) -}}
+{{- end -}}
+{{- $labels := list -}}
+{{- range $name, $value := $values.nodeSelector -}}
+{{- $labels = append $labels (printf "%s=%s" $name $value) -}}
+{{- end -}}
+{{- $settings := list
+  (list "IMAGE" $image (printf "ghcr.io/polyarch/polyarch:%s" $root.Chart.AppVersion))
+  (list "IMAGE_PULL_POLICY" $values.image.pullPolicy "IfNotPresent")
+  (list "IMAGE_PULL_SECRET" (join " " $values.image.pullSecrets) "")
+  (list "CERTIFICATES" $values.certificates "self-managed")
+  (list "NETWORK_POLICIES" (toString $values.networkPolicies) "true")
+  (list "WEBHOOK_REPLICAS" (toString $values.placement.webhookReplicas) "3")
+  (list "CONTROLLER_REPLICAS" (toString $values.placement.controllerReplicas) "2")
+  (list "HANDLER_REPLICAS" (toString $values.placement.handlerReplicas) "2")
+  (list "GLOBAL_PULL_SECRET_NAMESPACE" (default "" $secret.namespace) "")
+  (list "GLOBAL_PULL_SECRET_NAME" (default "" $secret.name) "")
+  (list "REGISTRIES_CONFIGMAP" (include "polyarch.registries" $root) "")
+  (list "ALLOW_ADDRESS" (join " " $values.registries.allowAddresses) "")
+  (list "PRIORITY_CLASS" $values.priorityClassName "system-cluster-critical")
+  (list "NODE_SELECTOR" (join " " $labels) "")
+  (list "TOLERATION" (join " " $tolerations) "")
+-}}
+{{- $variables := index . 1 -}}
+{{- range $settings -}}
+{{- if ne (index . 1) (index . 2) -}}
+{{- $_ := set $variables (printf "POLYARCH_%s" (index . 0)) (index . 1) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $value := merge (dict) $values.operator.environment $variables }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}

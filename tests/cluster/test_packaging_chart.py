@@ -1,0 +1,183 @@
+"""The chart with Helm itself: what it renders is what `polyarch install --print` prints (IN-001, IN-010)."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import yaml
+
+from polyarch import __version__
+from polyarch.cli.maintenance.chart_values import ChartValues
+from polyarch.installation.documents import documents
+from polyarch.placement.operator.monitoring import dashboard
+from polyarch.sandbox.binaries import versions
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "chart"
+NAMESPACE = "polyarch-system"
+FILES = {path.stem: path for path in sorted((CHART / "ci").glob("*.yaml"))}
+OPENSHIFT = ("--api-versions", "config.openshift.io/v1")
+Document = dict[str, Any]
+
+
+class Helm(NamedTuple):
+    """One Helm with a home of its own."""
+
+    program: str
+    home: Path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program, *arguments],
+            env={"HOME": str(self.home), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+
+    def __call__(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def rendered(self, *options: str) -> list[Document]:
+        text = self("template", "polyarch", str(CHART), *LOCAL, *options)
+        return [each for each in yaml.safe_load_all(text) if each]
+
+
+LOCAL = ("--namespace", NAMESPACE, "--kube-version", versions.KUBERNETES)
+
+
+@pytest.fixture(params=["helm-3", "helm-4"])
+def helm(request: pytest.FixtureRequest, peer: Callable[[str], str], tmp_path: Path) -> Helm:
+    return Helm(peer(request.param), tmp_path)
+
+
+def values(path: Path | None) -> ChartValues:
+    """The values of a file as polyarch reads them."""
+    given = yaml.safe_load(path.read_text()) if path else {}
+    return msgspec.convert(given, ChartValues)
+
+
+def wanted(settings: ChartValues, *, openshift: bool = False) -> list[Document]:
+    """What `polyarch install --print` prints, without what Helm makes by itself."""
+    if settings.openshift is None:
+        settings = msgspec.structs.replace(settings, openshift=openshift)
+    made = documents(settings, namespace=NAMESPACE)
+    return [each for each in made if each["kind"] not in {"CustomResourceDefinition", "Namespace"}]
+
+
+def comparable(several: Iterable[Document]) -> dict[str, Document]:
+    """By kind, namespace and name; rules as what they allow, and variables by name, as their order means nothing."""
+    found = {}
+    for document in several:
+        metadata = document["metadata"]
+        key = f"{document['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
+        assert key not in found, f"{key} is there twice"
+        if "rules" in document:
+            document = {**document, "rules": allowed(document["rules"])}
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            variables = {each.pop("name"): each for each in container["env"]}
+            assert len(variables) == len(container["env"]), f"{key} has a variable twice"
+            container["env"] = variables
+        found[key] = json.loads(json.dumps(document, sort_keys=True))
+    return found
+
+
+def allowed(rules: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Each right by itself: ``get secrets NAME``; without those that a right without a name covers."""
+    rights = {
+        (verb, group, resource, name)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", ("",))
+        for resource in (*rule.get("resources", ()), *rule.get("nonResourceURLs", ()))
+        for name in rule.get("resourceNames") or ("",)
+    }
+    return sorted(" ".join(each) for each in rights if not each[3] or (*each[:3], "") not in rights)
+
+
+def test_in_001_with_its_defaults_it_is_what_install_prints(helm: Helm) -> None:
+    """Object by object, field by field; the namespace is Helm's to make."""
+    assert comparable(helm.rendered()) == comparable(wanted(ChartValues()))
+
+
+@pytest.mark.parametrize("openshift", [False, True], ids=["kubernetes", "on OpenShift"])
+@pytest.mark.parametrize("name", FILES)
+def test_in_010_with_every_values_file_it_is_what_install_prints(helm: Helm, name: str, openshift: bool) -> None:
+    options = [*(OPENSHIFT if openshift else ()), "--api-versions", "multiarch.openshift.io/v1beta1"]
+    rendered = helm.rendered("--values", str(FILES[name]), *options)
+    own = [each for each in rendered if each["kind"] == "CustomResourceDefinition" or is_dashboard(each)]
+    settings = values(FILES[name])
+    assert comparable(each for each in rendered if each not in own) == comparable(wanted(settings, openshift=openshift))
+    assert bool([each for each in own if is_dashboard(each)]) == settings.dashboards.enabled
+    assert bool([each for each in own if not is_dashboard(each)]) == settings.crds.enabled
+
+
+def is_dashboard(document: Document) -> bool:
+    return bool(document["metadata"]["name"] == dashboard.CONFIG_MAP)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_in_010_it_is_clean_by_strict_lint(helm: Helm, name: str) -> None:
+    helm("lint", "--strict", str(CHART), "--values", str(FILES[name]), "--kube-version", versions.KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("imagePullSecret=x", "imagePullSecret"),
+        ("operator.replica=1", "replica"),
+        ("operator.replicas=many", "replicas"),
+        ("certificates=selfmanaged", "certificates"),
+        ("image.digest=0123", "digest"),
+    ],
+)
+def test_in_010_a_misspelt_value_is_refused_by_its_name(helm: Helm, given: str, told: str) -> None:
+    done = helm.run("template", "polyarch", str(CHART), *LOCAL, "--set", given)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_in_010_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    done = helm.run("template", "polyarch", str(CHART), "--kube-version", "1.29.0")
+    assert "1.30" in done.stderr
+
+
+def test_in_010_definitions_come_with_it_or_as_templates_that_are_kept(helm: Helm) -> None:
+    plain = {each["metadata"]["name"]: each for each in helm.rendered("--include-crds") if is_definition(each)}
+    made = {each["metadata"]["name"]: each for each in documents(ChartValues()) if is_definition(each)}
+    assert plain == made
+    assert not [each for each in helm.rendered() if is_definition(each)]
+    options = ("--set", "crds.enabled=true", "--skip-crds")
+    templated = {each["metadata"]["name"]: each for each in helm.rendered(*options) if is_definition(each)}
+    for name, each in templated.items():
+        assert each["metadata"]["annotations"].pop("helm.sh/resource-policy") == "keep"
+        if not each["metadata"]["annotations"]:
+            del each["metadata"]["annotations"]
+        assert each == made[name]
+    assert templated.keys() == made.keys()
+
+
+def is_definition(document: Document) -> bool:
+    return bool(document["kind"] == "CustomResourceDefinition")
+
+
+def test_in_010_it_has_no_hooks(helm: Helm) -> None:
+    rendered = helm.rendered("--values", str(FILES["everything"]))
+    assert not [each for each in rendered if "helm.sh/hook" in (each["metadata"].get("annotations") or {})]
+
+
+def test_in_010_it_has_the_version_and_the_dashboard_of_polyarch(helm: Helm) -> None:
+    chart = yaml.safe_load(helm("show", "chart", str(CHART)))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    (found,) = [each for each in helm.rendered("--set", "dashboards.enabled=true") if is_dashboard(each)]
+    expected = dashboard.config_map(NAMESPACE)
+    expected["metadata"]["labels"]["app.kubernetes.io/part-of"] = "polyarch"
+    assert found == expected
