@@ -25,7 +25,7 @@ NODE_SIDE: Final = "node-side"
 _PRIVILEGED: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",), ("privileged",))
 
 
-def workload(settings: OperatorSettings) -> Workload:
+def workload(settings: OperatorSettings, *, verbose: bool = False) -> Workload:
     """The handler."""
     return Workload(
         name=names.ENOEXEC_HANDLER,
@@ -35,14 +35,17 @@ def workload(settings: OperatorSettings) -> Workload:
         cpu="20m",
         memory="64Mi",
         memory_limit="256Mi",
-        arguments=("--side=handler",),
+        arguments=("--side=handler", *_log_level(verbose)),
     )
 
 
-def objects(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
-    """All objects of the monitor, in the order of applying; the finalizer on the handler's Deployment included."""
+def objects(settings: OperatorSettings, cluster: Cluster, *, verbose: bool = False) -> list[Document]:
+    """All objects of the monitor, in the order of applying; the finalizer on the handler's Deployment included.
+
+    ``verbose``: its roles log details. They may not read the ClusterPodPlacementConfig, so they get a flag (PL-010).
+    """
     home = settings.namespace
-    handling = workloads.objects(workload(settings), settings, cluster)
+    handling = workloads.objects(workload(settings, verbose=verbose), settings, cluster)
     for each in handling:
         if each["kind"] == "Deployment":
             each["metadata"]["finalizers"] = [names.ENOEXEC_EVENTS_FINALIZER]
@@ -57,7 +60,7 @@ def objects(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
             for document in rbac.roles(account, allowed, home)
         ),
         *handling,
-        daemon_set(settings, cluster),
+        daemon_set(settings, cluster, verbose=verbose),
     ]
 
 
@@ -76,7 +79,7 @@ def rights(settings: OperatorSettings, cluster: Cluster) -> dict[str, Rights]:
     }
 
 
-def daemon_set(settings: OperatorSettings, cluster: Cluster) -> Document:
+def daemon_set(settings: OperatorSettings, cluster: Cluster, *, verbose: bool = False) -> Document:
     """The node side on every Linux node that our image runs on, whatever its taints (PL-600)."""
     name = names.ENOEXEC_DAEMON
     return {
@@ -89,13 +92,13 @@ def daemon_set(settings: OperatorSettings, cluster: Cluster) -> Document:
             "template": {
                 "metadata": {"labels": labels(name)}
                 | ({"annotations": {"openshift.io/required-scc": "privileged"}} if cluster.openshift else {}),
-                "spec": _pod(settings),
+                "spec": _pod(settings, verbose=verbose),
             },
         },
     }
 
 
-def _pod(settings: OperatorSettings) -> Document:
+def _pod(settings: OperatorSettings, *, verbose: bool) -> Document:
     """The kernel's pids are those of the host, hence ``hostPID``. Not all of :func:`workloads.scheduling` applies: a
     node selector would leave nodes unwatched."""
     required = [
@@ -113,7 +116,7 @@ def _pod(settings: OperatorSettings) -> Document:
         **chosen,
         "tolerations": [{"operator": "Exists"}],
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
-        "containers": [_container(settings)],
+        "containers": [_container(settings, verbose=verbose)],
         "volumes": [
             {"name": "tracefs", "hostPath": {"path": TRACEFS}},
             {"name": "pod-logs", "hostPath": {"path": POD_LOGS}},
@@ -121,7 +124,11 @@ def _pod(settings: OperatorSettings) -> Document:
     }
 
 
-def _container(settings: OperatorSettings) -> Document:
+def _log_level(verbose: bool) -> tuple[str, ...]:
+    return ("--verbose",) if verbose else ()
+
+
+def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
     """PL-631: uid 0 owns tracefs; no capability is needed.
 
     It has no certificate: the Secret has the webhook's key, which must not lie on every node. So its metrics, counts
@@ -134,7 +141,7 @@ def _container(settings: OperatorSettings) -> Document:
         "name": NODE_SIDE,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": ["run", "exec-monitor", *flags],
+        "args": ["run", "exec-monitor", *flags, *_log_level(verbose)],
         "env": [*workloads.environment(), named],
         "ports": [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()],
         **workloads.probes(),

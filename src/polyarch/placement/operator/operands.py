@@ -47,7 +47,8 @@ def operands(
     scraped = [role.name for role in roles]
     monitored = is_monitored(configuration)
     if monitored:
-        documents += monitor_objects.objects(settings, cluster)
+        verbose = configuration.spec.log_verbosity in ("Debug", "Trace", "TraceAll")
+        documents += monitor_objects.objects(settings, cluster, verbose=verbose)
         scraped.append(names.ENOEXEC_HANDLER)
     if cluster.monitoring:
         documents += [

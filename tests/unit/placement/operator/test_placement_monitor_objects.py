@@ -1,9 +1,11 @@
 """The objects of the exec-format-error monitor (PL-002, PL-550, PL-600, PL-630, PL-631)."""
 
+import msgspec
 from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
 from polyarch.kube.rights import Access, grants
 from polyarch.placement import names
+from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.operator import monitor_objects
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
@@ -104,6 +106,17 @@ def test_pl_600_each_side_is_told_which_it_is():
     (deployment,) = of_kind(added(), "Deployment").values()
     (handler,) = deployment["spec"]["template"]["spec"]["containers"]
     assert {"run", "exec-monitor", "--side=handler"} <= set(handler["args"])
+
+
+def test_pl_010_both_sides_log_as_the_configuration_says():
+    """PL-010: they may not read it, so they get a flag."""
+    spec = {"logVerbosity": "Debug", "plugins": {"execFormatErrorMonitor": {"enabled": True}}}
+    loud = msgspec.convert({"metadata": {"name": "cluster"}, "spec": spec}, ClusterPodPlacementConfig)
+    for configuration, says in ((MONITORED, False), (loud, True)):
+        documents = made(configuration=configuration)
+        for kind, name in (("Deployment", names.ENOEXEC_HANDLER), ("DaemonSet", names.ENOEXEC_DAEMON)):
+            (container,) = of_kind(documents, kind)[name]["spec"]["template"]["spec"]["containers"]
+            assert ("--verbose" in container["args"]) is says
 
 
 def test_pl_550_the_node_side_may_write_reports_and_read_nothing():
