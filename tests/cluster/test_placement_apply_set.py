@@ -77,6 +77,7 @@ def placement_objects(namespace: str, suffix: str) -> list[dict[str, Any]]:
     ]
     for document in documents:
         document["metadata"] = {**document["metadata"], "name": document["metadata"]["name"] + suffix}
+        document["metadata"].pop("finalizers", None)  # which the operator takes off before it deletes
         if "roleRef" in document:
             document["roleRef"] = {**document["roleRef"], "name": document["roleRef"]["name"] + suffix}
     return [each for each in documents if each["metadata"].get("namespace", namespace) == namespace]

@@ -145,7 +145,8 @@ def run(
     import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
     from polyarch.cli.cluster.role_process import play, providers, registry_files
     from polyarch.kube.process.roles import ProcessSettings
-    from polyarch.placement.operator.settings import serving_secret
+    from polyarch.placement import names
+    from polyarch.placement.operator.serving import secret_of
     from polyarch.run.settings import RegistrySettings, RunSettings
 
     name, roles = role.label, role.roles()
@@ -167,7 +168,9 @@ def run(
             metrics_port=metrics_port,
             health_port=health_port,
             cert_dir=cert_dir,
-            cert_secret=serving_secret(operator) if role is Choice.OPERATOR and not cert_dir else "",
+            cert_secret=secret_of(names.OPERATOR, operator.certificates)
+            if role is Choice.OPERATOR and not cert_dir
+            else "",
             leader_elect=leader_elect,
         ),
         kubeconfig=kubeconfig,

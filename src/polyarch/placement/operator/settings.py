@@ -9,7 +9,6 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch import __version__
-from polyarch.placement import names
 
 Certificates = Literal["self-managed", "cert-manager", "service-ca"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -64,8 +63,3 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Of Kubernetes: major and minor."""
     api_server_ports: tuple[int, ...] = (443, 6443)
     """Of the Service ``kubernetes`` and of the endpoints behind it, for network policies (PL-532); empty: any."""
-
-
-def serving_secret(settings: OperatorSettings) -> str:
-    """The Secret with the operator's own certificate; OpenShift's service CA writes one per Service (PL-541)."""
-    return f"{names.OPERATOR}-certificates" if settings.certificates == "service-ca" else names.CERTIFICATES_SECRET

@@ -14,7 +14,8 @@ from polyarch.kube.serving.self_managed import authority_of, leaf_of
 from polyarch.placement import names
 from polyarch.placement.decide.seal import keys_in
 from polyarch.placement.lifecycle.serving_secrets import RECORD_KEY, ServingSecrets
-from polyarch.placement.operator.settings import OperatorSettings, serving_secret
+from polyarch.placement.operator.serving import secret_of
+from polyarch.placement.operator.settings import OperatorSettings
 
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": names.OPERATOR, "uid": "u-1"}
 
@@ -101,7 +102,7 @@ async def test_pl_541_the_service_ca_of_openshift_writes_other_secrets() -> None
     kept = Kept("service-ca")
     await kept.reconcile()
     assert kept.secret()["data"].keys() == {RECORD_KEY}
-    assert serving_secret(kept.settings) == "polyarch-operator-certificates"
+    assert secret_of(names.OPERATOR, kept.settings.certificates) == "polyarch-operator-certificates"
 
 
 @pytest.mark.parametrize("mode", ["self-managed", "service-ca"])

@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from polyarch.kube.objects.rbac import granting
 from polyarch.kube.rights import grants, missing
 from polyarch.placement import names
 from polyarch.placement.api.settings import SecretAccess, WarmUpKind
-from polyarch.placement.operator import rbac
+from polyarch.placement.operator import monitor_objects, rbac
 from polyarch.placement.operator.operator_rules import granted_rights, operator_rules
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
@@ -22,31 +23,35 @@ SETTINGS = st.builds(
 CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
 
 
+SWITCHES = st.fixed_dictionaries(
+    {
+        field.name: st.booleans()
+        for field in msgspec.structs.fields(rbac.Parts)
+        if field.type is bool and field.name != "openshift"
+    }
+)
+"""Every feature of a policy, also those that come later."""
+
+
 @given(
     SETTINGS,
     CLUSTERS,
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
+    SWITCHES,
     st.sets(st.sampled_from(get_args(WarmUpKind))),
     st.sampled_from(get_args(SecretAccess)),
 )
-def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(
-    settings, cluster, node_aware, evicts, shared, warm_up, access
-):
+def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, switches, warm_up, access):
     """PL-550: Kubernetes refuses a role with a rule that its maker does not hold, in that namespace or everywhere."""
     parts = rbac.Parts(
         namespace=settings.namespace,
-        node_aware=node_aware,
-        evicts=evicts,
-        share_readings=shared,
         warm_up=tuple(warm_up),
         secret_access=access,
         global_pull_secret=settings.global_pull_secret or (rbac.OPENSHIFT_PULL_SECRET if cluster.openshift else None),
         openshift=cluster.openshift,
+        **switches,
     )
     held = operator_rules(settings, cluster)
-    for document in rbac.rbac(parts):
+    for document in (*rbac.rbac(parts), *monitor_objects.objects(settings, cluster)):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
             rules = (*held.cluster, *held.namespaces.get(namespace, ()))

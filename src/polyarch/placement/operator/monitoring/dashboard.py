@@ -147,6 +147,15 @@ ROWS: Final = (
                 "short",
                 (Query("sum by (namespace) (polyarch_placement_unplaced_pods)", "{{namespace}}"),),
             ),
+            Panel(
+                "Found by the sweep",
+                "Pods on nodes that their images do not support, and pods that were evicted to be placed.",
+                "short",
+                (
+                    Query("sum(polyarch_placement_misplaced_pods)", "misplaced"),
+                    Query("sum(increase(polyarch_placement_evictions_total[$__rate_interval]))", "evicted"),
+                ),
+            ),
         ),
     ),
     Row(
