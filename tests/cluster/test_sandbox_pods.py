@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from audited import Audited
 
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, MergePatch
@@ -22,6 +23,7 @@ from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CONFIGMAPS,
     CRDS,
+    DAEMONSETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -471,6 +473,8 @@ async def test_sb_011_downward_api_and_variables_tell_the_pod_who_it_is(
     found = await client.get(PODS, "knows", namespace=namespace)
     assert variables["NODE"] == found["spec"]["nodeName"]
     assert 'app="knows"' in Path(variables["FILE"]).read_text().splitlines()
+    await client.patch(PODS, "knows", MergePatch({"metadata": {"labels": {"new": "label"}}}), namespace=namespace)
+    await until(lambda: 'new="label"' in Path(variables["FILE"]).read_text(), "the new label is in the file")
     # Its token is one of its own ServiceAccount, bound to the pod.
     async with Client(config.load(variables["KUBECONFIG"]), role="tests") as own:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -479,6 +483,56 @@ async def test_sb_011_downward_api_and_variables_tell_the_pod_who_it_is(
     user = answer["status"]["userInfo"]
     assert user["username"] == f"system:serviceaccount:{namespace}:default"
     assert user["extra"]["authentication.kubernetes.io/pod-uid"] == [found["metadata"]["uid"]]
+
+
+async def test_sb_011_a_daemon_set_runs_on_every_node_and_sees_its_nodes_files(
+    sandbox: Sandbox, client: Client, namespace: str
+) -> None:
+    """hostPath leads into a folder that the sandbox has for the node, and nowhere else."""
+    volume = {"name": "host", "hostPath": {"path": "/sys/kernel/of-the-test", "type": "DirectoryOrCreate"}}
+    main = {"env": [{"name": "FILE", "value": "/host/a"}], "volumeMounts": [{"name": "host", "mountPath": "/host"}]}
+    template = pod("each", *SLEEPS, **main, spec={"volumes": [volume]})
+    spec = {"selector": {"matchLabels": {"app": "each"}}, "template": {k: template[k] for k in ("metadata", "spec")}}
+    del template["metadata"]["name"]
+    document = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "each"}, "spec": spec}
+    await client.create(DAEMONSETS, document, namespace=namespace)
+    nodes = {node[0] for node in await sandbox.nodes()}
+    records = await until(
+        lambda: len(found := processes_of(sandbox, namespace)) == len(nodes) and found, "a process for each node"
+    )
+    host = sandbox.folder.root / "nodes"
+    files = {environment_of(each.pid)["FILE"] for each in records}
+    assert files == {str(host / node / "host/sys/kernel/of-the-test/a") for node in nodes}
+    assert all(Path(file).parent.is_dir() for file in files)
+
+
+async def test_sb_011_a_host_path_that_is_not_there_is_told(client: Client, namespace: str) -> None:
+    volume = {"name": "host", "hostPath": {"path": "/etc", "type": "Directory"}}
+    main = {"volumeMounts": [{"name": "host", "mountPath": "/host"}]}
+    await client.create(PODS, pod("blind", *SLEEPS, **main, spec={"volumes": [volume]}), namespace=namespace)
+
+    async def told() -> bool:
+        events = (await client.list(EVENTS, namespace=namespace)).items
+        return any(each["reason"] == "FailedMount" and "/etc is not a Directory" in each["note"] for each in events)
+
+    await until(told, "an event FailedMount")
+
+
+async def test_sb_011_what_does_not_change_is_not_written(
+    sandbox: Sandbox, client: Client, namespace: str, serving: Callable[..., Document]
+) -> None:
+    """A pod is reported when it runs and when it is ready; an idle one costs the API server nothing."""
+    audited = Audited(sandbox, "polyarch-sandbox-nodes")
+    await client.create(DEPLOYMENTS, serving(replicas=1), namespace=namespace)
+    await rolled_out(client, namespace, "web", 1)
+    ((name, _),) = (await pods_of(client, namespace)).items()
+
+    async def patches() -> int:
+        return sum(each == f"patch pods/status {name}" for each in await audited.requests())
+
+    assert await patches() == 2
+    await asyncio.sleep(3)
+    assert await patches() == 2
 
 
 # -- the life of the sandbox itself -----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from polyarch.kube.resources import PODS, SECRETS
 from polyarch.kube.runtime.controller import After, Done
 from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.store import Store
-from polyarch.model.meta import Key
+from polyarch.model.meta import Key, ObjectMeta
 from polyarch.model.secret import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Secret
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import KeyringCredentials
@@ -65,6 +65,8 @@ class Host(Protocol):
     """What runs the pods of polyarch's own image (``sandbox.pods.host``), as far as the nodes use it."""
 
     async def open(self, seat: Seat) -> None: ...
+
+    def note(self, uid: str, metadata: ObjectMeta) -> None: ...
 
     async def start(self, seat: Seat, name: str, attempt: int) -> Started | CannotStart: ...
 
@@ -137,8 +139,8 @@ class Kubelets:
                 await self._remove(pod)
                 return Done()
             if pod.finished:
-                if is_run and self._host.end(pod.metadata.uid, FINISHED_SECONDS):
-                    self._host.settle(pod.metadata.uid)
+                if is_run:
+                    await self._settle(self._memory(pod, plan))
                 return Done()
             return await self._advance(pod, plan, self._memory(pod, plan))
         except (NotFound, Conflict):
@@ -164,6 +166,13 @@ class Kubelets:
             await self._report(pod, plan, memory, phase=lifecycle.last_phase(pod, memory.runs))
         await self._remove(pod)
         return Done()
+
+    async def _settle(self, memory: Memory) -> None:
+        """End the sidecars of a finished pod; its folder stays until its object goes."""
+        assert memory.seat is not None  # noqa: S101  by the caller
+        await self._host.open(memory.seat)
+        if self._host.end(memory.seat.uid, FINISHED_SECONDS):
+            self._host.settle(memory.seat.uid)
 
     def _forget(self, key: Key) -> None:
         """The pod is gone."""
@@ -223,6 +232,7 @@ class Kubelets:
         wait: float | None = 0.0
         if memory.seat is not None:
             await self._host.open(memory.seat)
+            self._host.note(memory.seat.uid, pod.metadata)
         for _ in range(STEPS_PER_PASS):
             now = self._clock.now()
             starts, observed = await self._start(pod, memory, now) if memory.seat is not None else ({}, {})

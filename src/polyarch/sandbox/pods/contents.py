@@ -169,7 +169,11 @@ class Contents:
         self._tokens[audience, seconds] = issued.token, self._clock.monotonic() + SHARE_OF_LIFE * life
         return issued.token
 
-    async def keep(self, facts: Facts) -> None:
+    def refresh(self) -> None:
+        """Have :meth:`keep` fill the volumes again."""
+        self._stale.set()
+
+    async def keep(self, facts: Callable[[], Facts]) -> None:
         """Fill the volumes again whenever an object has changed or a token is due, until cancelled."""
         while True:
             due = min((due for _, due in self._tokens.values()), default=None)
@@ -180,7 +184,7 @@ class Contents:
                 pass
             await self._clock.sleep(SETTLE_SECONDS)
             try:
-                await self.fill(facts)
+                await self.fill(facts())
             except (Missing, KubernetesError, TimeoutError, OSError) as error:
                 # The files stay as they are, as on a real node.
                 log.warning("volumes not updated", pod=str(self._pod.metadata.key), problem=str(error))

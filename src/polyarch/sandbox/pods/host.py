@@ -22,7 +22,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CONFIGMAPS, PODS, SECRETS
 from polyarch.kube.runtime.events import Regarding
 from polyarch.kube.runtime.informer import Informers
-from polyarch.model.meta import Key
+from polyarch.model.meta import Key, ObjectMeta
 from polyarch.model.secret import Secret
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.pods import containers, environment, probing, program
@@ -164,9 +164,19 @@ class Host:
         pod = self._pods[seat.uid] = RunningPod(seat, document, folder, contents)
         for container in self._adopted.pop(seat.uid, ()):
             self._take(pod, container)
-        self._spawn(pod, contents.keep(pod.facts))
+        self._spawn(pod, contents.keep(lambda: pod.facts))
         if pod.living:
-            await contents.fill(pod.facts)
+            contents.refresh()
+
+    def note(self, uid: str, metadata: ObjectMeta) -> None:
+        """The pod's metadata as they are now: labels and annotations are in files of the downward API."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        known = pod.document.metadata
+        if (known.labels, known.annotations) != (metadata.labels, metadata.annotations):
+            pod.document = msgspec.structs.replace(pod.document, metadata=metadata)
+            pod.contents.refresh()
 
     async def start(self, seat: Seat, name: str, attempt: int) -> Started | CannotStart:
         """Start this container for the time number ``attempt``, from 0; once only, however often it is asked for."""
