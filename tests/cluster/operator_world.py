@@ -1,7 +1,8 @@
 """A control plane in which a test runs the operator itself, with a ServiceAccount of its own and exactly its rights.
 
-The operator is a host process here. A test that needs the webhooks of custom resources registers them by URL; the ones
-that the operator registers by Service need a cluster that runs its pods.
+Either as a Deployment, as it is installed (:meth:`World.deployed`), or as a host process that a test can kill and whose
+requests it can tell apart (:meth:`World.operator`); that one registers no webhooks of its own. The pods of what it
+deploys are run by the sandbox in both cases.
 """
 
 import asyncio
@@ -14,16 +15,19 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import trustme
+import msgspec
 from audited import Audited
 from placement_process import start
 
+from polyarch.installation.documents import operator_objects
+from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, MergePatch
-from polyarch.kube.errors import ApiError, NotFound, Unavailable
+from polyarch.kube.errors import NotFound, Unavailable
 from polyarch.kube.objects.rbac import granted
 from polyarch.kube.resources import (
     CRDS,
+    DEPLOYMENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     SECRETS,
@@ -41,6 +45,7 @@ from polyarch.placement.operator.settings import DEFAULT_IMAGE, Cluster, Operato
 from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
+from polyarch.sandbox.locks import file_lock
 
 Json = dict[str, Any]
 SECONDS = 60.0
@@ -100,19 +105,19 @@ class World:
         self.client = client
         self.folder = folder
         self.namespace = namespace
-        self.ca = trustme.CA()
-        issued = self.ca.issue_cert("127.0.0.1")
-        self.certificates = folder / "certificates"
-        self.certificates.mkdir()
-        self.certificates.joinpath("tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
-        self.certificates.joinpath("tls.key").write_bytes(issued.private_key_pem.bytes())
 
     @classmethod
     @asynccontextmanager
     async def opened(cls, sandbox: Sandbox, folder: Path) -> AsyncIterator["World"]:
-        """A world with a namespace of its own, cleared at the end."""
-        async with Client(config.load(str(sandbox.kubeconfig)), role="tests") as client:
+        """A world with a namespace of its own, cleared at the end; one at a time."""
+        lock = sandbox.folder.root / ".operator.lock"
+        async with (
+            file_lock(lock),
+            Client(config.load(str(sandbox.kubeconfig)), role="tests") as client,
+        ):
             world = cls(sandbox, client, folder, f"operator-{secrets.token_hex(3)}")
+            await world.clear()
+            await world.install()
             try:
                 yield world
             finally:
@@ -157,15 +162,13 @@ class World:
         return path
 
     @asynccontextmanager
-    async def operator(self, *flags: str, mounted: bool = True) -> AsyncIterator[Operator]:
-        """The operator; ended in order unless the test has killed it. ``mounted``: it serves with the test's own
-        certificate for 127.0.0.1, because the API server has to reach it by URL."""
+    async def operator(self, *flags: str) -> AsyncIterator[Operator]:
+        """The operator; ended in order unless the test has killed it."""
         log = self.folder / f"operator-{secrets.token_hex(2)}.log"
         process = await start(
             log,
             *("run", "operator", f"--namespace={self.namespace}", f"--kubeconfig={await self.kubeconfig()}"),
             *("--port=0", "--metrics-port=0", "--health-port=0"),
-            *((f"--cert-dir={self.certificates}",) if mounted else ()),
             *flags,
             output=asyncio.subprocess.PIPE,
         )
@@ -181,32 +184,27 @@ class World:
                 await running.kill()
             print(log.read_text())  # noqa: T201 - for whoever reads why a test failed
 
-    # -- webhooks by URL ----------------------------------------------------------------------------------------------
-
     @asynccontextmanager
-    async def webhooks(self, url: str) -> AsyncIterator[None]:
-        """The API server asks the operator at this URL, as the configurations by Service would make it."""
-        authority = base64.b64encode(self.ca.cert_pem.bytes()).decode()
+    async def deployed(self, **operator: Any) -> AsyncIterator[None]:
+        """The operator as it is installed: a Deployment, whose pods the sandbox runs. ``operator``: its values."""
+        values = {"operator": {"replicas": 1, **operator}}
+        settings = msgspec.convert(values, InstallationSettings)
+        for document in operator_objects(settings, namespace=self.namespace):
+            where = document["metadata"].get("namespace", "")
+            await self.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
 
-        def asking(path: str) -> Json:
-            return {"clientConfig": {"url": url + path, "caBundle": authority}}
+        async def available() -> bool:
+            deployment = await self.client.get(DEPLOYMENTS, names.OPERATOR, namespace=self.namespace)
+            return bool(deployment.get("status", {}).get("availableReplicas", 0))
 
-        await self.convert_by({**asking(names.CONVERSION_PATH), "conversionReviewVersions": ["v1"]})
-        registered = list(_registered(asking))
-        for resource, document in registered:
-            await self.client.apply(resource, document)
-        await asyncio.sleep(1)  # API servers learn of webhooks by a watch
-        try:
-            yield
-        finally:
-            for resource, document in registered:
-                with suppress(NotFound):
-                    await self.client.delete(resource, document["metadata"]["name"])
-            await self.convert_by(None)
+        await eventually(available)
+        await eventually(self._is_registered)
+        yield
 
-    async def convert_by(self, webhook: Json | None) -> None:
-        conversion = {"strategy": "Webhook", "webhook": webhook} if webhook else {"strategy": "None", "webhook": None}
-        await self.client.patch(CRDS, str(CPPCS), MergePatch({"spec": {"conversion": conversion}}))
+    async def _is_registered(self) -> bool:
+        found = await self.client.get(CRDS, str(CPPCS))
+        await self.client.get(VALIDATING_WEBHOOKS, names.OPERATOR)
+        return bool(found["spec"]["conversion"]["strategy"] == "Webhook")
 
     # -- objects ------------------------------------------------------------------------------------------------------
 
@@ -259,63 +257,31 @@ class World:
         return {key: base64.b64decode(value) for key, value in found["data"].items()}
 
     async def clear(self) -> None:
-        """Ends what a test has left of cluster-wide objects, whatever finalizers they have."""
-        for resource in (PPCS, CPPCS, POLICIES):
-            for document in (await self.client.list(resource)).items:
-                metadata = document["metadata"]
-                where = metadata.get("namespace", "")
-                with suppress(NotFound, ApiError):
-                    await self.client.patch(
-                        resource, metadata["name"], MergePatch({"metadata": {"finalizers": None}}), namespace=where
-                    )
-                with suppress(NotFound):
-                    await self.client.delete(resource, metadata["name"], namespace=where)
-        with suppress(NotFound):
-            await self.client.delete(NAMESPACES, self.namespace)
-
-
-def _registered(asking: Callable[[str], Json]) -> list[tuple[Resource, Json]]:
-    """As ``operator.webhooks`` has them, but by URL."""
-
-    def webhook(name: str, path: str, policy: str, resource: Resource, versions: list[str], *operations: str) -> Json:
-        rule = {
-            "apiGroups": [resource.group],
-            "apiVersions": versions,
-            "resources": [resource.plural],
-            "operations": list(operations),
-        }
-        return {
-            "name": name,
-            **asking(path),
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "matchPolicy": "Equivalent" if name.startswith("validate") else "Exact",
-            "failurePolicy": policy,
-            "rules": [rule],
-        }
-
-    both, new, old = ["v1alpha1", "v1beta1"], ["v1beta1"], ["v1alpha1"]
-    configurations = {
-        (MUTATING_WEBHOOKS, names.CPPC_DEFAULTS): [
-            webhook(names.CPPC_DEFAULTS, names.CPPC_DEFAULTS_PATH, "Ignore", CPPCS, both, "CREATE"),
-            webhook(names.CPPC_KEPT, names.CPPC_KEPT_PATH, "Fail", CPPCS, old, "UPDATE"),
-        ],
-        (VALIDATING_WEBHOOKS, names.CPPC_WEBHOOK): [
-            webhook(names.CPPC_WEBHOOK, names.CPPC_WEBHOOK_PATH, "Fail", CPPCS, new, "CREATE", "UPDATE", "DELETE")
-        ],
-        (VALIDATING_WEBHOOKS, names.PPC_WEBHOOK): [
-            webhook(names.PPC_WEBHOOK, names.PPC_WEBHOOK_PATH, "Fail", PPCS, new, "CREATE", "UPDATE")
-        ],
-    }
-    return [
-        (
-            resource,
-            {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "metadata": {"name": f"test-{name}"},
-                "webhooks": webhooks,
-            },
+        """Ends what this test or one before it has left of cluster-wide objects, whatever finalizers they have."""
+        await self.client.patch(
+            CRDS, str(CPPCS), MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
         )
-        for (resource, name), webhooks in configurations.items()
-    ]
+        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            for name in (names.OPERATOR, names.WEBHOOK_CONFIGURATION):
+                await self.delete(resource, name)
+        for resource in (PPCS, CPPCS, POLICIES, *IN_CLUSTER):
+            for metadata in await self.found(resource):
+                await self.delete(resource, metadata["name"], metadata.get("namespace", ""))
+        for metadata in await self.found(NAMESPACES):
+            if metadata["name"].startswith("operator-") and "deletionTimestamp" not in metadata:
+                for each in await self.found(DEPLOYMENTS, metadata["name"]):
+                    await self.delete(DEPLOYMENTS, each["name"], metadata["name"])
+                await self.delete(NAMESPACES, metadata["name"])
+
+    async def found(self, resource: Resource, namespace: str = "") -> list[Json]:
+        """Metadata of the objects of a kind; of kinds that others have, too, only of operands."""
+        label = f"{names.OPERAND_LABEL}={names.OPERAND}" if resource in OPERANDS else ""
+        listed = await self.client.list(resource, namespace=namespace, label_selector=label)
+        return [each["metadata"] for each in listed.items]
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
+        with suppress(NotFound):
+            if resource != NAMESPACES:
+                free = MergePatch({"metadata": {"finalizers": None}})
+                await self.client.patch(resource, name, free, namespace=namespace)
+            await self.client.delete(resource, name, namespace=namespace)

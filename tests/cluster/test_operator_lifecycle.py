@@ -9,14 +9,11 @@ from operator_world import World, eventually
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
 
 
 @pytest.fixture
 async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    lock = operated_sandbox.folder.root / ".operator.lock"
-    async with file_lock(lock), World.opened(operated_sandbox, tmp_path) as world:
-        await world.install()
+    async with World.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 

@@ -1,21 +1,27 @@
 """The operator's webhooks for custom resources, as the API server asks them (PL-011 to PL-013, PL-031)."""
 
+import asyncio
+import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
-from operator_world import World
+from operator_world import CPPCS_V1ALPHA1, World, eventually
 
-from polyarch.kube.client.client import JsonPatch, MergePatch
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client, JsonPatch, MergePatch
 from polyarch.kube.client.jsonpatch import replace
-from polyarch.kube.errors import ApiError
+from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
 
 
 def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
@@ -27,15 +33,41 @@ def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module")
+def home(operated_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The operator, as it is installed; the API server asks it by its Service."""
+    ended = threading.Event()
+    worlds: Queue[World | BaseException] = Queue()
+
+    async def serve() -> None:
+        try:
+            async with World.opened(operated_sandbox, tmp_path_factory.mktemp("home")) as world, world.deployed():
+                worlds.put(world)
+                await asyncio.to_thread(ended.wait)
+        except BaseException as error:
+            worlds.put(error)
+            raise
+
+    with ThreadPoolExecutor(1) as thread:  # a fixture of a module must not touch the event loops of the tests
+        serving = thread.submit(asyncio.run, serve())
+        world = worlds.get()
+        if isinstance(world, BaseException):
+            raise world
+        yield world
+        ended.set()
+        serving.result()
+
+
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    """The operator serves, and the API server asks it."""
-    lock = operated_sandbox.folder.root / ".operator.lock"
-    async with file_lock(lock), World.opened(operated_sandbox, tmp_path) as world:
-        await world.install()
-        async with world.operator() as operator, world.webhooks((await operator.serves())["admission"]):
-            yield world
-            await operator.kill()
+async def world(home: World, tmp_path: Path) -> AsyncIterator[World]:
+    async with Client(config.load(str(home.sandbox.kubeconfig)), role="tests") as client:
+        world = World(home.sandbox, client, tmp_path, home.namespace)
+        yield world
+        for metadata in await world.found(PPCS):
+            await client.delete(PPCS, metadata["name"], namespace=metadata["namespace"])
+        with suppress(NotFound):
+            await world.delete(CPPCS, names.SINGLETON)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
 
 
 @pytest.fixture
@@ -76,6 +108,7 @@ async def test_pl_011_it_is_not_deleted_while_podplacementconfigs_exist(world: W
     for priority in range(7):
         await world.client.delete(PPCS, f"some-{priority}", namespace=namespace)
     await world.client.delete(CPPCS, names.SINGLETON)
+    await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
 
 
 async def test_pl_031_podplacementconfigs_need_the_cluster_configuration(world: World, namespace: str) -> None:
@@ -106,3 +139,44 @@ async def test_pl_031_a_selector_that_does_not_parse_is_refused(world: World, na
     spec = {"plugins": {}, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["é"]}]}}
     error = await refusal(world.create(PPCS, "some", spec, namespace=namespace))
     assert "spec.labelSelector" in error.message
+
+
+async def test_pl_012_nothing_is_lost_through_v1alpha1(world: World) -> None:
+    """Row 22 of PL-900: written and read in either version, and stored in v1beta1."""
+    plugins = scoring("arm64")
+    await world.create(CPPCS, names.SINGLETON, {"fallbackArchitecture": "amd64", "plugins": plugins})
+    old = await world.client.get(CPPCS_V1ALPHA1, names.SINGLETON)
+    assert old["spec"] == {"logVerbosity": "Normal"}
+    annotations = old["metadata"]["annotations"]
+    assert annotations[names.FALLBACK_ANNOTATION] == "amd64"
+    assert json.loads(annotations[names.PLUGINS_ANNOTATION]) == plugins
+
+    old["spec"]["logVerbosity"] = "Debug"
+    await world.client.patch(CPPCS_V1ALPHA1, names.SINGLETON, MergePatch({"spec": old["spec"]}))
+    new = await world.configuration()
+    assert new["spec"] == {"logVerbosity": "Debug", "fallbackArchitecture": "amd64", "plugins": plugins}
+    assert not new["metadata"].get("annotations")
+
+
+async def test_pl_012_a_client_that_drops_the_annotations_switches_nothing_off(world: World) -> None:
+    """Removing the values needs v1beta1."""
+    plugins = scoring("arm64")
+    await world.create(CPPCS, names.SINGLETON, {"fallbackArchitecture": "amd64", "plugins": plugins})
+    dropped = MergePatch({"metadata": {"annotations": None}, "spec": {"logVerbosity": "Trace"}})
+    await world.client.patch(CPPCS_V1ALPHA1, names.SINGLETON, dropped)
+    assert (await world.configuration())["spec"] == {
+        "logVerbosity": "Trace",
+        "fallbackArchitecture": "amd64",
+        "plugins": plugins,
+    }
+    await world.client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"plugins": None}}))
+    assert "plugins" not in (await world.configuration())["spec"]
+
+
+async def test_pl_012_what_cannot_be_converted_stays_where_it_is(world: World) -> None:
+    """An undecodable annotation loses nothing and hinders nothing."""
+    broken = {names.PLUGINS_ANNOTATION: "{"}
+    await world.create(CPPCS_V1ALPHA1, names.SINGLETON, {}, annotations=broken)
+    new = await world.configuration()
+    assert "plugins" not in new["spec"]
+    assert new["metadata"]["annotations"] == broken

@@ -168,23 +168,6 @@ class TestClusterPodPlacementConfig:
         assert "fallbackArchitecture" in stored["spec"]
 
 
-async def test_pl_012_a_client_of_v1alpha1_loses_nothing_while_nobody_converts(api: Client) -> None:
-    """PL-012, PL-900 row 22: a change keeps what it does not name, and one that would remove it is told so (PL-751)."""
-    spec = scoring(("arm64", 7)) | {"fallbackArchitecture": "s390x", "logVerbosity": "Debug"}
-    await api.apply(CPPCS, of(CPPCS, spec))
-    assert (await api.get(CPPCS_V1ALPHA1, "cluster"))["spec"] == spec
-    await api.patch(CPPCS_V1ALPHA1, "cluster", MergePatch({"spec": {"logVerbosity": "Trace"}}))
-    assert (await api.get(CPPCS, "cluster"))["spec"] == spec | {"logVerbosity": "Trace"}
-    for field in ("plugins", "fallbackArchitecture"):
-        removal = MergePatch({"spec": {field: None}})
-        with pytest.raises(Invalid) as refusal:
-            await api.patch(CPPCS_V1ALPHA1, "cluster", removal)
-        assert f"this update would remove spec.{field}" in str(refusal.value)
-        assert "write v1beta1 to remove it" in str(refusal.value)
-        await api.patch(CPPCS, "cluster", removal)
-        assert not (await api.get(CPPCS, "cluster"))["spec"].get(field)
-
-
 class TestPodPlacementConfig:
     """PL-030."""
 

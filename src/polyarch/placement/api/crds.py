@@ -39,9 +39,7 @@ def crds() -> tuple[Schema, ...]:
 def cluster_pod_placement_config() -> Schema:
     """PL-010. v1beta1 is stored; v1alpha1 is served for clients that still use it.
 
-    There is no conversion webhook yet, so the API server only replaces ``apiVersion``. So both versions have the same
-    fields, because the API server prunes fields that a schema lacks. An update through v1alpha1 that drops fields
-    unknown to older clients is rejected, so that they are not lost (PL-012).
+    v1alpha1 has only the fields it ever had; the operator's conversion keeps the others as annotations (PL-012).
     """
     message = (
         f"the only ClusterPodPlacementConfig is named {SINGLETON}: set metadata.name to {SINGLETON}, "
@@ -87,24 +85,13 @@ def cluster_pod_placement_config() -> Schema:
             version(
                 "v1alpha1",
                 description,
-                obj(spec),
+                obj({name: spec[name] for name in ("logVerbosity", "namespaceSelector")}),
                 status,
-                rules=(only_one, _kept("plugins"), _kept("fallbackArchitecture")),
+                rules=(only_one,),
                 storage=False,
             ),
             version("v1beta1", description, obj(spec), status, rules=(only_one,), columns=columns),
         ],
-    )
-
-
-def _kept(field: str) -> Schema:
-    """A transition rule: an update must not remove this field of the spec."""
-    had, has = (f"has({each}.spec) && has({each}.spec.{field})" for each in ("oldSelf", "self"))
-    if field == "fallbackArchitecture":  # the default is the empty string, so a missing field is empty, not absent
-        had, has = f"{had} && oldSelf.spec.{field} != ''", f"{has} && self.spec.{field} != ''"
-    return rule(
-        f"!({had}) || ({has})",
-        f"this update would remove spec.{field}, which clients of v1alpha1 may not know: write v1beta1 to remove it",
     )
 
 

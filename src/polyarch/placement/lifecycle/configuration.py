@@ -22,7 +22,7 @@ from polyarch.placement import names
 from polyarch.placement.api import conversion
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.placement.lifecycle.deploying import Deploying
-from polyarch.placement.lifecycle.discovery import Discovery
+from polyarch.placement.lifecycle.discovery import MONITORING, Discovery
 from polyarch.placement.lifecycle.lifting import named
 from polyarch.placement.lifecycle.observation import Observation
 from polyarch.placement.lifecycle.operand_sets import OperandSets
@@ -72,7 +72,7 @@ class Placement:
 
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
-        self._sets.serve(self._discovery.served)
+        self._sets.serve(self._discovery.served & MONITORING)
         document = self._observation.document
         if document is None:
             if await self._exists():

@@ -22,7 +22,9 @@ log = structlog.get_logger(__name__)
 
 EVERY: Final = 60.0
 OPENSHIFT: Final = "config.openshift.io"
-OPTIONAL: Final = (scraping.SERVICE_MONITORS, scraping.RULES, serving.ISSUERS, serving.CERTIFICATES)
+MONITORING: Final = frozenset((scraping.SERVICE_MONITORS, scraping.RULES))
+ISSUING: Final = frozenset((serving.ISSUERS, serving.CERTIFICATES))
+OPTIONAL: Final = MONITORING | ISSUING
 """Kinds of CRDs that others install."""
 
 
@@ -52,7 +54,7 @@ class Discovery:
         served = frozenset(kind for kind in OPTIONAL if kind in found[kind.group])
         cluster = Cluster(
             openshift=bool(found[OPENSHIFT]),
-            monitoring={scraping.SERVICE_MONITORS, scraping.RULES} <= served,
+            monitoring=served >= MONITORING,
             version=version_of(msgspec.json.decode(await self._client.raw("GET", "/version"))),
         )
         if (cluster, served) != (self.cluster, self.served):

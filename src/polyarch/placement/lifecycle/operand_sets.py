@@ -1,7 +1,7 @@
-"""The operands in the cluster: what is cached of them, and how they are applied and deleted (PL-500, PL-501).
+"""What the operator makes, in the cluster: what is cached of it, and how it is applied and deleted (PL-500, PL-501).
 
-Kinds that every API server has are one apply set; each optional group (monitoring) is another, which exists while the
-group is served. All are labelled as one part, so that nothing made by an earlier version or setting is forgotten.
+Kinds that every API server has are one apply set; each kind of a CRD that others install is another, which exists while
+the kind is served. All are labelled as one part, so that nothing made by an earlier version or setting is forgotten.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -72,17 +72,26 @@ class Optional:
 
 
 class OperandSets:
-    """``namespaces``: where roles may be granted, the operator's own first."""
+    """``kinds``: pairs of a resource and a namespace; the objects' label ``label`` has the value ``part_of``."""
 
-    def __init__(self, client: Client, informers: Informers, namespaces: Iterable[str], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        kinds: Iterable[tuple[Resource, str]],
+        *,
+        home: str,
+        label: str = names.OPERAND_LABEL,
+        part_of: str = names.OPERAND,
+        clock: Clock,
+    ) -> None:
         self._client = client
         self._informers = informers
         self._clock = clock
-        home, *others = dict.fromkeys(namespaces)
         self._home = home
-        kinds = [*((kind, "") for kind in IN_CLUSTER), *((kind, home) for kind in AT_HOME)]
-        kinds += [(kind, namespace) for kind in GRANTED for namespace in (home, *others)]
-        self._main = ApplySet(client, informers, kinds=kinds, label=names.OPERAND_LABEL, clock=clock)
+        self._label = label
+        self._part = part_of
+        self._main = ApplySet(client, informers, kinds=kinds, label=label, clock=clock)
         self._optional: dict[Resource, tuple[ApplySet, Optional]] = {}
         self._handlers: list[Handler] = []
 
@@ -97,9 +106,7 @@ class OperandSets:
         served = set(kinds)
         for kind in served - self._optional.keys():
             caches = Optional(self._informers)
-            kept = ApplySet(
-                self._client, caches, kinds=[(kind, self._home)], label=names.OPERAND_LABEL, clock=self._clock
-            )
+            kept = ApplySet(self._client, caches, kinds=[(kind, self._home)], label=self._label, clock=self._clock)
             for handler in self._handlers:
                 kept.add_handler(handler)
             self._optional[kind] = kept, caches
@@ -128,7 +135,7 @@ class OperandSets:
             if not each.has_synced:
                 continue
             try:
-                outcomes.append(await each.apply(wanted, part_of=names.OPERAND, keeps=keeps))
+                outcomes.append(await each.apply(wanted, part_of=self._part, keeps=keeps))
             except ApplyFailed as error:
                 outcomes.append(error.outcome)
                 failures.update(error.failures)
@@ -151,7 +158,7 @@ class OperandSets:
         """Every operand that there is, by live lists."""
         found: Found = {}
         for each in self._sets():
-            found |= await each.live(names.OPERAND)
+            found |= await each.live(self._part)
         return found
 
     async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
@@ -171,7 +178,16 @@ class OperandSets:
 
     def is_empty(self) -> bool:
         """Whether the caches show no operand."""
-        return not any(each.cached(names.OPERAND) for each in self._sets())
+        return not any(each.cached(self._part) for each in self._sets())
+
+
+def operand_kinds(home: str, namespaces: Iterable[str]) -> list[tuple[Resource, str]]:
+    """The kinds of operands; ``namespaces``: others than ``home`` in which roles may be granted."""
+    return [
+        *((kind, "") for kind in IN_CLUSTER),
+        *((kind, home) for kind in AT_HOME),
+        *((kind, namespace) for kind in GRANTED for namespace in dict.fromkeys((home, *namespaces))),
+    ]
 
 
 def belonging(found: Mapping[Ref, PartialObjectMetadata], controller: str) -> Found:

@@ -55,6 +55,7 @@ class Uninstalling:
         self._home = home
         self._clock = clock
         self._since: dict[str, float] = {}
+        self._logged: dict[str, str] = {}
 
     async def look(self, configuration: ObjectMeta | None, *, hurried: bool) -> Seen:
         """What is left. ``configuration``: the ClusterPodPlacementConfig that is being deleted; None: there is none."""
@@ -92,7 +93,7 @@ class Uninstalling:
     async def take(self, seen: Seen, configuration: ObjectMeta | None) -> Step:
         """Takes the next step, and says which it was."""
         step = next_step(seen.left)
-        log.info("uninstall", step=step.value, gated_pods=len(seen.gated))
+        self._log("uninstall", step.value, gated_pods=len(seen.gated))
         if configuration is not None and not seen.configs:
             await self._release(configuration, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
         match step:
@@ -119,6 +120,7 @@ class Uninstalling:
     def forget(self) -> None:
         """No uninstall is under way (any more)."""
         self._since.clear()
+        self._logged.clear()
 
     async def withdraw_webhook(self) -> bool:
         """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""
@@ -143,7 +145,7 @@ class Uninstalling:
                 configuration_finalizer=kept,
             )
         )
-        log.info("removal of the monitor", step=step.value)
+        self._log("removal of the monitor", step.value)
         match step:
             case monitor_removal.Step.DELETE_NODE_SIDE:
                 await self._operands.remove(node_side)
@@ -160,6 +162,12 @@ class Uninstalling:
         if not events:
             self._since.pop("monitor's events", None)
         return step
+
+    def _log(self, event: str, step: str, **details: int) -> None:
+        """Once for all repetitions of a step."""
+        if self._logged.get(event) != step:
+            log.info(event, step=step, **details)
+        self._logged[event] = step
 
     async def _retire_controller(self, found: Found) -> None:
         """Its pods go on until the finalizer is removed, which is put there first if it is missing."""

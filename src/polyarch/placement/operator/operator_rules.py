@@ -103,8 +103,9 @@ def operator_rules(settings: OperatorSettings, cluster: Cluster) -> Rights:
         *(each for resource, known in _BY_NAME for each in managing(resource, known)),
         rule(SERVICE_ACCOUNTS, "get", names=[names.OPERATOR]),
         *lease.rights(names.OPERATOR_LEASE),
-        rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE]),
+        rule(LEASES, "get", names=[names.CONTROLLER_LEASE, names.ENOEXEC_LEASE]),
         rule(LEASES, "delete", names=_LEASES),
+        rule(DEPLOYMENTS, "get", names=[names.OPERATOR]),
         rule(ENOEXECEVENTS, "get", "list", "watch", "delete"),
     ]
     if settings.registries_configmap:

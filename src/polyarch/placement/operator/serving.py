@@ -24,6 +24,10 @@ ISSUERS: Final = Resource("cert-manager.io", "v1", "issuers", "Issuer")
 CERTIFICATES: Final = Resource("cert-manager.io", "v1", "certificates", "Certificate")
 
 _SERVICE_CA: Final = "service.beta.openshift.io"
+_CERT_MANAGER_INJECTS: Final = "cert-manager.io/inject-ca-from"
+_SERVICE_CA_INJECTS: Final = f"{_SERVICE_CA}/inject-cabundle"
+INJECTIONS: Final = (_CERT_MANAGER_INJECTS, _SERVICE_CA_INJECTS)
+"""Annotations by which others write ``caBundle``."""
 
 
 def dns_names(namespace: str) -> tuple[str, ...]:
@@ -61,9 +65,9 @@ def service_annotations(service: str, mode: Certificates) -> Mapping[str, str]:
 def ca_annotations(settings: OperatorSettings) -> Mapping[str, str]:
     """Of a webhook configuration, or of a CRD with conversion: who writes its ``caBundle``; empty: the operator."""
     if settings.certificates == "cert-manager":
-        return {"cert-manager.io/inject-ca-from": f"{settings.namespace}/{names.CERTIFICATES_SECRET}"}
+        return {_CERT_MANAGER_INJECTS: f"{settings.namespace}/{names.CERTIFICATES_SECRET}"}
     if settings.certificates == "service-ca":
-        return {f"{_SERVICE_CA}/inject-cabundle": "true"}
+        return {_SERVICE_CA_INJECTS: "true"}
     return {}
 
 
