@@ -16,7 +16,7 @@ from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, VALIDATING_WE
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.result.gates import bare_release, carries_gate
+from polyarch.placement.result.scheduling_gate import bare_release, carries_gate
 
 FINALIZERS: Final = frozenset(
     {names.POD_PLACEMENT_FINALIZER, names.NO_POD_PLACEMENT_CONFIG_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER}
