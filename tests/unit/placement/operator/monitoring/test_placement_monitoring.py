@@ -1,6 +1,7 @@
 """Alerts, runbooks and the dashboard: every expression is PromQL over metrics that a role exports (PL-720, PL-721)."""
 
 import json
+import re
 from pathlib import Path
 
 import promql_parser
@@ -160,6 +161,38 @@ def test_pl_720_the_list_of_runbooks_says_each_alert_with_its_severity():
     listed = (RUNBOOKS / "README.md").read_text()
     for alert in alerts.ALERTS:
         assert f"| [{alert.name}]({alert.name}.md) | {alert.severity} |" in listed
+
+
+PAGES = sorted(RUNBOOKS.glob("*.md"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pl_720_links_of_a_runbook_lead_somewhere(page):
+    """PL-720, IN-041: at three in the morning."""
+    for target, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", page.read_text())):
+        file = (page.parent / target).resolve()
+        assert file.is_file(), target
+        assert not anchor or anchor in anchors(file), f"{target} has no section {anchor}"
+
+
+@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
+def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
+    """PL-720, IN-041: Deployments, labels, Events, panels."""
+    text = (RUNBOOKS / f"{alert.name}.md").read_text()
+    workloads = {names.CONTROLLER, names.WEBHOOK, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON, names.OPERATOR}
+    assert set(re.findall(r"(?:controller=|deploy[/ ])([a-z][a-z-]+)", text)) <= workloads
+    code = "".join(path.read_text() for path in (ROOT / "src" / "polyarch" / "placement").rglob("*.py"))
+    for reason in re.findall(r"reason=(\w+)", text):
+        assert f'"{reason}"' in code
+    shown = {panel.title for row in dashboard.ROWS for panel in row.panels}
+    for line in re.findall(r"^Dashboard: .+$", text, re.MULTILINE):
+        assert set(re.findall(r"\*([^*]+)\*", line)) <= shown
 
 
 def test_pl_721_panels_do_not_overlap_and_fill_the_width():
