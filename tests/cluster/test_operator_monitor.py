@@ -1,0 +1,186 @@
+"""The exec-format-error monitor as the operator deploys and removes it (PL-600, PL-630, PL-900 rows 24 and 27).
+
+Its pods run as processes on this machine; on their nodes there is no tracefs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operator_world import World, eventually
+from placement_cluster import labels
+
+from polyarch.kube.client.client import MergePatch
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS
+from polyarch.placement.operator.monitoring.scraping import RULES
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.locks import file_lock
+
+ENABLED = {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}
+BOTH = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
+ID = f"cri-o://{'3f' * 32}"
+
+
+@pytest.fixture
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+    lock = operated_sandbox.folder.root / ".operator.lock"
+    async with file_lock(lock), World.opened(operated_sandbox, tmp_path) as world:
+        await world.install()
+        yield world
+
+
+async def _runs(world: World) -> bool:
+    """Both sides are up, one node side per node."""
+    daemon = (await world.client.get(DAEMONSETS, names.ENOEXEC_DAEMON, namespace=world.namespace))["status"]
+    handler = (await world.client.get(DEPLOYMENTS, names.ENOEXEC_HANDLER, namespace=world.namespace))["status"]
+    nodes = (await world.client.list(NODES)).items
+    return daemon.get("numberAvailable", 0) == len(nodes) and handler.get("availableReplicas", 0) == 2
+
+
+async def _of_the_monitor(world: World) -> list[str]:
+    return [each for each in await world.left() if each.split()[-1] in BOTH]
+
+
+async def _event(world: World, name: str, status: dict[str, str] | None = None, **metadata: Any) -> None:
+    document = {
+        "apiVersion": ENOEXECEVENTS.api_version,
+        "kind": ENOEXECEVENTS.kind,
+        "metadata": {"name": name, **metadata},
+    }
+    await world.client.create(ENOEXECEVENTS, document, namespace=world.namespace)
+    if status:
+        patch = MergePatch({"status": status})
+        await world.client.patch(ENOEXECEVENTS, name, patch, namespace=world.namespace, subresource="status")
+
+
+async def _events(world: World) -> list[str]:
+    return [each["metadata"]["name"] for each in (await world.client.list(ENOEXECEVENTS)).items]
+
+
+async def test_pl_600_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(world: World) -> None:
+    """PL-630, PL-552: its handler tells a pod meanwhile; an event that nobody can handle delays nothing for ever."""
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, ENABLED)
+        await eventually(lambda: _runs(world), seconds=180)
+        home = await world.client.get(NAMESPACES, world.namespace)
+        assert labels(home)["pod-security.kubernetes.io/enforce"] == "privileged"
+        kept = (await world.configuration())["metadata"]["finalizers"]
+        assert names.ENOEXEC_EVENTS_FINALIZER in kept
+
+        pod, node = await _a_pod(world)
+        status = {"nodeName": node, "podName": pod, "podNamespace": world.namespace, "containerID": ID}
+        await _event(world, "real", status)
+        await eventually(lambda: _is_told(world, pod))
+
+        await _event(world, "failed", labels={names.ENOEXEC_EVENT_ERROR_LABEL: "reconciliation-error"})
+        await _event(world, "empty")  # the handler leaves it alone for a minute
+        disabled = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": False}}}}
+        await world.client.patch(CPPCS, names.SINGLETON, MergePatch(disabled))
+        await eventually(lambda: world.is_gone(DAEMONSETS, names.ENOEXEC_DAEMON, world.namespace))
+
+        async def nothing() -> bool:
+            return await _of_the_monitor(world) == [] and await _events(world) == []
+
+        await eventually(nothing, seconds=180)
+
+        async def released() -> bool:
+            return names.ENOEXEC_EVENTS_FINALIZER not in (await world.configuration())["metadata"]["finalizers"]
+
+        await eventually(released)
+
+        async def restricted() -> bool:
+            home = await world.client.get(NAMESPACES, world.namespace)
+            return labels(home)["pod-security.kubernetes.io/enforce"] == "restricted"
+
+        await eventually(restricted)
+        assert await world.condition("Available", "True"), "placement goes on"
+
+
+async def test_pl_630_an_uninstall_removes_the_monitor_first(world: World) -> None:
+    """Its finalizer goes with the last of it; nothing is left, however soon the configuration is deleted."""
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, ENABLED)
+        await eventually(lambda: _runs(world), seconds=180)
+        await world.client.delete(CPPCS, names.SINGLETON)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON), seconds=180)
+        assert await world.left() == []
+
+
+async def test_pl_900_row_27_disabling_the_monitor_leaves_no_prometheus_rule(world: World) -> None:
+    """PL-630, PL-720: with Prometheus' kinds served, both rules come and go with the monitor, the other one stays."""
+    client = world.client
+    for document in _prometheus():
+        await client.apply(CRDS, document)
+
+    async def rules() -> set[str]:
+        return {each["metadata"]["name"] for each in (await client.list(RULES, namespace=world.namespace)).items}
+
+    try:
+        await eventually(lambda: _served(world))
+        async with world.operator():
+            await world.create(CPPCS, names.SINGLETON, ENABLED)
+
+            async def are(*wanted: str) -> bool:
+                return await rules() == set(wanted)
+
+            await eventually(lambda: are(*names.PROMETHEUS_RULES))
+            disabled = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": False}}}}
+            await client.patch(CPPCS, names.SINGLETON, MergePatch(disabled))
+            await eventually(lambda: are(names.PROMETHEUS_RULES[0]))
+            await client.delete(CPPCS, names.SINGLETON)
+            await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON), seconds=180)
+            assert await rules() == set()
+    finally:
+        for document in _prometheus():
+            await client.delete(CRDS, document["metadata"]["name"])
+
+
+async def _a_pod(world: World) -> tuple[str, str]:
+    """Some pod of placement, and its node."""
+    found = await world.client.list(PODS, namespace=world.namespace, label_selector=f"controller={names.WEBHOOK}")
+    first = found.items[0]
+    return first["metadata"]["name"], first["spec"]["nodeName"]
+
+
+async def _is_told(world: World, pod: str) -> bool:
+    try:
+        document = await world.client.get(PODS, pod, namespace=world.namespace)
+    except NotFound:
+        return False
+    told = [
+        each
+        for each in (await world.client.list(EVENTS, namespace=world.namespace)).items
+        if each["regarding"]["name"] == pod and each["reason"] == "ExecFormatError"
+    ]
+    return bool(told) and labels(document).get(names.EXEC_FORMAT_ERROR_LABEL) == "true"
+
+
+async def _served(world: World) -> bool:
+    await world.client.list(RULES)
+    await asyncio.sleep(1)
+    return True
+
+
+def _prometheus() -> list[dict[str, Any]]:
+    """The kinds of the Prometheus operator, with any content."""
+    kinds = {"PrometheusRule": "prometheusrules", "ServiceMonitor": "servicemonitors"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return [
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+            "spec": {
+                "group": "monitoring.coreos.com",
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            },
+        }
+        for kind, plural in kinds.items()
+    ]
