@@ -1,20 +1,16 @@
 """The objects of the roles: the smallest rights that work, and manifests that say the same (PL-002, PL-100, PL-550)."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
-import yaml
 
 from polyarch.kube import rights
 from polyarch.kube.objects.rbac import granting
 from polyarch.placement import names
 from polyarch.placement.api.resources import PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.operator import operands, rbac, webhooks
+from polyarch.placement.operator import rbac
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
-DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"
 EVERYTHING = rbac.Parts(
     node_aware=True,
     openshift=True,
@@ -27,32 +23,6 @@ EVERYTHING = rbac.Parts(
 def key(document):
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def manifests(*paths: str):
-    """Every document of the manifests, by what it is."""
-    documents = [
-        document
-        for path in paths
-        for file in sorted(DEPLOY.glob(path))
-        for document in yaml.safe_load_all(file.read_text())
-        if document["kind"] not in ("Kustomization", "Component")
-    ]
-    return {key(document): document for document in documents}
-
-
-def rules(documents):
-    """(role, group, resource, verb, name) of every right that is granted."""
-    return {
-        (document["metadata"]["name"], document["kind"], group, resource, verb, name)
-        for document in documents
-        if document["kind"] in ("Role", "ClusterRole")
-        for rule in document["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-        for name in rule.get("resourceNames", [""])
-    }
 
 
 def by_account(documents):
@@ -68,43 +38,18 @@ def by_account(documents):
     }
 
 
-def test_the_manifests_grant_what_the_functions_grant():
-    """PL-550: deploy/kustomize and the operator give each role the same rights."""
-    found = manifests("*.yaml", "openshift/rbac.yaml", "node-aware/rbac.yaml")
-    assert by_account(found.values()) == by_account(rbac.rbac(EVERYTHING))
-
-
-def test_the_manifests_say_what_the_functions_say():
-    """PL-002: deploy/kustomize has the same accounts, namespace and webhook configuration."""
-    wanted = [operands.namespace(), *rbac.service_accounts(), webhooks.webhook_configuration()]
-    found = manifests("*.yaml")
-    for document in wanted:
-        assert found[key(document)] == document
-
-
-@pytest.mark.parametrize(("role", "replicas"), [(names.CONTROLLER, 2), (names.WEBHOOK, 3)])
-def test_deployments_and_services_have_the_names_and_ports_that_existing_clusters_know(role, replicas):
-    """PL-002, PL-502."""
-    found = manifests("*.yaml")
-    deployment = found["Deployment", "polyarch-system", role]
-    assert deployment["spec"]["replicas"] == replicas
-    template = deployment["spec"]["template"]
-    assert template["spec"]["serviceAccountName"] == role
-    for labels in (deployment["metadata"]["labels"], template["metadata"]["labels"]):
-        assert labels == {names.OPERAND_LABEL: names.OPERAND, names.CONTROLLER_LABEL: role}
-    container = template["spec"]["containers"][0]
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    ports = {port["port"]: port["targetPort"] for port in found["Service", "polyarch-system", role]["spec"]["ports"]}
-    assert ports == ({443: 9443, 8443: 8443} if role == names.WEBHOOK else {8443: 8443})
-
-
-def test_no_host_path_is_mounted():
-    """PL-424."""
-    for each, document in manifests("*.yaml", "openshift/*.yaml").items():
-        if each[0] == "Deployment":
-            volumes = document["spec"]["template"]["spec"]["volumes"]
-            assert not any("hostPath" in volume for volume in volumes)
+def rules(documents):
+    """(role, group, resource, verb, name) of every right that is granted."""
+    return {
+        (document["metadata"]["name"], document["kind"], group, resource, verb, name)
+        for document in documents
+        if document["kind"] in ("Role", "ClusterRole")
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
 
 
 def test_secrets_are_read_by_name_and_never_enumerated():
