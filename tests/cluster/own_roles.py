@@ -4,6 +4,8 @@ They kill these processes, put proxies before them or choose their flags, which 
 objects are those of an installation and of the operator; none is listed here.
 """
 
+from typing import get_args
+
 from polyarch.installation import documents
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
@@ -12,6 +14,7 @@ from polyarch.kube.resources import CRDS, PODS, by_kind
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api.settings import WarmUpKind
 from polyarch.placement.operator import operands, rbac
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.tasks import together, until
@@ -37,6 +40,7 @@ async def install(client: Client) -> None:
         sweeps=True,
         compares_nodes=True,
         evicts=True,
+        warm_up=get_args(WarmUpKind),
         share_readings=True,
         global_pull_secret=pull_secret,
     )

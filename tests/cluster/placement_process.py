@@ -5,18 +5,22 @@ import json
 import secrets
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from own_roles import ACCOUNTS, WEBHOOK
 from placement_cluster import is_gated, pod, until
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.control_plane import kubeconfigs
+from polyarch.sandbox.files import write_json
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 
@@ -65,6 +69,22 @@ async def run(
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def roles(stack: AsyncExitStack, sandbox: Sandbox, client: Client, folder: Path) -> dict[str, Running]:
+    """Webhook and controller by name, ready, each as its own ServiceAccount with the rights of ``own_roles``."""
+    running = {}
+    for role, account in ACCOUNTS.items():
+        issued = await client.token(DEFAULT_NAMESPACE, account)
+        file, layout = folder / f"{role}.kubeconfig", sandbox.layout
+        write_json(file, kubeconfigs.with_token(role, layout.api_server, layout.pki.ca, issued.token))
+        flags = [f"--registries-conf={sandbox.registries_conf}"]
+        if role == WEBHOOK:
+            flags.append(f"--cert-dir={layout.pki.webhook_folder}")
+        process = run(role, sandbox, DEFAULT_NAMESPACE, folder / f"{role}.log", *flags, kubeconfig=file)
+        running[role] = await stack.enter_async_context(process)
+        await until(running[role].ready, seconds=30)
+    return running
 
 
 async def gated_pod(client: Client, image: str, **spec: Any) -> tuple[str, str]:

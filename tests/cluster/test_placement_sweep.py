@@ -12,7 +12,7 @@ import own_roles
 import pytest
 from audited import Audited
 from placement_cluster import PlacementCluster, architectures, is_gated, labels, pod, until
-from placement_process import Running, run
+from placement_process import Running, roles
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
@@ -29,8 +29,6 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES
 from polyarch.placement.operator import rbac, webhooks
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import kubeconfigs
-from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import NAMESPACE
 
 CASE = "sweep-test"
@@ -102,29 +100,17 @@ async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_pat
         for action, name in spaces.items():
             label = MergePatch({"metadata": {"labels": {CASE: f"{action}-{token}"}}})
             await client.patch(NAMESPACES, name, label)
-        running = {}
         audited = Audited(sandbox, f"system:serviceaccount:{NAMESPACE}:{names.CONTROLLER}")
-        for role, account in (("placement-webhook", names.WEBHOOK), ("placement-controller", names.CONTROLLER)):
-            issued = await client.token(NAMESPACE, account)
-            file = tmp_path / f"{role}.kubeconfig"
-            layout = sandbox.layout
-            write_json(file, kubeconfigs.with_token(role, layout.api_server, layout.pki.ca, issued.token))
-            flags = [f"--registries-conf={sandbox.registries_conf}"]
-            if role == "placement-webhook":
-                flags.append(f"--cert-dir={layout.pki.webhook_folder}")
-            running[role] = await stack.enter_async_context(
-                run(role, sandbox, NAMESPACE, tmp_path / f"{role}.log", *flags, kubeconfig=file)
-            )
-            await until(running[role].ready, seconds=30)
+        running = await roles(stack, sandbox, client, tmp_path)
         registration = webhooks.webhook_configuration(
             NAMESPACE,
-            url=running["placement-webhook"].said["admission"],
+            url=running[own_roles.WEBHOOK].said["admission"],
             ca_bundle=sandbox.ca.read_bytes(),
             namespace_selector={"matchExpressions": [{"key": CASE, "operator": "Exists"}]},
         )
         world = World(
             cluster,
-            running["placement-controller"],
+            running[own_roles.CONTROLLER],
             audited,
             registration,
             reports=spaces["report"],

@@ -237,6 +237,11 @@ class Inspector:
             return False
         return all(self._pacing.busy(source.host) for source in sources)
 
+    def host_low(self, reference: Reference) -> bool:
+        """Whether some host of the image has less than half of its rate limit left (RG-063): what can wait, should."""
+        sources = self.sources(reference)
+        return not isinstance(sources, InspectionError) and any(self._pacing.low(source.host) for source in sources)
+
     @property
     def rate_limits(self) -> dict[str, RateLimit]:
         """The last reported rate limit per host (RG-063)."""

@@ -22,6 +22,7 @@ from polyarch.placement.lookups.unhurried import Unhurried
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
 from polyarch.placement.sweep.sweeper import Sweeper
+from polyarch.placement.warm.warm_up import WarmUp
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts, open_parts
 from polyarch.run.settings import RegistrySettings
@@ -101,10 +102,19 @@ def components(process: Process, parts: Parts) -> Components:
         clock=clock,
         metrics=metrics,
     )
+    warm_up = WarmUp(
+        informers=process.informers,
+        facts=parts.facts,
+        inspector=parts.registries,
+        secrets=parts.secrets,
+        images=Unhurried(parts.registries, parts.secrets, clock, metrics),
+        clock=clock,
+    )
     led: dict[str, Task] = {
         "take over": take_over,
         "sweep": sweeper.run,
         "shared readings": parts.shared_readings.export,
+        "warm-up": warm_up.run,
     }
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
     if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)

@@ -121,6 +121,9 @@ class Registries:
     def host_busy(self, reference: Reference) -> bool:
         return any(map(self._current.inspector.host_busy, self._places(reference)))
 
+    def host_low(self, reference: Reference) -> bool:
+        return any(map(self._current.inspector.host_low, self._places(reference)))
+
     async def _search(self, reference: Reference, at: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
         """The answer for a short name, from the first registry that has it (PL-424)."""
         try:

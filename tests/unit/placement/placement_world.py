@@ -178,6 +178,7 @@ class FakeInspector:
         self.bundles: dict[str, Inspection] = {}
         """What is found when an index is looked at for an operator bundle; by default, the index itself."""
         self.busy: set[str] = set()
+        self.low: set[str] = set()
         self.needs_credentials: set[str] = set()
         self.accepts: dict[str, str] = {}
         """The password that counts, for those of them that take one only."""
@@ -251,6 +252,9 @@ class FakeInspector:
 
     def host_busy(self, reference: Reference) -> bool:
         return reference.registry in self.busy
+
+    def host_low(self, reference: Reference) -> bool:
+        return reference.registry in self.low
 
 
 class FakeApi:

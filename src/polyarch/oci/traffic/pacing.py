@@ -181,6 +181,15 @@ class Pacing:
         host = self._hosts.get(name)
         return host is not None and self.obstacle(host) is not None
 
+    def low(self, name: str) -> bool:
+        """Whether less than half of the host's rate limit is left, by its last answer to any account (RG-063)."""
+        host = self._hosts.get(name)
+        rate = host.rate if host is not None else None
+        if rate is None or not rate.limit or rate.remaining * 2 >= rate.limit:
+            return False
+        refilled = rate.read_at + rate.window * (rate.limit - 2 * rate.remaining) / (2 * rate.limit)
+        return not rate.window or self._clock.monotonic() < refilled
+
     def obstacle(self, host: Host, *, charged: bool = False, account: str = "") -> Obstacle | None:
         """What prevents a request now; ``charged``: it counts against the rate limit, like a GET."""
         now = self._clock.monotonic()

@@ -39,6 +39,8 @@ class Inspects(Protocol):
 
     def host_busy(self, reference: Reference) -> bool: ...
 
+    def host_low(self, reference: Reference) -> bool: ...
+
 
 def at_hand(
     uses: Iterable[ImageUse],

@@ -83,6 +83,18 @@ class TestRateLimits:
         clock.advance(seconds)
         assert pacing.obstacle(host, charged=True) is None
 
+    @pytest.mark.parametrize(
+        ("remaining", "passed", "is_low"),
+        [(100, 0, False), (50, 0, False), (49, 0, True), (0, 0, True), (0, 1799, True), (0, 1800, False)],
+    )
+    def test_a_host_is_low_when_less_than_half_of_its_limit_is_left(self, pacing, clock, remaining, passed, is_low):
+        """RG-063, PL-380: a warm-up leaves the rest to pods; half of the window refills half of the limit."""
+        headers = Headers([("ratelimit-limit", "100;w=3600"), ("ratelimit-remaining", str(remaining))])
+        pacing.answered(pacing.host("r.example"), headers)
+        clock.advance(passed)
+        assert pacing.low("r.example") is is_low
+        assert not pacing.low("another.example")
+
     def test_a_limit_smaller_than_the_reserve_is_still_used(self, pacing):
         assert pacing.obstacle(self.told(pacing, 4, limit=6), charged=True) is None
 

@@ -1,0 +1,192 @@
+"""Reads images of workload templates before their pods are created (PL-380).
+
+The leader watches the chosen kinds while the policy enables it, and asks for images that are not known: at the
+policy's pace, a few at a time, those of new and changed templates first. It is a help for pods to come, so it never
+stands in the way of pods that are there: a failed image is left alone for ten minutes, an image with
+``imagePullPolicy: Always`` is asked for once, and a host that is paused or low on its rate limit waits.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import structlog
+
+from polyarch.kube.clock import Clock, deadline
+from polyarch.kube.runtime.on_demand import OnDemand, Shares
+from polyarch.kube.runtime.store import Change
+from polyarch.oci.cache.recent import Recent
+from polyarch.oci.reference import Reference
+from polyarch.placement.decide.images import images_of
+from polyarch.placement.lookups.answers import Inspects
+from polyarch.placement.lookups.facts import ClusterFacts
+from polyarch.placement.lookups.image_lookup import failure_of
+from polyarch.placement.lookups.secrets import PullSecrets, PullSource
+from polyarch.placement.lookups.unhurried import Unhurried
+from polyarch.placement.warm.templates import KINDS, CronJob, Workload, pod_of
+
+log = structlog.get_logger(__name__)
+
+IN_LINE: Final = 20_000
+"""Images that wait to be asked for; beyond that those of the first list are dropped. Their pods ask for them."""
+REMEMBERED: Final = 20_000
+AFTER_FAILURE: Final = 600.0
+"""Seconds for which a failed image is not asked for again."""
+LATER: Final = 30.0
+"""Seconds for which an image waits whose host is paused or low on its rate limit."""
+AT_ONCE: Final = 4
+PAUSE_AFTER: Final = 50
+
+
+class Item(NamedTuple):
+    """One image, and the pull secrets to ask with."""
+
+    reference: Reference
+    source: PullSource
+    always: bool = False
+    """A tag that each pod checks anew, so that it is of little use to know it before."""
+
+    @property
+    def key(self) -> tuple[str, PullSource | None]:
+        """Workloads without pull secrets of their own share their images."""
+        return self.reference.canonical, self.source if self.source.names else None
+
+
+class WarmUp:
+    """``images`` is this warm-up's own, so that its look-ups wait for nobody else's."""
+
+    def __init__(
+        self,
+        *,
+        informers: Shares,
+        facts: ClusterFacts,
+        inspector: Inspects,
+        secrets: PullSecrets,
+        images: Unhurried,
+        clock: Clock,
+    ) -> None:
+        self._facts = facts
+        self._inspector = inspector
+        self._secrets = secrets
+        self._images = images
+        self._clock = clock
+        self._watched = {
+            kind: OnDemand(informers, resource, model, self._observe) for kind, (resource, model) in KINDS.items()
+        }
+        self._fresh: dict[tuple[str, PullSource | None], Item] = {}
+        """Of new and changed templates."""
+        self._rest: dict[tuple[str, PullSource | None], Item] = {}
+        """Of the first list."""
+        self._later: list[tuple[float, Item]] = []
+        """When to look again at images whose hosts are to be left alone, in order."""
+        self._failed: Recent[tuple[str, PullSource | None], float] = Recent(REMEMBERED)
+        self._once: Recent[tuple[str, PullSource | None], bool] = Recent(REMEMBERED)
+        """Images with ``Always`` that were asked for."""
+        self._wake = asyncio.Event()
+        facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)
+
+    @property
+    def in_line(self) -> int:
+        """Images that wait to be asked for."""
+        return len(self._fresh) + len(self._rest) + len(self._later)
+
+    async def run(self) -> None:
+        """Warms up while the policy says so, until cancelled; for the leader alone."""
+        slots = asyncio.Semaphore(AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._wake.clear()
+                    enabled = self._want()
+                    item = await self._next() if enabled else None
+                    if item is None:
+                        await self._rest_for(LATER if self._later else None)
+                        continue
+                    await slots.acquire()
+                    ask = tasks.create_task(self._ask(item), name=f"warm up {item.reference}")
+                    ask.add_done_callback(lambda _: slots.release())
+                    await self._clock.sleep(60.0 / self._facts.table.spec.warm_up_images_per_minute)
+        finally:
+            self._want(False)
+
+    def _want(self, wanted: bool = True) -> bool:
+        """Watches what the policy names, and nothing else; whether it names anything."""
+        kinds: Iterable[str] = ()
+        if wanted and self._facts.is_ready and not self._facts.is_deprovisioning:
+            spec = self._facts.table.spec
+            kinds = spec.warm_up_kinds if spec.warm_up_enabled else ()
+        for kind, watched in self._watched.items():
+            watched.want(kind in kinds)
+        if not kinds:
+            self._fresh.clear()
+            self._rest.clear()
+            self._later.clear()
+        return bool(kinds)
+
+    async def _rest_for(self, seconds: float | None) -> None:
+        try:
+            async with deadline(self._clock, seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _observe(self, change: Change[Workload | CronJob]) -> None:
+        new, old = change.new, change.old
+        if new is None or (old is not None and old.template == new.template):
+            return
+        namespace = new.metadata.namespace
+        settings = self._facts.of(namespace).settings
+        if namespace == settings.operator_namespace or namespace.startswith("kube-") or settings.excludes(namespace):
+            return
+        pod = pod_of(new)
+        source = PullSource.of(pod, namespace)
+        for use in images_of(pod, searched=settings.short_names_searched):
+            if use.reference is None or use.never:
+                continue
+            always = use.always and use.reference.digest is None
+            self._add(Item(use.reference, source, always), fresh=not change.initial)
+        self._wake.set()
+
+    def _add(self, item: Item, *, fresh: bool) -> None:
+        if fresh:
+            self._rest.pop(item.key, None)
+            self._fresh[item.key] = item
+        elif item.key not in self._fresh:
+            self._rest[item.key] = item
+        if self.in_line > IN_LINE:
+            line = self._rest or self._fresh
+            del line[next(iter(line))]
+
+    async def _next(self) -> Item | None:
+        """The next image that is not known and may be asked for now."""
+        now = self._clock.monotonic()
+        due = [item for at, item in self._later if at <= now]
+        self._later = self._later[len(due) :]
+        for item in due:
+            self._rest.setdefault(item.key, item)
+        looked = 0
+        while line := self._fresh or self._rest:
+            looked += 1
+            if looked % PAUSE_AFTER == 0:
+                await self._clock.sleep(0)
+            item = line.pop(next(iter(line)))
+            failed_at = self._failed.get(item.key)
+            if failed_at is not None and now - failed_at < AFTER_FAILURE:
+                continue
+            if item.always and self._once.get(item.key) is not None:
+                continue
+            if self._inspector.peek(item.reference, self._secrets.lazy(item.source)) is not None:
+                continue
+            if self._inspector.host_busy(item.reference) or self._inspector.host_low(item.reference):
+                self._later.append((now + LATER, item))
+                continue
+            return item
+        return None
+
+    async def _ask(self, item: Item) -> None:
+        if item.always:
+            self._once.put(item.key, True)
+        answer = await self._images.ask(item.reference, item.source)
+        if answer is None or failure_of(answer):
+            self._failed.put(item.key, self._clock.monotonic())
+            log.debug("an image could not be read ahead", image=item.reference.canonical, failure=failure_of(answer))

@@ -1,0 +1,255 @@
+"""Images of workload templates are read before their pods are created, and nobody is disturbed by it (PL-380)."""
+
+import asyncio
+
+import msgspec
+import pytest
+from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, policy
+
+from manual_clock import ManualClock
+from polyarch.oci.reference import parse
+from polyarch.placement.lookups.secrets import PullSecrets
+from polyarch.placement.lookups.unhurried import Unhurried
+from polyarch.placement.warm import warm_up
+from polyarch.placement.warm.templates import CronJob, Workload, pod_of
+from polyarch.placement.warm.warm_up import WarmUp
+
+DEPLOYMENTS = "deployments"
+
+
+def template(*images, pull="IfNotPresent", secrets=(), inits=()):
+    def containers(several):
+        return [{"name": f"c{at}", "image": each, "imagePullPolicy": pull} for at, each in enumerate(several)]
+
+    spec = {"containers": containers(images), "initContainers": containers(inits)}
+    return {"spec": spec | ({"imagePullSecrets": [{"name": each} for each in secrets]} if secrets else {})}
+
+
+def deployment(name, *images, namespace="team", **options):
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"template": template(*images, **options)}}
+
+
+def cron_job(name, *images):
+    document = deployment(name, *images)
+    return {**document, "spec": {"jobTemplate": {"spec": document["spec"]}}}
+
+
+class World:
+    def __init__(self, **warm):
+        self.clock = ManualClock()
+        self.watches = FakeWatches()
+        self.facts = facts_of(self.watches, self.clock, policy={"warmUp": {"enabled": True, **warm}})
+        self.registry = FakeInspector(self.clock)
+        secrets = PullSecrets(FakeSecrets(), self.clock)
+        _, metrics = placement_metrics()
+        self.warm_up = WarmUp(
+            informers=self.watches,
+            facts=self.facts,
+            inspector=self.registry,
+            secrets=secrets,
+            images=Unhurried(self.registry, secrets, self.clock, metrics),
+            clock=self.clock,
+        )
+        self.task = None
+
+    async def start(self, *documents):
+        """``documents``: the first list of Deployments."""
+        self.task = asyncio.create_task(self.warm_up.run())
+        await self.clock.settle()
+        if DEPLOYMENTS in self.watches.informers:
+            self.watches[DEPLOYMENTS].list(*documents)
+        await self.clock.settle()
+
+    def asked(self):
+        return [image.rpartition("/")[2] for image in self.registry.asked]
+
+    async def end(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@pytest.fixture
+async def make():
+    made = []
+
+    def world(**warm):
+        made.append(World(**warm))
+        return made[-1]
+
+    yield world
+    for each in made:
+        await each.end()
+
+
+async def test_images_of_templates_are_read_at_the_pace_of_the_policy(make):
+    """PL-380: each once, whoever has it."""
+    world = make(imagesPerMinute=30)
+    for number in range(40):
+        world.registry.set(f"r.example/app:{number}", "linux/arm64")
+    several = [deployment(f"d{number}", f"r.example/app:{number}", "r.example/app:0") for number in range(40)]
+    await world.start(*several)
+    await world.clock.run(59)
+    assert len(world.asked()) == 30
+    await world.clock.run(60)
+    assert sorted(world.asked()) == sorted(f"app:{number}" for number in range(40))
+
+
+async def test_new_and_changed_templates_come_first(make):
+    """PL-380: their pods are about to be created."""
+    world = make(imagesPerMinute=60)
+    await world.start(*(deployment(f"d{number}", f"r.example/old:{number}") for number in range(20)))
+    await world.clock.run(5)
+    world.watches[DEPLOYMENTS].put(deployment("new", "r.example/new:1"))
+    world.watches[DEPLOYMENTS].put(deployment("d1", "r.example/changed:1"))
+    await world.clock.run(2)
+    assert {"new:1", "changed:1"} <= set(world.asked())
+    assert len(world.asked()) < 10
+
+
+async def test_a_change_of_status_asks_for_nothing(make):
+    """PL-380."""
+    world = make()
+    await world.start()
+    for _ in range(3):
+        world.watches[DEPLOYMENTS].put(deployment("web", "r.example/app:1"))
+        await world.clock.run(700)
+    assert world.asked() == ["app:1"]
+
+
+async def test_known_images_are_not_asked_for(make):
+    """PL-380, PL-410: a new leader has them from the former one."""
+    world = make()
+    world.registry.know("r.example/app:1", "linux/arm64")
+    await world.start(deployment("web", "r.example/app:1"))
+    await world.clock.run(60)
+    assert world.asked() == []
+
+
+async def test_a_failure_is_left_alone_for_ten_minutes(make):
+    """PL-380: whatever changes meanwhile."""
+    world = make()
+    await world.start(deployment("web", "r.example/missing:1"))
+    await world.clock.run(10)
+    assert world.asked() == ["missing:1"]
+    for number in range(5):
+        world.watches[DEPLOYMENTS].put(deployment(f"other-{number}", "r.example/missing:1"))
+        await world.clock.run(110)
+    assert world.asked() == ["missing:1"]
+    await world.clock.run(60)
+    world.watches[DEPLOYMENTS].put(deployment("again", "r.example/missing:1"))
+    await world.clock.run(10)
+    assert world.asked() == ["missing:1"] * 2
+
+
+async def test_a_tag_that_every_pod_checks_anew_is_asked_for_once(make):
+    """PL-380: never again for ``Always``."""
+    world = make()
+    world.registry.set("r.example/app:1", "linux/arm64")
+    await world.start()
+    for number in range(3):
+        world.watches[DEPLOYMENTS].put(deployment(f"web-{number}", "r.example/app:1", pull="Always"))
+        await world.clock.run(900)
+    assert world.asked() == ["app:1"]
+
+
+@pytest.mark.parametrize("state", ["busy", "low"])
+async def test_a_host_that_is_paused_or_low_on_its_rate_limit_waits_and_the_others_do_not(make, state):
+    """PL-380, RG-063."""
+    world = make()
+    getattr(world.registry, state).add("limited.example")
+    await world.start(deployment("web", "limited.example/a:1", "r.example/b:1"))
+    await world.clock.run(120)
+    assert world.asked() == ["b:1"]
+    getattr(world.registry, state).clear()
+    await world.clock.run(60)
+    assert world.asked() == ["b:1", "a:1"]
+
+
+async def test_a_registry_that_hangs_holds_few_look_ups(make):
+    """PL-380: four at a time, each with an end."""
+    world = make(imagesPerMinute=600)
+    world.registry.seconds = 1000.0
+    await world.start(deployment("web", *(f"hangs.example/a:{number}" for number in range(50))))
+    await world.clock.run(20)
+    assert world.registry.under_way == 4
+    await world.clock.run(20)
+    assert len(world.asked()) == 8
+
+
+async def test_pull_secrets_are_those_of_the_template(make):
+    """PL-380, PL-852: the same image by other credentials is another look-up."""
+    world = make()
+    world.registry.set("r.example/app:1", "linux/arm64")
+    world.registry.needs_credentials.add(parse("r.example/app:1").canonical)
+    await world.start(
+        deployment("a", "r.example/app:1", namespace="one", secrets=["pull"]),
+        deployment("b", "r.example/app:1", namespace="two", secrets=["pull"]),
+        deployment("c", "r.example/app:1", namespace="three"),
+        deployment("d", "r.example/app:1", namespace="four"),
+    )
+    await world.clock.run(60)
+    assert world.asked() == ["app:1"] * 3
+
+
+async def test_namespaces_that_are_never_placed_are_left_alone(make):
+    """PL-380, PL-201 rows 1 to 3."""
+    world = make()
+    world.watches["placementpolicies"].put(policy(warmUp={"enabled": True}, excludedNamespaces=["vendor-*"]))
+    await world.start(
+        *(
+            deployment(f"d{number}", f"r.example/app:{number}", namespace=namespace)
+            for number, namespace in enumerate([OPERATOR, "kube-system", "vendor-x", "team"])
+        )
+    )
+    await world.clock.run(60)
+    assert world.asked() == ["app:3"]
+
+
+async def test_off_means_that_no_kind_is_watched(make):
+    """PL-380, PL-550, PL-044: and switching it on and off needs no restart."""
+    world = make(enabled=False)
+    await world.start()
+    assert DEPLOYMENTS not in world.watches.informers
+    world.watches["placementpolicies"].put(policy(warmUp={"enabled": True, "kinds": ["Deployment"]}))
+    await world.clock.run(1)
+    assert world.watches[DEPLOYMENTS].running
+    assert "statefulsets" not in world.watches.informers
+    world.watches["placementpolicies"].put(policy(warmUp={"enabled": False}))
+    await world.clock.run(1)
+    assert not world.watches[DEPLOYMENTS].running
+    assert world.warm_up.in_line == 0
+
+
+async def test_who_leads_no_more_watches_no_more(make):
+    """PL-380, PL-530."""
+    world = make()
+    await world.start()
+    assert world.watches[DEPLOYMENTS].running
+    await world.end()
+    assert not world.watches[DEPLOYMENTS].running
+
+
+async def test_the_line_is_bounded(make, monkeypatch):
+    """PL-854: what the first list has too much is dropped; its pods ask for it themselves."""
+    monkeypatch.setattr(warm_up, "IN_LINE", 10)
+    world = make(imagesPerMinute=1)
+    await world.start(deployment("many", *(f"r.example/old:{number}" for number in range(50))))
+    world.watches[DEPLOYMENTS].put(deployment("new", "r.example/new:1"))
+    assert world.warm_up.in_line <= 10
+    await world.clock.run(120)
+    assert "new:1" in world.asked()
+
+
+@pytest.mark.parametrize(
+    ("model", "document"), [(Workload, deployment("w", "a:1")), (CronJob, cron_job("w", "a:1"))], ids=["others", "cron"]
+)
+def test_of_a_workload_only_images_secrets_and_namespace_are_kept(model, document):
+    """PL-380, PL-810."""
+    document["metadata"] |= {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 10_000}}
+    workload = msgspec.convert(document, model)
+    assert workload.metadata.annotations is None
+    assert workload.metadata.key == ("team", "w")
+    pod = pod_of(workload)
+    assert pod.metadata.namespace == "team"
+    assert [each.image for each in pod.spec.containers] == ["a:1"]
