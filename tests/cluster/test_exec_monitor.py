@@ -388,6 +388,7 @@ def _cgroup(uid: str, container: str) -> Iterator[Path]:
 async def test_pl_601_the_kernel_of_this_machine_reports_a_program_that_it_cannot_execute(monitor, tmp_path):
     """The node side as in its pod, uid 0 without capabilities; a process that is gone; then nothing is left in tracefs.
 
+    PL-604, PL-631, PL-810; PL-900 row 24: no runtime is asked anything.
     Where tracefs cannot be mounted, it has to stay up and say so: this test then tells on the terminal what is missing.
     """
     await monitor.pod("app")

@@ -70,7 +70,7 @@ def _start_over(settings: RunSettings) -> NoReturn:
 
 def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
     """Returns when the process has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
-    if settings.monitor.side == "node":
+    if name == "exec-monitor" and settings.monitor.side == "node":
         _start_over(settings)
     _play(name, roles, settings, _fastest())
 

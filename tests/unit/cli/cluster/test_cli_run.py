@@ -156,6 +156,8 @@ def test_the_node_side_of_the_monitor(started, capsys, monkeypatch):
     assert (name, roles, settings.process.namespace) == ("exec-monitor", ("exec-monitor",), "ours")
     monitor = MonitorSettings(side="node", node_name="worker-1", tracefs="/t", proc="/p", pod_logs="/l")
     assert settings.monitor == monitor
+    assert main(["run", "placement-controller", "--side", "node"]) == 0, "another role has no sides"
+    assert started[-1][0] == "placement-controller"
 
 
 @pytest.mark.parametrize("files", [(), ("registries.conf",), ("ca.crt",), ("registries.conf", "ca.crt")], ids=str)

@@ -95,6 +95,7 @@ NOTHING = {
 
 @pytest.mark.parametrize(("text", "uid", "runtime"), CONTAINERS.values(), ids=CONTAINERS)
 def test_the_container_of_a_process_pl_603(text: str, uid: str, runtime: str) -> None:
+    """PL-900 row 24: CRI-O and containerd, both cgroup versions and drivers, kind and nested prefixes."""
     assert parse(text) == Container(uid, f"{runtime}://{ID}")
 
 
