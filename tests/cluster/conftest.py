@@ -87,6 +87,16 @@ def empty_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def running_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A fifth one, whose nodes run polyarch's pods, for tests that install a package of polyarch and remove it."""
+    if named := os.environ.get("POLYARCH_TEST_RUNNING"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"running-{owner}", nodes={"amd64": 2, "arm64": 1}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

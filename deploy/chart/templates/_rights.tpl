@@ -429,9 +429,9 @@
   - ppc-controllers-208d7abd.multiarch.openshift.io
   verbs:
   - get
+  - delete
   - list
   - watch
-  - delete
   - update
 - apiGroups:
   - coordination.k8s.io
@@ -440,9 +440,17 @@
   resourceNames:
   - enoexecevent-controllers-208d7abd.multiarch.openshift.io
   verbs:
-  - delete
   - get
+  - delete
   - update
+- apiGroups:
+  - apps
+  resources:
+  - deployments
+  resourceNames:
+  - polyarch-operator
+  verbs:
+  - get
 - apiGroups:
   - multiarch.openshift.io
   resources:

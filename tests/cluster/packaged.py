@@ -1,0 +1,93 @@
+"""A cluster whose nodes run polyarch, on which a test installs a package and removes it again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from placement_cluster import pod
+
+from polyarch.installation import removing, waiting
+from polyarch.installation.survey import Found, survey
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.locks import file_lock
+
+NAMESPACE = "polyarch-system"
+SECONDS = 120.0
+Document = dict[str, Any]
+
+
+class Packaged:
+    """The cluster before, with and after polyarch."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, before: dict[str, Found]) -> None:
+        self.sandbox = sandbox
+        self.client = client
+        self._before = before
+
+    def values(self) -> Document:
+        """What an installation has to know here: the registry's mirrors, and that it is on loopback."""
+        conf = self.sandbox.registries_conf.read_text()
+        return {"registries": {"configuration": conf, "allowAddresses": ["127.0.0.0/8"]}}
+
+    async def available(self, *, configured: bool = True) -> None:
+        """Until the operator runs and, if configured, placement is available."""
+        await waiting.available(
+            self.client, NAMESPACE, configured=configured, seconds=SECONDS, tell=lambda _: None, every=0.2
+        )
+
+    async def placed(self, namespace: str, image: str) -> Document:
+        """A new pod with this image, once it has its constraint."""
+        await self.sandbox.registry.seed({image: ["linux/arm64"]})
+        await self.client.create(PODS, pod(image, automountServiceAccountToken=False), namespace=namespace)
+
+        async def constrained() -> Any:
+            found = await self.client.get(PODS, "app", namespace=namespace)
+            return found if "nodeAffinity" in (found["spec"].get("affinity") or {}) else None
+
+        return dict(await self.until(constrained))
+
+    async def gone(self, resource: Resource, name: str, namespace: str = "") -> None:
+        async def absent() -> bool:
+            try:
+                await self.client.get(resource, name, namespace=namespace)
+            except NotFound:
+                return True
+            return False
+
+        await self.until(absent)
+
+    async def until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
+        async with asyncio.timeout(SECONDS):
+            while not (found := await condition()):
+                await asyncio.sleep(0.2)
+        return found
+
+    async def deployments(self) -> list[str]:
+        found = await self.client.list(DEPLOYMENTS, namespace=NAMESPACE, type=PartialObjectMetadata)
+        return sorted(each.metadata.name for each in found.items)
+
+    async def left(self) -> set[str]:
+        """What is there now and was not before."""
+        return (await everything(self.client)).keys() - self._before.keys()
+
+
+async def everything(client: Client) -> dict[str, Found]:
+    seen = await survey(client)
+    assert not seen.unread
+    return {str(each.ref): each for each in seen.found}
+
+
+@asynccontextmanager
+async def packaged(sandbox: Sandbox) -> AsyncIterator[Packaged]:
+    """For one test alone; whatever it left is removed."""
+    async with file_lock(sandbox.folder.root / ".packaged.lock"), sandbox.client() as client:
+        cluster = Packaged(sandbox, client, await everything(client))
+        try:
+            yield cluster
+        finally:
+            await removing.remove(client, NAMESPACE, force=True, tell=lambda _: None)
