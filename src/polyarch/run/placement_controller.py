@@ -99,6 +99,7 @@ def components(process: Process, parts: Parts) -> Components:
         images=Unhurried(parts.registries, parts.secrets, clock, metrics),
         post=post,
         namespace=process.settings.namespace,
+        is_leading=is_leading,
         clock=clock,
         metrics=metrics,
     )

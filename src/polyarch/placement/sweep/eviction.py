@@ -28,7 +28,8 @@ class EvictsPods(Protocol):
 
 
 class Eviction:
-    """``may_help``: whether a new pod would be placed, that is, whether the webhook is there."""
+    """``may_help``: whether a new pod would be placed, that is, whether the webhook is there; false as well for a
+    process that leads no more, which it may learn of between two evictions."""
 
     def __init__(
         self,

@@ -86,6 +86,7 @@ class Sweeper:
         images: Unhurried,
         post: Callable[[Pod, Event], None],
         namespace: str,
+        is_leading: Callable[[], bool],
         clock: Clock,
         metrics: PlacementMetrics,
     ) -> None:
@@ -98,7 +99,7 @@ class Sweeper:
         self._metrics = metrics
         self._absence = Absence(informers, namespace=namespace, returned=self._returned)
         self._eviction = Eviction(
-            client, post=post, may_help=lambda: self._absence.is_over, clock=clock, metrics=metrics
+            client, post=post, may_help=lambda: is_leading() and self._absence.is_over, clock=clock, metrics=metrics
         )
         self._reported: Recent[tuple[str, Fault], bool] = Recent(REPORTED)
         self._returns: list[float] = []

@@ -39,6 +39,7 @@ class Cluster:
         self.evicted = []
         self.refusal = None
         self.failing = False
+        self.leading = True
         self.metrics, metrics = placement_metrics()
         secrets = PullSecrets(FakeSecrets(), self.clock)
         self.sweeper = Sweeper(
@@ -49,6 +50,7 @@ class Cluster:
             images=Unhurried(self.registry, secrets, self.clock, metrics),
             post=lambda pod, event: self.events.append((pod.metadata.name, str(event.reason))),
             namespace=OPERATOR,
+            is_leading=lambda: self.leading,
             clock=self.clock,
             metrics=metrics,
         )
@@ -463,6 +465,16 @@ async def test_nobody_is_evicted_while_the_webhook_is_away(make, away):
     await cluster.clock.run(600)
     assert cluster.evicted == []
     assert cluster.reported() == ["missed"]
+
+
+async def test_a_process_that_was_stopped_and_leads_no_more_evicts_nobody(make):
+    """PL-371, PL-530: it learns of it late."""
+    cluster = make(sweep={"interval": "1m", "action": "evict"})
+    cluster.registry.set(APP, "linux/arm64")
+    cluster.create("missed", age=300, owner="web")
+    cluster.leading = False
+    await cluster.settled()
+    assert cluster.evicted == []
 
 
 async def test_an_api_server_that_does_not_answer_ends_the_round_and_not_the_sweep(make):
