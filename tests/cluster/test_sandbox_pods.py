@@ -535,6 +535,43 @@ async def test_sb_011_what_does_not_change_is_not_written(
     assert await patches() == 2
 
 
+async def ended_after(client: Client, namespace: str, name: str) -> float:
+    """Seconds from its deletion until a pod is gone."""
+    start = asyncio.get_running_loop().time()
+    await client.delete(PODS, name, namespace=namespace)
+    await until_gone(client, namespace, name)
+    return asyncio.get_running_loop().time() - start
+
+
+async def until_started(client: Client, namespace: str, name: str) -> None:
+    async def running() -> bool:
+        return "running" in container_of(await status_of(client, namespace, name))["state"]
+
+    await until(running, f"{name} runs")
+
+
+async def test_sb_011_a_process_that_does_not_end_is_killed_when_its_grace_is_over(
+    sandbox: Sandbox, client: Client, namespace: str
+) -> None:
+    spec = {"terminationGracePeriodSeconds": 3}
+    await client.create(PODS, pod("deaf", *SLEEPS, spec=spec), namespace=namespace)
+    await until_started(client, namespace, "deaf")
+    (record,) = processes_of(sandbox, namespace)
+    os.kill(record.pid, signal.SIGSTOP)  # a stopped process hears no SIGTERM
+    assert 1.5 < await ended_after(client, namespace, "deaf") < 15
+    assert not processes.is_running(record)
+
+
+async def test_sb_011_the_hook_before_the_end_comes_first(sandbox: Sandbox, client: Client, namespace: str) -> None:
+    """With `preStop.sleep` a webhook goes on to answer until nobody sends it anything any more."""
+    main = {"lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}
+    spec = {"terminationGracePeriodSeconds": 20}
+    await client.create(PODS, pod("polite", *SLEEPS, **main, spec=spec), namespace=namespace)
+    await until_started(client, namespace, "polite")
+    assert 2 <= await ended_after(client, namespace, "polite") < 15
+    assert processes_of(sandbox, namespace) == []
+
+
 # -- the life of the sandbox itself -----------------------------------------------------------------------------------
 
 

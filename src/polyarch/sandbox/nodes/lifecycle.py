@@ -26,6 +26,8 @@ BACKOFF_SECONDS = 10.0
 MAXIMUM_BACKOFF_SECONDS = 300.0
 STABLE_SECONDS = 600.0
 """A container that has run for so long is restarted without the delays of earlier failures."""
+START_ERROR_CODE = 128
+"""What a container runtime reports of a program that it cannot execute."""
 MAXIMUM_START_SECONDS = 8.0
 """The longest delay until a container is tried again whose volumes or variables are not there."""
 
@@ -121,7 +123,8 @@ def recover(pod: Pod, now: dt.datetime) -> dict[str, Run]:
 
 
 def recover_processes(pod: Pod, runs: Mapping[str, Run], names: Iterable[str], now: dt.datetime) -> dict[str, Run]:
-    """The same for the containers that are run: nothing is assumed of what happened meanwhile."""
+    """The same for the containers that are run: nothing is assumed of what happened meanwhile, and as in a kubelet the
+    delays of earlier failures are forgotten."""
     containers = {each.name: each for each in [*pod.init_containers, *pod.containers]}
     statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
     after = dict(runs)
@@ -146,6 +149,7 @@ def recover_processes(pod: Pod, runs: Mapping[str, Run], names: Iterable[str], n
             started=False,
             ready=False,
             crashed_at=now if again else run.crashed_at,
+            streak=0,
             last=ended,
         )
     return after
@@ -177,8 +181,8 @@ def due(pod: Pod, runs: Mapping[str, Run], now: dt.datetime) -> Iterator[Contain
 
 def _allowed(pod: Pod, runs: Mapping[str, Run]) -> list[Container]:
     """The containers that may run now: init containers one after the other, then all others together."""
-    if phase(pod, runs) in {"Succeeded", "Failed"}:
-        return []
+    if pod.init_containers and phase(pod, runs) in {"Succeeded", "Failed"}:
+        return []  # sidecars end with the others
     sidecars: list[Container] = []
     for container in pod.init_containers:
         run = runs.get(container.name, Run())
@@ -252,7 +256,9 @@ def step(
                 run = _watch(pod, container, run, observed.get(container.name), now)
             after[container.name] = Run(Activity.INITIALIZING) if waiting and waits_for_init else run
         elif container.name in starts:
-            after[container.name] = _start(run, starts[container.name], observed.get(container.name), now)
+            restarts = _restarts_after(pod, container, START_ERROR_CODE)
+            seen = observed.get(container.name)
+            after[container.name] = _start(run, starts[container.name], seen, now, restarts=restarts)
         elif _tries_now(run, now):
             after[container.name] = _try(run, pulled[container.image].verdict, _restarts(pod, container), now)
         elif run.is_process:
@@ -283,7 +289,7 @@ def _try(run: Run, verdict: Verdict, restarts: bool, now: dt.datetime) -> Run:
             return msgspec.structs.replace(crashed, activity=Activity.CRASH_BACKOFF) if again else crashed
 
 
-def _start(run: Run, tried: Started | CannotStart, seen: Observed | None, now: dt.datetime) -> Run:
+def _start(run: Run, tried: Started | CannotStart, seen: Observed | None, now: dt.datetime, *, restarts: bool) -> Run:
     again = run.crashed_at is not None
     match tried:
         case Started(at):
@@ -297,6 +303,9 @@ def _start(run: Run, tried: Started | CannotStart, seen: Observed | None, now: d
                 ready=seen is not None and seen.exit is None and seen.ready,
                 last=run.last,
             )
+        case CannotStart("RunContainerError", message) if not restarts:
+            how = Exit(START_ERROR_CODE, now, message, "StartError")
+            return ended(msgspec.structs.replace(run, since=now), how, restarts=lambda _: False)
         case CannotStart(reason, message):
             return msgspec.structs.replace(
                 run, activity=Activity(reason), since=now, message=message, pulls=run.pulls + 1, is_process=True

@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from polyarch.kube.client.client import Client
-from polyarch.kube.clock import Clock
+from polyarch.kube.clock import Clock, deadline
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
 from polyarch.kube.runtime.informer import Informer, Informers
@@ -115,7 +115,7 @@ class Contents:
 
     async def facts(self, facts: Facts) -> Facts:
         """``facts`` with all objects that are mounted."""
-        async with asyncio.timeout(SYNC_SECONDS):
+        async with deadline(self._clock, SYNC_SECONDS):
             for informer in self._watches:
                 await informer.synced()
         return Facts(
@@ -167,6 +167,7 @@ class Contents:
         # What the API server grants, which may be less or more than what was asked for.
         life = (dt.datetime.fromisoformat(issued.expiration_timestamp) - self._clock.now()).total_seconds()
         self._tokens[audience, seconds] = issued.token, self._clock.monotonic() + SHARE_OF_LIFE * life
+        self._stale.set()  # `keep` sets its alarm anew
         return issued.token
 
     def refresh(self) -> None:
@@ -178,7 +179,7 @@ class Contents:
         while True:
             due = min((due for _, due in self._tokens.values()), default=None)
             try:
-                async with asyncio.timeout(None if due is None else max(0.0, due - self._clock.monotonic())):
+                async with deadline(self._clock, None if due is None else due - self._clock.monotonic()):
                     await self._stale.wait()
             except TimeoutError:
                 pass

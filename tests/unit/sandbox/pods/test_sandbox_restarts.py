@@ -143,6 +143,14 @@ def test_sb_011_what_cannot_start_is_tried_again_and_again(reason: Any) -> None:
     assert host.container()["restartCount"] == 0
 
 
+def test_sb_011_a_program_that_is_not_there_fails_a_pod_that_is_not_restarted() -> None:
+    host = Host(make_pod("a", restart="Never"))
+    host.problem = CannotStart("RunContainerError", 'exec: "sh": executable file not found')
+    ended = host.step().container()["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert host.status()["phase"] == "Failed"
+
+
 INIT = ({"name": "one"}, {"name": "two"})
 SIDECAR = {"name": "side", "restartPolicy": "Always"}
 
@@ -180,7 +188,7 @@ def test_sb_011_what_was_lost_while_nobody_watched_is_restarted() -> None:
     crashed = {"terminated": {"exitCode": 2, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}}
     statuses = [
         {"name": "stays", "restartCount": 3, "state": running, "lastState": crashed},
-        {"name": "gone", "restartCount": 0, "state": running},
+        {"name": "gone", "restartCount": 5, "state": running},
         {"name": "new", "restartCount": 0, "state": crashed},
     ]
     pod = make_pod("stays", "gone", "new", phase="Running", containerStatuses=statuses)
@@ -196,7 +204,7 @@ def test_sb_011_what_was_lost_while_nobody_watched_is_restarted() -> None:
     gone = host.container("gone")["state"]["terminated"]
     assert (gone["exitCode"], gone["reason"]) == (137, "ContainerStatusUnknown")
     host.wait(1)
-    assert sorted(host.starts) == ["gone", "new"]
+    assert sorted(host.starts) == ["gone", "new"], "at once: `polyarch up` does not wait for delays of earlier failures"
     assert host.container("new")["restartCount"] == 1
 
 
