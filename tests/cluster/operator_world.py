@@ -116,7 +116,8 @@ class World:
             Client(config.load(str(sandbox.kubeconfig)), role="tests") as client,
         ):
             world = cls(sandbox, client, folder, f"operator-{secrets.token_hex(3)}")
-            await world.clear()
+            with suppress(NotFound):  # in a new sandbox there is nothing to clear, nor its kinds
+                await world.clear()
             await world.install()
             try:
                 yield world
