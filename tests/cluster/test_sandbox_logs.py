@@ -1,6 +1,7 @@
 """``kubectl logs`` of pods that are run, through the nodes' own kubelet API (SB-013)."""
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import Callable
@@ -136,14 +137,13 @@ async def test_sb_013_what_is_not_served_says_what_to_use_instead(
     client: Client, namespace: str, kubectl: Kubectl, speaking: None, command: tuple[str, ...], said: str
 ) -> None:
     if command[0] == "port-forward":
-        # kubectl listens first, and asks when somebody connects; so it is asked as the API server would be.
         process = await kubectl(*command, wait=False)
         try:
             async with asyncio.timeout(SECONDS):
                 line = (await process.stderr.readline()).decode()
         finally:
             process.kill()
-            await process.wait()
+            await process.communicate()
         assert said in line
         return
     code, _, errors = await kubectl(*command)
@@ -163,6 +163,8 @@ async def asked(sandbox: Sandbox, context: ssl.SSLContext) -> bytes:
         return b""
     finally:
         writer.close()
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_sb_013_only_the_api_server_is_answered(sandbox: Sandbox) -> None:
