@@ -312,3 +312,50 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {{name: {name}}}
 spec: {{policyName: {name}, validationActions: [Deny]}}
 """)
+
+
+async def test_in_004_check_prints_a_diff_and_writes_nothing(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "--replicas", "1", "-q")
+    same = await cluster.polyarch("upgrade", "--check")
+    assert (same.code, same.out) == (0, "polyarch 0.1.0 → 0.1.0 in namespace polyarch-system: nothing would change\n")
+    before = await cluster.versions()
+    other = await cluster.polyarch("upgrade", "--check", "--image", "registry.example/polyarch:9")
+    after = await cluster.versions()
+    assert {name for name in before if "polyarch" in name and before[name] != after.get(name)} == set()
+    assert other.code == 1
+    assert "-        image: ghcr.io/polyarch/polyarch:0.1.0\n+        image: registry.example/polyarch:9\n" in other.out
+    assert "1 object would change" in other.out
+
+
+async def test_in_004_an_upgrade_keeps_the_values_of_the_installation(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "--replicas", "1", "--image", "registry.example/polyarch:0.0.9", "-q")
+    done = await cluster.polyarch("upgrade", "-q")
+    assert done.code == 0, done.err
+    deployment = await cluster.client.get(DEPLOYMENTS, names.OPERATOR, namespace=NAMESPACE)
+    assert deployment["spec"]["replicas"] == 1
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/polyarch:0.1.0"
+
+
+async def test_in_004_what_stands_in_the_way_is_named_and_nothing_is_written(cluster: Cluster) -> None:
+    """A definition with a field that this version does not have, used by an object; and an operator that is newer."""
+    await cluster.polyarch("install", "-q")
+    definition = await cluster.client.get(CRDS, str(CPPCS))
+    index = next(at for at, each in enumerate(definition["spec"]["versions"]) if each["storage"])
+    path = f"/spec/versions/{index}/schema/openAPIV3Schema/properties/spec/properties/later"
+    await cluster.client.patch(CRDS, str(CPPCS), JsonPatch((jsonpatch.add(path, {"type": "string"}),)))
+    async with asyncio.timeout(30):
+        while True:
+            await cluster.client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"later": "x"}}))
+            if "later" in (await cluster.client.get(CPPCS, names.SINGLETON))["spec"]:
+                break
+            await asyncio.sleep(0.2)
+    newer = MergePatch({"metadata": {"labels": {"app.kubernetes.io/version": "9.0.0"}}})
+    await cluster.client.patch(DEPLOYMENTS, names.OPERATOR, newer, namespace=NAMESPACE)
+    before = await cluster.versions()
+    refused = await cluster.polyarch("upgrade")
+    after = await cluster.versions()
+    assert {name for name in before if "polyarch" in name and before[name] != after.get(name)} == set()
+    assert refused.code == 3
+    assert "does not have the field spec.later; used by cluster" in refused.err
+    assert "polyarch 9.0.0 is installed, and this command is 0.1.0" in refused.err

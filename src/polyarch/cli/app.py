@@ -28,6 +28,7 @@ COMMANDS = (
     ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
     ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
     ("install", CLUSTERS, "installation.install:install", "Install polyarch in a cluster"),
+    ("upgrade", CLUSTERS, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
     ("uninstall", CLUSTERS, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),
     ("run", CLUSTERS, "cluster.run:app", "Run a process of the operator"),
     ("up", SANDBOX, "cluster.sandbox:up", "Start a local control plane, a registry and fake nodes"),

@@ -7,15 +7,20 @@ certificates (``placement/operator/operands.py``). Pure.
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from polyarch.installation import operator
 from polyarch.installation.components import COMPONENTS, Component
-from polyarch.installation.settings import REGISTRIES_CONFIGMAP, InstallationSettings
+from polyarch.installation.settings import REGISTRIES_CONFIGMAP, InstallationSettings, recorded
+from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.placement import names
 from polyarch.placement.operator import labels, operands
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster
 
 Document = dict[str, Any]
+
+VALUES: Final = f"{names.OWN_GROUP}/values"
+"""Annotation: the values of the installation that differ from the defaults, as JSON."""
 
 
 def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
@@ -50,6 +55,17 @@ def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT
 def configuration(settings: InstallationSettings) -> tuple[Document, ...]:
     """The custom resources that turn the chosen components on."""
     return _marked(settings, (each for component in chosen(settings) for each in component.configuration(settings)))
+
+
+def remembering(made: Iterable[Document], settings: InstallationSettings) -> tuple[Document, ...]:
+    """The documents, with the values on the operator's Deployment, from which an upgrade reads them (IN-004)."""
+    marked = []
+    for each in made:
+        if (each["kind"], each["metadata"]["name"]) == (DEPLOYMENTS.kind, operator.OPERATOR):
+            annotations = {**each["metadata"].get("annotations", {}), VALUES: recorded(settings)}
+            each = {**each, "metadata": {**each["metadata"], "annotations": annotations}}
+        marked.append(each)
+    return tuple(marked)
 
 
 def chosen(settings: InstallationSettings) -> list[Component]:

@@ -88,7 +88,7 @@ def _configured(deployment: Document, settings: InstallationSettings, own: Opera
     pods = settings.operator
     deployment["metadata"]["labels"][VERSION] = __version__
     template = deployment["spec"]["template"]
-    template["metadata"]["labels"] = {**pods.labels, **template["metadata"]["labels"]}
+    template["metadata"]["labels"] = {**pods.labels, **template["metadata"]["labels"], PART_OF: PRODUCT}
     if annotations := {**pods.annotations, **template["metadata"].get("annotations", {})}:
         template["metadata"]["annotations"] = annotations
     spec = template["spec"]

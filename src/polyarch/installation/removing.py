@@ -302,6 +302,7 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "certificates.cert-manager.io": (names.CERTIFICATES_SECRET,),
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
+CONTROLLERS: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
 OF_EVERY_NAMESPACE: Final = (("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"))
 """Objects that Kubernetes makes in each namespace."""
 
@@ -314,6 +315,8 @@ def is_ours(found: Found, namespace: str) -> bool:
         return True
     if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in lifting.WEBHOOKS:
         return True
+    if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) in CONTROLLERS:
+        return True  # a pod on its way out, whose ReplicaSet is gone already
     if resource == CRDS:
         return key.name.endswith((f".{names.GROUP}", f".{names.OWN_GROUP}"))
     return key.namespace == namespace and key.name in NAMED.get(str(resource), ())

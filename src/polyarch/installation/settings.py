@@ -180,3 +180,37 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             node_selector=tuple(f"{key}={value}" for key, value in self.node_selector.items()),
             tolerations=tuple(map(str, self.tolerations)),
         )
+
+
+def recorded(settings: InstallationSettings) -> str:
+    """The values that differ from the defaults, as JSON: an installation remembers them for its upgrade (IN-004)."""
+    found = _beyond(msgspec.to_builtins(settings), msgspec.to_builtins(InstallationSettings()))
+    return msgspec.json.encode(found, order="sorted").decode()
+
+
+def of_record(text: str) -> InstallationSettings:
+    """The values of an earlier installation; those that this version does not have are left out."""
+    given = msgspec.json.decode(text)
+    known = msgspec.to_builtins(InstallationSettings())
+    return msgspec.convert(_known(given, known), InstallationSettings)
+
+
+def _beyond(values: Document, usual: Document) -> Document:
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(usual.get(name), dict) and usual[name]:
+            if inner := _beyond(value, usual[name]):
+                found[name] = inner
+        elif value != usual.get(name):
+            found[name] = value
+    return found
+
+
+def _known(given: Document, known: Document) -> Document:
+    return {
+        name: _known(value, known[name])
+        if isinstance(value, dict) and isinstance(known[name], dict) and known[name]
+        else value
+        for name, value in given.items()
+        if name in known
+    }

@@ -7,7 +7,7 @@ from polyarch.installation.operator import OPERATOR
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CRDS, DEPLOYMENTS
+from polyarch.kube.resources import CRDS, DEPLOYMENTS, PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 
@@ -79,7 +79,8 @@ async def _missing(client: Client, namespace: str, *, configured: bool) -> str |
     except NotFound:
         return f"there is no Deployment {namespace}/{OPERATOR}"
     if (lacking := _not_rolled_out(deployment)) is not None:
-        return lacking
+        pods = await client.list(PODS, namespace=namespace, label_selector=f"{names.CONTROLLER_LABEL}={OPERATOR}")
+        return f"{lacking}{_why_not(pods.items)}"
     if not configured:
         return None
     try:
@@ -98,6 +99,18 @@ def _not_rolled_out(deployment: Document) -> str | None:
     failed = conditions(deployment).get("ReplicaFailure") or {}
     problem = f": {failed['message']}" if failed.get("status") == "True" and failed.get("message") else ""
     return f"operator: {ready} of {wanted} pods are ready{problem}"
+
+
+def _why_not(pods: Iterable[Document]) -> str:
+    """What the node says of the first pod that waits for something."""
+    for pod in pods:
+        for each in (pod.get("status") or {}).get("containerStatuses") or ():
+            state = each.get("state") or {}
+            waiting = state.get("waiting") or (each.get("lastState") or {}).get("terminated") or {}
+            if not each.get("ready") and waiting.get("reason"):
+                message = waiting.get("message")
+                return f" ({pod['metadata']['name']}: {waiting['reason']}{f': {message}' if message else ''})"
+    return ""
 
 
 def _state(cppc: Document) -> str:

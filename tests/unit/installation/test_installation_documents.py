@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from polyarch.installation import components, documents, operator
-from polyarch.installation.settings import Image, InstallationSettings, OperatorPods, Placement, Registries
+from polyarch.installation.settings import (
+    Image,
+    InstallationSettings,
+    OperatorPods,
+    Placement,
+    Registries,
+    of_record,
+    recorded,
+)
 from polyarch.placement.operator.settings import OperatorSettings
 
 NAMESPACE = "tools"
@@ -191,3 +199,20 @@ def test_the_custom_resource_is_made_unless_the_user_makes_it() -> None:
     policy = InstallationSettings(placement=Placement(policy={"mode": "audit"}))
     assert [each["kind"] for each in made(policy)][-2:] == ["PlacementPolicy", "ClusterPodPlacementConfig"]
     assert only("PlacementPolicy", policy)["spec"] == {"mode": "audit"}
+
+
+def test_in_004_an_upgrade_reads_the_values_back_that_were_installed() -> None:
+    given = read({"image": {"repository": "r.example/p"}, "operator": {"environment": {"HTTPS_PROXY": "http://p"}}})
+    record = recorded(given)
+    assert of_record(record) == given
+    assert recorded(InstallationSettings()) == "{}"
+    (deployment,) = [
+        each for each in documents.remembering(documents.documents(given), given) if each["kind"] == "Deployment"
+    ]
+    assert deployment["metadata"]["annotations"][documents.VALUES] == record
+
+
+def test_in_004_values_that_this_version_does_not_have_are_left_out() -> None:
+    assert of_record('{"image": {"repository": "r.example/p", "gone": 1}, "gone": {"a": 1}}') == InstallationSettings(
+        image=Image(repository="r.example/p")
+    )

@@ -19,10 +19,12 @@ from polyarch.cli.output.messages import Messages
 from polyarch.installation import applying, checking, waiting
 from polyarch.installation.applying import Applied, ApplyRefused
 from polyarch.installation.checking import Check
-from polyarch.installation.documents import documents, images
+from polyarch.installation.documents import documents, images, remembering
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.refs import Ref
+
+Document = dict[str, Any]
 
 SCHEMA_VERSION = "polyarch.dev/install/v1"
 MARKS = {"ok": "✓", "note": "!", "refused": "✗"}
@@ -101,16 +103,19 @@ def install(
     return 0
 
 
+async def documents_for(client: Client, settings: InstallationSettings, namespace: str) -> tuple[Document, ...]:
+    """The documents for this cluster; they remember the values as they were given."""
+    found = settings
+    if settings.openshift is None:
+        found = msgspec.structs.replace(settings, openshift=bool(await client.discover(OPENSHIFT)))
+    return remembering(documents(found, namespace=namespace), settings)
+
+
 async def _install(client: Client, outcome: Outcome, manner: Manner, messages: Messages) -> None:
-    if outcome.settings.openshift is None:
-        found = bool(await client.discover(OPENSHIFT))
-        outcome.settings = msgspec.structs.replace(outcome.settings, openshift=found)
-    wanted = documents(outcome.settings, namespace=outcome.namespace)
+    wanted = await documents_for(client, outcome.settings, outcome.namespace)
     facts = await checking.gather(client, wanted)
     outcome.checks = checking.checks(facts, namespace=outcome.namespace)
-    for check in outcome.checks:
-        action = f"; {check.action}" if check.action else ""
-        messages.remark(f"{MARKS[check.outcome]} {check.name}: {check.message}{action}")
+    tell_checks(outcome.checks, messages)
     if any(check.outcome == "refused" for check in outcome.checks):
         outcome.problem = "install: nothing was written, because a check failed; see above"
         return
@@ -139,6 +144,13 @@ async def _install(client: Client, outcome: Outcome, manner: Manner, messages: M
         except waiting.NotInTime as error:
             outcome.available = False
             outcome.problem = f"install: {error}; kubectl get pods -n {outcome.namespace} shows more"
+
+
+def tell_checks(checks: Sequence[Check], messages: Messages) -> None:
+    """One line each."""
+    for check in checks:
+        action = f"; {check.action}" if check.action else ""
+        messages.remark(f"{MARKS[check.outcome]} {check.name}: {check.message}{action}")
 
 
 def _shown(ref: Ref) -> str:

@@ -19,15 +19,22 @@ Values = dict[str, Any]
 
 
 def settings(
-    file: str | None, *, components: Sequence[str] = (), image: str = "", replicas: int | None = None
+    file: str | None,
+    *,
+    components: Sequence[str] = (),
+    image: str = "",
+    replicas: int | None = None,
+    earlier: InstallationSettings | None = None,
 ) -> InstallationSettings:
-    """``UsageError`` names the value that is wrong, and where it came from."""
-    values: Values = (load_yaml("--values", file, expected="a mapping of values") or {}) if file else {}
-    origin = f"--values {file}"
-    _check_components(values.get("components"), origin)
+    """``UsageError`` names the value that is wrong, and where it came from. ``earlier``: used without a file."""
     for name in components:
         _component(name, "--component")
-    found = _converted(values, origin)
+    if file is None:
+        found = earlier or InstallationSettings()
+    else:
+        values: Values = load_yaml("--values", file, expected="a mapping of values") or {}
+        _check_components(values.get("components"), f"--values {file}")
+        found = _converted(values, f"--values {file}")
     if components:
         found = msgspec.structs.replace(found, components=tuple(dict.fromkeys(components)))
     if image:

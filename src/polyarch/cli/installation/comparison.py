@@ -1,0 +1,155 @@
+"""The work of ``polyarch upgrade``: which values, what would change, what stands in the way (IN-004)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from polyarch import __version__
+from polyarch.cli.errors import CouldNotComplete
+from polyarch.cli.installation import rollout, values
+from polyarch.cli.installation.cluster import Access, on_cluster
+from polyarch.cli.lint.diffs import unified_diff
+from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.documents import document_text, manifest_text
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.terminal import styled
+from polyarch.installation import checking, removing
+from polyarch.installation.documents import VALUES
+from polyarch.installation.operator import OPERATOR
+from polyarch.installation.settings import InstallationSettings, of_record
+from polyarch.installation.upgrade import comparing
+from polyarch.installation.upgrade.comparing import Change, Finding
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import DEPLOYMENTS
+
+SCHEMA_VERSION = "polyarch.dev/upgrade/v1"
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class Wanted(NamedTuple):
+    """What the command line says."""
+
+    namespace: str | None
+    values: str | None
+    image: str
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """What ``--check`` found."""
+
+    namespace: str
+    installed: str
+    checks: tuple[checking.Check, ...]
+    findings: list[Finding]
+    changes: list[Change]
+
+    @property
+    def refused(self) -> list[str]:
+        found = [each.message for each in self.findings if each.outcome == "refused"]
+        return [*(f"{each.name}: {each.message}" for each in self.checks if each.outcome == "refused"), *found]
+
+
+def check(wanted: Wanted, access: Access, chosen: Sequence[Output], *, messages: Messages) -> int:
+    """Prints the comparison; returns 0 if nothing would change, otherwise 1."""
+    found = asyncio.run(on_cluster("upgrade", access, lambda client: _compare(client, wanted, messages)))
+    emit(
+        chosen,
+        lambda form, colour: _text(found, colour=colour) if form == "text" else document_text(_document(found), form),
+    )
+    if found.refused:
+        raise CouldNotComplete(f"upgrade: in the way: {'; '.join(found.refused)}")
+    return 1 if found.changes else 0
+
+
+def upgrade(wanted: Wanted, access: Access, chosen: Sequence[Output], *, wait: float | None, messages: Messages) -> int:
+    """Installs this version with the values of the installation, if nothing stands in the way."""
+
+    async def look(client: Client) -> tuple[str, InstallationSettings]:
+        namespace, settings = await _settings(client, wanted, messages)
+        made = await rollout.documents_for(client, settings, namespace)
+        found = await comparing.findings(client, made, await checking.gather(client, made))
+        if refused := [each.message for each in found if each.outcome == "refused"]:
+            raise CouldNotComplete(f"upgrade: in the way: {'; '.join(refused)}; nothing was written")
+        return namespace, settings
+
+    namespace, settings = asyncio.run(on_cluster("upgrade", access, look))
+    return rollout.install(settings, namespace, rollout.Manner(wait=wait), access, chosen, messages=messages)
+
+
+async def _compare(client: Client, wanted: Wanted, messages: Messages) -> Comparison:
+    namespace, settings = await _settings(client, wanted, messages)
+    made = await rollout.documents_for(client, settings, namespace)
+    facts = await checking.gather(client, made)
+    checks = checking.checks(facts, namespace=namespace)
+    rollout.tell_checks(checks, messages)
+    is_refused = any(each.outcome == "refused" for each in checks)
+    return Comparison(
+        namespace=namespace,
+        installed=comparing.installed_version(facts, namespace),
+        checks=checks,
+        findings=await comparing.findings(client, made, facts),
+        changes=[] if is_refused else await comparing.compare(client, made, facts),
+    )
+
+
+async def _settings(client: Client, wanted: Wanted, messages: Messages) -> tuple[str, InstallationSettings]:
+    """The namespace and the values of the installation, with what the command line says."""
+    namespace = wanted.namespace or await removing.find(client)
+    if namespace is None:
+        raise CouldNotComplete("upgrade: no polyarch is in this cluster; install it with `polyarch install`")
+    earlier = None
+    try:
+        deployment = await client.get(DEPLOYMENTS, OPERATOR, namespace=namespace)
+    except NotFound:
+        record = None
+    else:
+        record = (deployment["metadata"].get("annotations") or {}).get(VALUES)
+    if record is not None:
+        earlier = of_record(record)
+        # Its own tag or digest is that of the version which is replaced.
+        earlier = msgspec.structs.replace(earlier, image=msgspec.structs.replace(earlier.image, tag="", digest=""))
+    elif wanted.values is None:
+        messages.note("the installation has no record of its values; those not given by --values are the defaults")
+    return namespace, values.settings(wanted.values, image=wanted.image, earlier=earlier)
+
+
+def _text(found: Comparison, *, colour: bool) -> str:
+    lines = [f"{'in the way' if each.outcome == 'refused' else 'note'}: {each.message}\n" for each in found.findings]
+    for change in found.changes:
+        name = f"{change.ref.resource.kind}/{change.ref.key}"
+        before = manifest_text([change.before]) if change.before is not None else ""
+        diff = unified_diff(name, before, manifest_text([change.after]))
+        lines += [styled(line.rstrip("\n"), _style(line), colour=colour) + "\n" for line in diff.splitlines()]
+    count = len(found.changes)
+    verdict = f"{count} object{'s' if count != 1 else ''} would change" if count else "nothing would change"
+    lines.append(f"polyarch {found.installed or 'unknown'} → {__version__} in namespace {found.namespace}: {verdict}\n")
+    return "".join(lines)
+
+
+def _style(line: str) -> str:
+    return COLOURS.get(line[:1], "")
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "namespace": found.namespace,
+        "installed": found.installed,
+        "version": __version__,
+        "checks": [msgspec.to_builtins(each) for each in found.checks],
+        "findings": [msgspec.to_builtins(each) for each in found.findings],
+        "changes": [
+            {
+                "apiVersion": each.ref.resource.api_version,
+                "kind": each.ref.resource.kind,
+                "namespace": each.ref.key.namespace,
+                "name": each.ref.key.name,
+                "before": each.before,
+                "after": each.after,
+            }
+            for each in found.changes
+        ],
+    }

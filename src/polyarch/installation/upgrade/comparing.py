@@ -1,0 +1,129 @@
+"""Reads a cluster to say what an upgrade would change (IN-004); writes nothing.
+
+What would change is asked from the API server by a dry run, so defaults and conversions are its own.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch import __version__
+from polyarch.installation import applying, operator
+from polyarch.installation.asking import together
+from polyarch.installation.checking import MANAGER, OURS, Facts, changes, is_ready_for, ref_of
+from polyarch.installation.upgrade import definitions
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import CRDS
+
+Document = dict[str, Any]
+
+SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One object that would change."""
+
+    ref: Ref
+    before: Document | None
+    """None: it does not exist."""
+    after: Document
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something to know before an upgrade; ``refused`` stands in its way."""
+
+    outcome: Literal["note", "refused"]
+    message: str
+
+
+async def compare(client: Client, documents: Iterable[Document], facts: Facts) -> list[Change]:
+    """The objects that would change, in the order of applying."""
+    tried = []
+    for document in documents:
+        ref = ref_of(document)
+        live = facts.live.get(ref)
+        wanted = applying.wanted(document, live)
+        if changes(wanted, live):
+            tried.append((ref, live, wanted))
+    return [change for change in await together(_change(client, *each, facts) for each in tried) if change is not None]
+
+
+async def findings(client: Client, documents: Iterable[Document], facts: Facts) -> list[Finding]:
+    """Versions that do not fit, storage versions that would be lost, fields that would be."""
+    found = _skew(facts)
+    for document in documents:
+        ref = ref_of(document)
+        live = facts.live.get(ref)
+        if ref.resource != CRDS or live is None:
+            continue
+        name = ref.key.name
+        if lost := definitions.lost_versions(live, document):
+            text = f"{name}: objects are stored as {', '.join(lost)}, which this version does not have"
+            found.append(Finding("refused", text))
+        removed = definitions.removed_fields(live, document)
+        if not removed:
+            continue
+        objects = await _objects(client, name)
+        for path in removed:
+            users = definitions.using(objects, path)
+            where = f"; used by {', '.join(users[:5])}" if users else ""
+            text = f"{name}: this version does not have the field {definitions.shown(path)}{where}"
+            found.append(Finding("refused" if users else "note", text))
+    return found
+
+
+def installed_version(facts: Facts, namespace: str) -> str:
+    """The version of the operator in this namespace; empty if there is none."""
+    for each in facts.deployments:
+        metadata = each["metadata"]
+        if (metadata["name"], metadata["namespace"]) == (operator.OPERATOR, namespace):
+            return str((metadata.get("labels") or {}).get(operator.VERSION, ""))
+    return ""
+
+
+def plain(document: Mapping[str, Any]) -> Document:
+    """The object without what the API server sets."""
+    made = copy.deepcopy(dict(document))
+    made.pop("status", None)
+    for name in SERVER_SET:
+        made["metadata"].pop(name, None)
+    return made
+
+
+def _skew(facts: Facts) -> list[Finding]:
+    found = []
+    for each in facts.deployments:
+        metadata = each["metadata"]
+        version = (metadata.get("labels") or {}).get(operator.VERSION, "")
+        if metadata["name"] == operator.OPERATOR and version and _number(version) > _number(__version__):
+            text = f"polyarch {version} is installed, and this command is {__version__}: use the command of {version}"
+            found.append(Finding("refused", text))
+    return found
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
+
+
+async def _change(client: Client, ref: Ref, live: Document | None, wanted: Document, facts: Facts) -> Change | None:
+    if not is_ready_for(ref, facts.live):
+        return Change(ref, None, wanted)
+    after: Document = await client.apply(
+        ref.resource, wanted, namespace=ref.key.namespace, field_manager=MANAGER, type=dict, dry_run=True
+    )
+    before = plain(live) if live is not None else None
+    return None if before == plain(after) else Change(ref, before, plain(after))
+
+
+async def _objects(client: Client, definition: str) -> list[Document]:
+    resource = next((each for each in OURS.values() if str(each) == definition), None)
+    if resource is None:
+        return []
+    try:
+        return (await client.list(resource)).items
+    except NotFound:
+        return []
