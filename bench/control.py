@@ -48,7 +48,9 @@ async def fixed_patch(client: Client, certificates: Path) -> AsyncIterator[int |
         try:
             assert serving.stdout is not None
             port = int(await serving.stdout.readline())
-            async with _configured(client, f"https://127.0.0.1:{port}{names.POD_WEBHOOK_PATH}"):
+            authority = (certificates / "ca.crt").read_bytes()
+            url = f"https://127.0.0.1:{port}{names.POD_WEBHOOK_PATH}"
+            async with _configured(client, {"url": url, "caBundle": authority}):
                 yield serving.pid
         finally:
             serving.kill()
@@ -56,21 +58,24 @@ async def fixed_patch(client: Client, certificates: Path) -> AsyncIterator[int |
 
 
 @asynccontextmanager
-async def _configured(client: Client, url: str | None) -> AsyncIterator[None]:
-    """The pod webhook's configuration with another address, or without the webhook; afterwards as it was."""
+async def _configured(client: Client, other: dict[str, Any] | None) -> AsyncIterator[None]:
+    """The pod webhook's configuration with another ``clientConfig``, or without the webhook; afterwards as it was.
+
+    No operator may run, which would set it right again.
+    """
     name = names.WEBHOOK_CONFIGURATION
     known = await client.get(MUTATING_WEBHOOKS, name)
     kept = {key: value for key, value in known["metadata"].items() if key in ("name", "labels", "annotations")}
     original: dict[str, Any] = {**known, "metadata": kept}
     await client.delete(MUTATING_WEBHOOKS, name)
-    if url is not None:
-        webhooks = [{**each, "clientConfig": {**each["clientConfig"], "url": url}} for each in known["webhooks"]]
+    if other is not None:
+        webhooks = [{**each, "clientConfig": other} for each in known["webhooks"]]
         await client.create(MUTATING_WEBHOOKS, {**original, "webhooks": webhooks})
     await asyncio.sleep(IN_FORCE)
     try:
         yield
     finally:
-        if url is not None:
+        if other is not None:
             await client.delete(MUTATING_WEBHOOKS, name)
         await client.create(MUTATING_WEBHOOKS, original)
         await asyncio.sleep(IN_FORCE)

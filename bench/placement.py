@@ -6,6 +6,7 @@ audit log (polyarch's identities only), registry requests in the registry's log.
 """
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import sys
@@ -21,18 +22,21 @@ from bench.control import fixed_patch, without_webhook
 from bench.measure import AuditLog, Figure, cpu_seconds, percentile, resident_mib
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import ApiError, NotFound
-from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS, POLICIES
+from polyarch.placement.api.resources import POLICIES
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.network.addresses import loopback_of
 from polyarch.sandbox.state import Settings
+from polyarch.sandbox.tasks import until
 
 OURS = "system:serviceaccount:polyarch-system:"
 NODES = {"amd64": 4, "arm64": 4, "ppc64le": 1, "s390x": 1}
 IMAGES = 40
 BURST = 1000
-WEBHOOK = "placement-webhook"
-CONTROLLER = "placement-controller"
+WEBHOOK, CONTROLLER = "web-hook", "controller"
+"""Names of their containers."""
 
 Say = Callable[[str], None]
 _numbers = itertools.count()
@@ -46,7 +50,28 @@ class Bench:
         self.client = client
         self.say = say
         self.audit = AuditLog(sandbox.audit_log)
-        self.pids = {name: record.pid for name, record in sandbox.records().items() if name in (WEBHOOK, CONTROLLER)}
+        self.pids = {
+            each.container: each.pid for each in sandbox.containers() if each.container in (WEBHOOK, CONTROLLER)
+        }
+
+    async def webhook(self) -> tuple[str, str]:
+        """Where the webhook listens on this machine, and the name in its certificate."""
+        for pod in (await self.client.list(PODS, namespace=DEFAULT_NAMESPACE)).items:
+            if pod["metadata"]["name"].startswith(f"{names.WEBHOOK}-"):
+                return f"{loopback_of(pod['status']['podIP'])}:9443", f"{names.WEBHOOK}.{DEFAULT_NAMESPACE}.svc"
+        raise RuntimeError("there is no pod of the webhook")
+
+    async def retire_operator(self) -> None:
+        """The control runs change what the operator would set right again, and its CPU time is not measured."""
+        await self.client.patch(
+            DEPLOYMENTS, names.OPERATOR, MergePatch({"spec": {"replicas": 0}}), namespace=DEFAULT_NAMESPACE
+        )
+
+        async def is_gone() -> bool:
+            return all(each.container != "operator" for each in self.sandbox.containers())
+
+        if not await until(is_gone, seconds=60):
+            raise RuntimeError("the operator's pod does not end")
 
     async def namespace(self) -> str:
         return await load.make_namespace(self.client, f"bench-{next(_numbers)}-{time.monotonic_ns() % 10**9}")
@@ -296,12 +321,14 @@ async def memory(bench: Bench) -> list[Figure]:
 async def reviews(bench: Bench) -> list[Figure]:
     """The webhook alone: 16 concurrent reviews of 10 KiB over TLS, sent by another process."""
     [image] = await bench.images("reviews", 1)
-    url = bench.sandbox.records()[WEBHOOK].url
-    ca = bench.sandbox.pki.webhook_folder / "ca.crt"
+    address, name = await bench.webhook()
+    registered = await bench.client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+    ca = bench.sandbox.folder.root / "webhook-ca.crt"
+    ca.write_bytes(base64.b64decode(registered["webhooks"][0]["clientConfig"]["caBundle"]))
 
     async def run(count: int) -> dict[str, float]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.reviews", url, str(ca), "default", image, str(count), "16",
+            sys.executable, "-m", "bench.reviews", address, name, str(ca), "default", image, str(count), "16",
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output, _ = await process.communicate()
@@ -361,8 +388,8 @@ async def _run_together(wanted: list[str], say: Say) -> list[Figure]:
     figures: list[Figure] = []
     try:
         async with sandbox.client() as client:
-            await client.patch(CPPCS, names.SINGLETON, MergePatch({"spec": {"logVerbosity": "Normal"}}))
             bench = Bench(sandbox, client, say)
+            await bench.retire_operator()
             idle = sum(resident_mib(pid) for pid in bench.pids.values())
             if wanted != ["memory"]:
                 figures.append(Figure("webhook and controller, idle", idle, "MiB", "issue", 120, compared=True))

@@ -1,6 +1,7 @@
 """Load on the webhook alone: AdmissionReviews over TLS on kept-alive connections, as the API server sends them.
 
-``python -m bench.reviews URL CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line. It runs in a process of
+``python -m bench.reviews HOST:PORT NAME CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line; NAME is
+the name in the webhook's certificate. It runs in a process of
 its own, so that its CPU time does not count for the webhook, and on bare asyncio protocols, so that it sends requests
 faster than any webhook answers.
 """
@@ -13,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
@@ -142,20 +142,23 @@ class Load:
 LENGTH = re.compile(rb"(?i)content-length: *([0-9]+)")
 
 
-async def main(url: str, ca: str, namespace: str, image: str, count: int, concurrency: int) -> dict[str, float]:
-    parts = urlsplit(url)
+async def main(
+    address: str, name: str, ca: str, namespace: str, image: str, count: int, concurrency: int
+) -> dict[str, float]:
+    host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=ca)
     body = review(image, namespace, "c0ffee00-0000-4000-8000-000000000000")
     head = (
-        f"POST {names.POD_WEBHOOK_PATH}?timeout=5s HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        f"POST {names.POD_WEBHOOK_PATH}?timeout=5s HTTP/1.1\r\nHost: {name}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nAccept: application/json\r\n\r\n"
     ).encode()
     load = Load(head + body, count)
 
     async def connection() -> None:
         loop = asyncio.get_running_loop()
-        host, port = parts.hostname or "", parts.port or 443
-        _, protocol = await loop.create_connection(lambda: Connection(load), host, port, ssl=context)
+        _, protocol = await loop.create_connection(
+            lambda: Connection(load), host, int(port), ssl=context, server_hostname=name
+        )
         await protocol.closed
 
     begin = time.perf_counter()
@@ -174,6 +177,6 @@ async def main(url: str, ca: str, namespace: str, image: str, count: int, concur
 
 
 if __name__ == "__main__":
-    url, ca, namespace, image, count, concurrency = sys.argv[1:]
+    address, name, ca, namespace, image, count, concurrency = sys.argv[1:]
     assert Path(ca).exists()
-    print(json.dumps(uvloop.run(main(url, ca, namespace, image, int(count), int(concurrency)))))
+    print(json.dumps(uvloop.run(main(address, name, ca, namespace, image, int(count), int(concurrency)))))

@@ -10,19 +10,20 @@ from polyarch.installation import documents
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
-from polyarch.kube.resources import CRDS, PODS, by_kind
-from polyarch.model.meta import PartialObjectMetadata
+from polyarch.kube.resources import CRDS, by_kind
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.api.settings import WarmUpKind
 from polyarch.placement.operator import operands, rbac
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.sandbox.operator import GLOBAL_PULL_SECRET, until_asked
 from polyarch.sandbox.tasks import together, until
+
+__all__ = ["ACCOUNTS", "CONTROLLER", "GLOBAL_PULL_SECRET", "USERS", "WEBHOOK", "install", "until_asked"]
 
 WEBHOOK, CONTROLLER = "placement-webhook", "placement-controller"
 ACCOUNTS = {WEBHOOK: names.WEBHOOK, CONTROLLER: names.CONTROLLER}
 """Role of ``polyarch run`` → its ServiceAccount."""
-GLOBAL_PULL_SECRET = "global-pull-secret"
 USERS = {f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}": role for role, account in ACCOUNTS.items()}
 """User name in the audit log → role."""
 SECONDS = 60.0
@@ -57,19 +58,3 @@ async def _established(client: Client, name: str) -> None:
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     assert await until(is_served, seconds=SECONDS), f"{name} is not served"
-
-
-async def until_asked(client: Client) -> None:
-    """Returns when the API server asks the webhook, of whose configuration it learns by a watch."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "probe"},
-        "spec": {"containers": [{"name": "pause", "image": "registry.k8s.io/pause:3.10"}]},
-    }
-
-    async def is_asked() -> bool:
-        seen = await client.create(PODS, pod, namespace="default", type=PartialObjectMetadata, dry_run=True)
-        return names.SCHEDULING_GATE_LABEL in (seen.metadata.labels or {})
-
-    assert await until(is_asked, seconds=SECONDS), "the API server does not ask the webhook"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import own_roles
 import pytest
 from audited import Audited
 from fake_node import FakeNode
@@ -39,7 +40,6 @@ from polyarch.placement.execmonitor.reporter import Reporter
 from polyarch.placement.operator import monitor_objects
 from polyarch.placement.operator.rbac import Rights
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
-from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -220,7 +220,7 @@ async def _running(process: asyncio.subprocess.Process, log: Path) -> AsyncItera
 async def monitor(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[Monitor]:
     """Handlers see the ENoExecEvents of all namespaces, so only one test at a time has any."""
     async with file_lock(sandbox.folder.root / ".enoexecevents.lock"):
-        await roles.install(client)
+        await own_roles.install(client)
         monitor = Monitor(sandbox, client, namespace, tmp_path)
         await monitor.install()
         try:

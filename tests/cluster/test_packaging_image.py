@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import own_roles
 import pytest
 from built_image import BASE, EPOCH, ROOT, Builder, contained, role, told
 from placement_cluster import architectures, until
@@ -23,8 +24,6 @@ from polyarch import __version__
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import NAMESPACES
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
-from polyarch.sandbox import roles
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
@@ -188,8 +187,7 @@ async def test_in_020_a_role_of_the_image_places_pods(
     root: Path, volume: Path, sandbox: Sandbox, client: Client, sole_controller: None
 ) -> None:
     """With the rights of its ServiceAccount, at the real API server, which it reaches over this machine's network."""
-    await roles.install(client)
-    await client.apply(CPPCS, roles.cluster_configuration())
+    await own_roles.install(client)
     await sandbox.registry.seed({"quay.io/image/app:1": ["linux/s390x"]})
     token = (await client.token(NAMESPACE, names.CONTROLLER)).token
     account = kubeconfigs.with_token(names.CONTROLLER, sandbox.layout.api_server, sandbox.layout.pki.ca, token)

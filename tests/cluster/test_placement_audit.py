@@ -1,9 +1,12 @@
 """Audit mode, explain and metrics against a real cluster (PL-130, PL-700 to PL-703, PL-730)."""
 
 import asyncio
+import base64
 import json
+import secrets
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -12,10 +15,18 @@ from placement_cluster import CASE, POLICY, PlacementCluster, architectures, dec
 
 from polyarch.cli import main
 from polyarch.kube.client.patches import MergePatch
-from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, SERVICE_ACCOUNTS
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.roles import CONTROLLER, WEBHOOK, addresses
+from polyarch.sandbox.network.addresses import loopback_of
+from polyarch.sandbox.state import NAMESPACE
 
 
 @pytest.fixture
@@ -145,29 +156,77 @@ async def test_explain_uses_the_pull_secrets_of_the_pod(cluster, capsys):
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-async def scrape(url: str, *, token: str = "", ca: str = "") -> tuple[int, str]:
-    context = ssl.create_default_context(cafile=ca) if ca else False
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"{url}/metrics", headers=headers, ssl=context) as answer,
-    ):
-        return answer.status, await answer.text()
+class Scraper:
+    """Reads metrics of polyarch's pods as a monitoring system does: over TLS, by the name of the Service."""
+
+    def __init__(self, cluster: PlacementCluster, authority: str) -> None:
+        self._cluster = cluster
+        self._tls = ssl.create_default_context(cadata=authority)
+
+    @classmethod
+    async def of(cls, cluster: PlacementCluster) -> "Scraper":
+        registered = await cluster.client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+        bundle = registered["webhooks"][0]["clientConfig"]["caBundle"]
+        return cls(cluster, base64.b64decode(bundle).decode())
+
+    async def scrape(self, role: str, token: str = "") -> tuple[int, str]:
+        """The metrics of the one pod of this Deployment."""
+        (address,) = [
+            loopback_of(each["status"]["podIP"])
+            for each in (await self._cluster.client.list(PODS, namespace=NAMESPACE)).items
+            if each["metadata"]["name"].startswith(f"{role}-") and "deletionTimestamp" not in each["metadata"]
+        ]
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        name = f"{role}.{NAMESPACE}.svc"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(
+                f"https://{address}:8443/metrics", headers=headers, ssl=self._tls, server_hostname=name
+            ) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    @asynccontextmanager
+    async def account(self, namespace: str, *, allowed: bool = True) -> AsyncIterator[str]:
+        """The token of a new ServiceAccount that may read metrics, or may not."""
+        client, name = self._cluster.client, f"metrics-{secrets.token_hex(4)}"
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        await client.create(SERVICE_ACCOUNTS, account, namespace=namespace)
+        token = (await client.token(namespace, name)).token
+        if not allowed:
+            yield token
+            return
+        role = {
+            "apiVersion": CLUSTER_ROLES.api_version,
+            "kind": CLUSTER_ROLES.kind,
+            "metadata": {"name": name},
+            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+        }
+        binding = {
+            "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+        await client.create(CLUSTER_ROLES, role)
+        await client.create(CLUSTER_ROLE_BINDINGS, binding)
+        try:
+            yield token
+        finally:
+            await client.delete(CLUSTER_ROLE_BINDINGS, name)
+            await client.delete(CLUSTER_ROLES, name)
 
 
-def listens(sandbox: Sandbox, role: str) -> Any:
-    return addresses(sandbox.folder.output(role))
-
-
-async def test_the_leader_exports_what_dashboards_know(cluster, placed_sandbox):
+async def test_the_leader_exports_what_dashboards_know(cluster):
     """PL-700, PL-701, PL-702: the gauge of gated pods returns once the last gate is lifted."""
-    url = listens(placed_sandbox, CONTROLLER).metrics
+    scraper = await Scraper.of(cluster)
     await cluster.seed({"quay.io/metrics/web:1": ["linux/amd64"]})
-    async with cluster.namespace("gated") as namespace:
-        before = sample((await scrape(url))[1], "mto_ppo_ctrl_processed_pods_total")
+    async with cluster.namespace("gated") as namespace, scraper.account(namespace) as token:
+        before = sample((await scraper.scrape(names.CONTROLLER, token))[1], "mto_ppo_ctrl_processed_pods_total")
         await cluster.create(pod("quay.io/metrics/web:1"), namespace)
         await cluster.released(namespace, "app")
-        status, body = await scrape(url)
+        status, body = await scraper.scrape(names.CONTROLLER, token)
         assert status == 200
         assert sample(body, "mto_ppo_ctrl_processed_pods_total") > before
         assert sample(body, "mto_inspection_cache_size") > 0
@@ -177,40 +236,22 @@ async def test_the_leader_exports_what_dashboards_know(cluster, placed_sandbox):
             assert sample(body, name) >= 0
 
 
-async def test_the_webhooks_metrics_are_for_whom_the_api_server_allows(cluster, placed_sandbox):
+@pytest.mark.parametrize("role", [names.WEBHOOK, names.CONTROLLER, names.OPERATOR])
+async def test_metrics_are_for_whom_the_api_server_allows(cluster, role):
     """PL-703: HTTPS, TokenReview and SubjectAccessReview with the rights of the role itself."""
-    url = listens(placed_sandbox, WEBHOOK).metrics
-    ca = str(placed_sandbox.ca)
-    assert (await scrape(url, ca=ca))[0] == 401
-    async with cluster.namespace() as namespace:
-        for name in ("scraper", "nobody"):
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-            await cluster.client.create(SERVICE_ACCOUNTS, account, namespace=namespace)
-        role = {
-            "apiVersion": CLUSTER_ROLES.api_version,
-            "kind": CLUSTER_ROLES.kind,
-            "metadata": {"name": f"metrics-{namespace}"},
-            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
-        }
-        binding = {
-            "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
-            "kind": CLUSTER_ROLE_BINDINGS.kind,
-            "metadata": {"name": f"metrics-{namespace}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"metrics-{namespace}"},
-            "subjects": [{"kind": "ServiceAccount", "name": "scraper", "namespace": namespace}],
-        }
-        await cluster.client.create(CLUSTER_ROLES, role)
-        await cluster.client.create(CLUSTER_ROLE_BINDINGS, binding)
-        try:
-            tokens = {name: await cluster.client.token(namespace, name) for name in ("scraper", "nobody")}
-            assert (await scrape(url, ca=ca, token=tokens["nobody"].token))[0] == 403
-            status, body = await scrape(url, ca=ca, token=tokens["scraper"].token)
-            assert status == 200
+    scraper = await Scraper.of(cluster)
+    assert (await scraper.scrape(role))[0] == 401
+    async with (
+        cluster.namespace() as namespace,
+        scraper.account(namespace) as allowed,
+        scraper.account(namespace, allowed=False) as other,
+    ):
+        assert (await scraper.scrape(role, other))[0] == 403
+        status, body = await scraper.scrape(role, allowed)
+        assert status == 200
+        if role == names.WEBHOOK:
             assert sample(body, "mto_ppo_wh_pods_processed_total") > 0
             assert sample(body, "mto_ppo_pods_gated") == 0, "PL-701: the leader alone counts gated pods"
-        finally:
-            await cluster.client.delete(CLUSTER_ROLE_BINDINGS, f"metrics-{namespace}")
-            await cluster.client.delete(CLUSTER_ROLES, f"metrics-{namespace}")
 
 
 def sample(body: str, name: str) -> float:

@@ -33,7 +33,7 @@ from polyarch.sandbox.state import NAMESPACE
 
 CASE = "sweep-test"
 IMAGE = "quay.io/sweep/arm:1"
-WAITING = {"schedulingGates": [{"name": "example.com/wait"}]}
+WAITING: dict[str, Any] = {"schedulingGates": [{"name": "example.com/wait"}]}
 """A gate of somebody else: the pod stays Pending."""
 
 

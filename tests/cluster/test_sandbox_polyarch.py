@@ -1,4 +1,4 @@
-"""polyarch in the sandbox, and the demo: what a newcomer sees first (SB-006, SB-007, SB-010)."""
+"""polyarch in the sandbox, and the demo: what a newcomer sees first (SB-006, SB-007, SB-010, SB-014)."""
 
 import json
 import os
@@ -11,16 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from polyarch.installation import applying, checking, documents
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS
 from polyarch.placement import names
-from polyarch.sandbox import roles
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.control_plane.kubeconfigs import with_token
+from polyarch.sandbox.document import describe
+from polyarch.sandbox.files import write_json
 
 PROGRAM = "import sys; from polyarch.cli import main; sys.exit(main())"
 SECONDS = 280
+OURS = {names.OPERATOR, names.WEBHOOK, names.CONTROLLER}
 
 
 @pytest.fixture(scope="module")
@@ -91,45 +98,64 @@ def test_sb_007_without_polyarch_the_same_pods_stand_as_they_were_scheduled(demo
     assert "without" in demo["demo"]["summary"]
 
 
-def test_sb_006_polyarch_was_allowed_everything_it_asked_for(demo: dict[str, Any]) -> None:
-    """PL-550: exactly these rights, and no 403."""
+def test_sb_007_the_operator_made_its_objects_and_its_uninstall_left_nothing(demo: dict[str, Any]) -> None:
+    """IN-003: by lists of every object of the API server, before the installation and after the uninstall."""
+    line = demo["demo"]["operator"]
+    assert line["installed"] > 10
+    assert line["made"] > 20, "rights, Deployments, Services, webhook configurations, certificates"
+    assert line["left"] == []
+    assert 0 < line["installSeconds"] < 60
+    assert 0 < line["uninstallSeconds"] < 60
+    assert "uninstall left nothing" in demo["demo"]["summary"]
+
+
+def test_sb_014_after_the_demo_polyarch_is_there_again(demo: dict[str, Any]) -> None:
+    containers = {each["container"]: each for each in demo["processes"] if each.get("pod")}
+    assert set(containers) == {"operator", "web-hook", "controller"}
+    assert all(each["healthy"] and each["pid"] and each["memory"] for each in containers.values())
+
+
+def test_sb_014_polyarch_was_allowed_everything_it_asked_for(demo: dict[str, Any]) -> None:
+    """PL-550: exactly these rights, and no 403; when it is uninstalled, its rights go before its last pod."""
     refused = []
     seen = set()
     for line in Path(demo["auditLog"]).read_bytes().splitlines():
         event = msgspec.json.decode(line)
-        if event["user"].get("username", "") in roles.USERS:
-            seen.add(event["user"].get("username", ""))
+        if event["verb"] == "delete" and event.get("objectRef", {}).get("resource") == CPPCS.plural:
+            break
+        user = event["user"].get("username", "")
+        if user.startswith(operator.ACCOUNTS):
+            seen.add(user.removeprefix(operator.ACCOUNTS))
             if event.get("responseStatus", {}).get("code") == 403:
-                refused.append((event["verb"], event["requestURI"]))
-    assert seen == set(roles.USERS)
+                refused.append((user, event["verb"], event["requestURI"]))
+    assert seen == OURS
     assert refused == []
 
 
-async def test_sb_006_the_roles_run_with_a_token_of_their_own_and_are_no_administrators(
-    placed_sandbox: Sandbox,
-) -> None:
-    for user, role in roles.USERS.items():
-        kubeconfig = placed_sandbox.folder.kubeconfig_of(role)
-        document = json.loads(kubeconfig.read_text())
-        assert set(document["users"][0]["user"]) == {"token"}
-        assert kubeconfig.stat().st_mode & 0o077 == 0
-        async with Client(config.load(str(kubeconfig))) as client:
-            with pytest.raises(Forbidden, match=user):
-                await client.list(SECRETS)
-            review = {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}
-            answer = await client.create(
-                SELF_SUBJECT_ACCESS_REVIEWS,
-                {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": review},
-                type=dict,
-            )
-            assert answer["status"]["allowed"] is False
+@pytest.mark.parametrize("account", sorted(OURS))
+async def test_sb_006_the_roles_are_no_administrators(placed_sandbox: Sandbox, tmp_path: Path, account: str) -> None:
+    async with placed_sandbox.client() as administrator:
+        token = await administrator.token(DEFAULT_NAMESPACE, account, expiration_seconds=600)
+    kubeconfig = tmp_path / "kubeconfig"
+    write_json(kubeconfig, with_token(account, placed_sandbox.api_server, str(placed_sandbox.ca), token.token))
+    async with Client(config.load(str(kubeconfig))) as client:
+        with pytest.raises(Forbidden, match=account):
+            await client.list(SECRETS)
+        review = {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}
+        answer = await client.create(
+            SELF_SUBJECT_ACCESS_REVIEWS,
+            {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": review},
+            type=dict,
+        )
+        assert answer["status"]["allowed"] is False
 
 
-async def test_sb_006_the_webhook_is_registered_by_url_with_our_authority(placed_sandbox: Sandbox) -> None:
+async def test_in_031_the_webhook_is_registered_by_service_and_places_pods(placed_sandbox: Sandbox) -> None:
     async with placed_sandbox.client() as client:
         registered = await client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
         (webhook,) = registered["webhooks"]
-        assert webhook["clientConfig"]["url"].startswith("https://127.0.0.1:")
+        assert webhook["clientConfig"]["service"]["namespace"] == DEFAULT_NAMESPACE
+        assert "url" not in webhook["clientConfig"]
         assert webhook["failurePolicy"] == "Ignore"
         assert webhook["clientConfig"]["caBundle"]
         pod = {
@@ -142,7 +168,15 @@ async def test_sb_006_the_webhook_is_registered_by_url_with_our_authority(placed
     assert created["metadata"]["labels"][names.SCHEDULING_GATE_LABEL] in {"removed", "gated"}
 
 
+async def test_in_031_the_sandbox_has_the_objects_of_an_installation_and_no_others(placed_sandbox: Sandbox) -> None:
+    """A second installation with the same values changes nothing."""
+    wanted = documents.documents(operator.installation(placed_sandbox.layout, placed_sandbox.state.settings))
+    async with placed_sandbox.client() as client:
+        applied = await applying.apply_all(client, wanted, await checking.gather(client, wanted))
+    assert {each.verb for each in applied} == {"unchanged"}
+
+
 async def test_sb_003_every_component_of_a_sandbox_with_polyarch_is_healthy(placed_sandbox: Sandbox) -> None:
-    health = await placed_sandbox.health()
-    assert {roles.WEBHOOK, roles.CONTROLLER} <= {each.name for each in health}
-    assert {each.name: each.detail for each in health if not each.healthy} == {}
+    described = await describe(placed_sandbox)
+    assert {each.container for each in described.processes if each.pod} >= {"operator", "web-hook", "controller"}
+    assert {each.name: each.detail for each in described.processes if not each.healthy} == {}

@@ -313,6 +313,8 @@ def is_ours(found: Found, namespace: str) -> bool:
     labels = found.metadata.labels or {}
     if labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels:
         return True
+    if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) == names.OPERATOR:
+        return True  # a pod of the operator, which ends after its Deployment and ReplicaSet are gone
     if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in lifting.WEBHOOKS:
         return True
     if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) in CONTROLLERS:

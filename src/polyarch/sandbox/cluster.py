@@ -16,9 +16,12 @@ from pathlib import Path
 
 import msgspec
 
+from polyarch.installation.applying import Applied
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
-from polyarch.sandbox import processes, roles
+from polyarch.kube.resources import PODS
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.sandbox import operator, processes
 from polyarch.sandbox.binaries import search as binaries
 from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.control_plane import starting as controlplane
@@ -32,6 +35,7 @@ from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.network import sockets
 from polyarch.sandbox.network.listeners import free_pod_network
 from polyarch.sandbox.nodes import service as nodes
+from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.pods import containers
 from polyarch.sandbox.processes import Command, Record, is_running
 from polyarch.sandbox.progress import Progress, Silent
@@ -52,7 +56,7 @@ from polyarch.sandbox.tasks import together
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
     (OWNER_WATCH,),
-    (*roles.ROLES, nodes.NAME),
+    (nodes.NAME,),
     ("kube-controller-manager", "kube-scheduler", "registry-front", egress.NAME),
     ("kube-apiserver", "registry"),
     ("etcd",),
@@ -135,6 +139,25 @@ class Sandbox:
         recorded = processes.load(containers.records_of(self.folder.root)).values()
         return sorted(filter(is_running, recorded), key=lambda each: (each.pod, each.container))
 
+    async def container_problems(self) -> dict[tuple[str, str], str]:
+        """Why a container is not ready, empty if it is, by pod (``namespace/name``) and container: of polyarch's own
+        pods, running or not, and of those that :meth:`containers` lists."""
+        running = {(record.pod, record.container) for record in self.containers()}
+        namespaces = {DEFAULT_NAMESPACE} | {pod.partition("/")[0] for pod, _ in running}
+        async with self.client() as client:
+            found = await together(client.list(PODS, type=Pod, namespace=each) for each in sorted(namespaces))
+        pods = {str(pod.metadata.key): pod for page in found for pod in page.items if not pod.finished}
+        own = {
+            (name, each.name)
+            for name, pod in pods.items()
+            if pod.metadata.namespace == DEFAULT_NAMESPACE
+            for each in pod.containers
+        }
+        return {
+            (pod, container): pods[pod].problem(container) if pod in pods else "its pod is gone"
+            for pod, container in sorted(running | own)
+        }
+
     @classmethod
     def attach(cls, name: str, *, home: Path | None = None) -> "Sandbox":
         """An existing sandbox, without starting anything; raises SandboxError if there is none of this name."""
@@ -153,6 +176,7 @@ class Sandbox:
         fresh: bool = False,
         owner: int | None = None,
         repair: bool = True,
+        install: bool = True,
         home: Path | None = None,
         progress: Progress | None = None,
     ) -> "Sandbox":
@@ -160,9 +184,12 @@ class Sandbox:
 
         Without ``settings``, those of the last start apply. ``fresh`` deletes an earlier sandbox of this name first.
         ``owner`` is the pid of a process: when it ends, the sandbox is deleted. With ``repair=False`` a sandbox whose
-        processes all run is returned unchanged, so that its other users are not disturbed.
+        processes all run is returned unchanged, so that its other users are not disturbed. With ``install=False``
+        polyarch is left as it is, installed or not.
         """
         progress = progress or Silent()
+        if settings is not None and settings.polyarch:
+            operator.check(settings)
         programs = await binaries.find(assets=assets, progress=progress)
         home = home or state_home()
         folder = Folder.of(settings.name if settings else Settings().name, home)
@@ -181,6 +208,8 @@ class Sandbox:
             before = set(sandbox.records())
             try:
                 await sandbox._bring_up(progress)
+                if install:
+                    await sandbox._as_wanted(progress)
             except BaseException:
                 # Leave no half-started processes behind. Logs and state stay, to find the reason.
                 await cls._stop(folder, besides=before)
@@ -194,6 +223,7 @@ class Sandbox:
             log = str(self.folder.log(OWNER_WATCH))
             watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
             await controlplane.ensure(layout, watch)
+        await self._stop_older(self.folder)
         sockets.prepare(self.folder.root)
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
         service.write_files(layout, self.state.settings.registries_conf)
@@ -202,11 +232,26 @@ class Sandbox:
             wanted = sum(self.state.settings.nodes.values())
             progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
             await together([nodes.start(layout, client, self.state.settings), egress.start(layout, client)])
-            if self.state.settings.polyarch:
-                progress.step("starting polyarch")
-                await roles.start(layout, client, self.state.settings)
-            elif roles.ROLES.keys() & self.records().keys():
-                await roles.stop(layout, client)
+
+    async def _as_wanted(self, progress: Progress) -> None:
+        if self.state.settings.polyarch:
+            await self.install(progress)
+        elif self.state.installed:
+            await self.uninstall(progress)
+
+    async def install(self, progress: Progress) -> tuple[Applied, ...]:
+        """Install polyarch, or what has changed of its installation; returns what was done with each object."""
+        progress.step("installing polyarch")
+        self._remember(installed=True)
+        async with self.client() as client:
+            return await operator.start(self.layout, client, self.state.settings, progress)
+
+    async def uninstall(self, progress: Progress) -> None:
+        """Uninstall polyarch with its custom resources."""
+        progress.step("uninstalling polyarch")
+        async with self.client() as client:
+            await operator.remove(client, progress)
+        self._remember(installed=False)
 
     async def _registry(self, layout: Layout) -> None:
         registry = await service.start(layout)
@@ -215,7 +260,10 @@ class Sandbox:
 
     def remember_merge(self, kubeconfig: str) -> None:
         """Record that our context was merged into this kubeconfig, so that deleting the sandbox removes it there."""
-        self.state = msgspec.structs.replace(self.state, merged_kubeconfig=kubeconfig)
+        self._remember(merged_kubeconfig=kubeconfig)
+
+    def _remember(self, **changes: object) -> None:
+        self.state = msgspec.structs.replace(self.state, **changes)
         self.folder.save(self.state)
 
     async def stop(self) -> None:
@@ -232,16 +280,23 @@ class Sandbox:
     @staticmethod
     async def _stop(folder: Folder, *, besides: Collection[str] = ()) -> None:
         running = {name: record for name, record in processes.load(folder.records).items() if name not in besides}
+        await Sandbox._stop_older(folder)
         for stage in STOP_ORDER:
             await processes.stop([running[name] for name in stage if name in running], records=folder.records)
             if nodes.NAME in stage and nodes.NAME not in besides:
                 await containers.end_all(folder.root)
 
+    @staticmethod
+    async def _stop_older(folder: Folder) -> None:
+        """Stop processes that only an older version of polyarch started."""
+        known = {name for stage in STOP_ORDER for name in stage}
+        older = [record for name, record in processes.load(folder.records).items() if name not in known]
+        await processes.stop(older, records=folder.records)
+
     async def health(self) -> list[Health]:
         """The health of each component, probed now."""
         layout = self.layout
-        own = service.probes(layout) | egress.probes(layout)
-        probes = controlplane.probes(layout) | own | roles.probes(self.folder)
+        probes = controlplane.probes(layout) | service.probes(layout) | egress.probes(layout)
         found = []
         for name, record in self.records().items():
             if not is_running(record):

@@ -3,6 +3,8 @@
 ``schemaVersion`` is ``polyarch.dev/sandbox/v1``. Members may be added; none is renamed or changes its meaning.
 """
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from polyarch.sandbox.cluster import Sandbox
@@ -20,8 +22,8 @@ class RegistryAddress(msgspec.Struct, frozen=True, rename="camel"):
 class Process(msgspec.Struct, frozen=True, rename="camel"):
     """One process of the sandbox; ``detail`` is the problem, empty when it is healthy.
 
-    A container of a pod that is run (SB-011) has ``pod`` (``namespace/name``) and ``container``; it is listed while it
-    runs, and whether it is ready is said by its pod's status.
+    A container of a pod that is run (SB-011) has ``pod`` (``namespace/name``) and ``container``. It is healthy while it
+    is ready. A container of polyarch's own that does not run is listed with pid 0.
     """
 
     name: str
@@ -85,9 +87,24 @@ class DemoPod(msgspec.Struct, frozen=True, rename="camel"):
     without: Without | None = None
 
 
+class DemoOperator(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What the installation of polyarch and its operator did, by lists of all objects of the API server."""
+
+    installed: int
+    """Objects that the installation applied."""
+    made: int
+    """Objects that the operator made from them, without those of Kubernetes' own controllers."""
+    install_seconds: float
+    """From the first object to placement being Available."""
+    uninstall_seconds: float | None = None
+    left: list[str] = []
+    """What exists after the uninstall and did not before the installation."""
+
+
 class Demo(msgspec.Struct, frozen=True, rename="camel"):
     pods: list[DemoPod]
     summary: str
+    operator: DemoOperator | None = None
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -109,7 +126,9 @@ async def describe(sandbox: Sandbox, *, demo: Demo | None = None) -> Document:
     """The sandbox as it is now; nodes are listed only if the API server is healthy."""
     health = {each.name: each for each in await sandbox.health()}
     records = sandbox.records()
-    nodes = await sandbox.nodes() if health.get("kube-apiserver", _ABSENT).healthy else []
+    answers = health.get("kube-apiserver", _ABSENT).healthy
+    nodes = await sandbox.nodes() if answers else []
+    problems = await sandbox.container_problems() if answers else {}
     return Document(
         schema_version=SCHEMA_VERSION,
         name=sandbox.name,
@@ -132,15 +151,29 @@ async def describe(sandbox: Sandbox, *, demo: Demo | None = None) -> Document:
             )
             for name, record in records.items()
         ]
-        + [_container(record) for record in sandbox.containers()],
+        + _containers(sandbox.containers(), problems),
         nodes=[NodeLine(*node) for node in nodes],
         demo=demo,
     )
 
 
-def _container(record: Record) -> Process:
-    name = f"{record.pod}/{record.container}"
-    return Process(name, record.pid, record.log, "", True, "", record.pod, record.container, memory_of(record))
+def _containers(records: Sequence[Record], problems: Mapping[tuple[str, str], str]) -> list[Process]:
+    by_name = {(record.pod, record.container): record for record in records}
+    return [_container(by_name.get(name), *name, problem) for name, problem in problems.items()]
+
+
+def _container(record: Record | None, pod: str, container: str, problem: str) -> Process:
+    return Process(
+        f"{pod}/{container}",
+        record.pid if record else 0,
+        record.log if record else "",
+        "",
+        not problem,
+        problem,
+        pod,
+        container,
+        memory_of(record) if record else 0,
+    )
 
 
 _ABSENT = Health("", running=False, detail="not started")

@@ -28,6 +28,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 DEFAULT_NAME = "default"
 DEFAULT_NODES = {"amd64": 2, "arm64": 2, "ppc64le": 1, "s390x": 1}
 MAXIMUM_NODES = 5_000
+MAXIMUM_REPLICAS = 10
 PORT_RANGE = (20_000, 32_000)
 LOOPBACK = "127.0.0.1"
 NAMESPACE = "polyarch-system"
@@ -79,7 +80,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     numa: Numa | None = None
     taints: tuple[Taint, ...] = ()
     polyarch: bool = True
-    """False for ``--only control-plane``: do not start polyarch's own processes."""
+    """False for ``--only control-plane``: do not install polyarch."""
+    replicas: int = 1
+    """Replicas of each role of polyarch."""
     registries_conf: str = ""
     ca: str = ""
     seed_images: bool = True
@@ -96,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 )
             if count < 0:
                 raise SandboxError(f"--nodes {architecture}={count}: the number of nodes cannot be negative")
+        if not 1 <= self.replicas <= MAXIMUM_REPLICAS:
+            raise SandboxError(f"--replicas {self.replicas}: expected a number from 1 to {MAXIMUM_REPLICAS}")
         if sum(self.nodes.values()) > MAXIMUM_NODES:
             raise SandboxError(f"--nodes: {sum(self.nodes.values())} nodes; at most {MAXIMUM_NODES} are simulated")
 
@@ -148,6 +153,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owner: Record | None = None
     """The process with which this sandbox ends (a test session); None: it runs until ``polyarch down``."""
     merged_kubeconfig: str = ""
+    installed: bool = False
+    """The sandbox has installed polyarch, so ``--only control-plane`` uninstalls it."""
 
 
 def state_home(environ: Mapping[str, str] = os.environ) -> Path:

@@ -1,4 +1,4 @@
-"""How the demo looks: two live tables on a terminal, one line for each change in a pipe, nothing for ``-o json``."""
+"""How the demo looks: live tables on a terminal, one line for each change in a pipe, nothing for ``-o json``."""
 
 import sys
 from collections.abc import Callable
@@ -15,8 +15,10 @@ from polyarch.sandbox.demo import show as demo
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, Shown
 from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, platforms
+from polyarch.sandbox.document import DemoOperator
 
 Tables = dict[str, tuple[Row, ...]]
+
 WIDE = 120
 """Columns of a terminal from which on the whole table fits."""
 _WIDE_HEADINGS = ("POD", "IMAGES RUN ON", "PATH", "CONSTRAINT", "NODE", "STATE")
@@ -26,7 +28,10 @@ async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
     """Do the demo and show it; the exit code is 1 if a pod that could run did not (SB-010)."""
     console = Console(highlight=False)
     if quiet or not console.is_terminal:
-        shown = await demo.show(sandbox, _lines(sys.stderr if quiet else sys.stdout))
+        stream = sys.stderr if quiet else sys.stdout
+        shown = await demo.show(
+            sandbox, _lines(stream), lambda line: print(_operator_line(line), file=stream, flush=True)
+        )
     else:
         shown = await _live(sandbox, console)
     if not quiet:
@@ -36,13 +41,19 @@ async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[Shown, int]:
 
 async def _live(sandbox: Sandbox, console: Console) -> Shown:
     rows: Tables = {}
+    operator: DemoOperator | None = None
     with Live(console=console, refresh_per_second=12) as live:
 
         def listen(namespace: str, changed: tuple[Row, ...]) -> None:
             rows[namespace] = changed
-            live.update(tables(rows, console.width))
+            live.update(tables(rows, operator, console.width))
 
-        return await demo.show(sandbox, listen)
+        def tell(line: DemoOperator) -> None:
+            nonlocal operator
+            operator = line
+            live.update(tables(rows, operator, console.width))
+
+        return await demo.show(sandbox, listen, tell)
 
 
 def _lines(stream: TextIO) -> Callable[[str, tuple[Row, ...]], None]:
@@ -67,14 +78,44 @@ def _line(namespace: str, row: Row) -> str:
     return f"{namespace}/{row.name}:{way} {row.problem or row.phase}{place}{requests}"
 
 
-def tables(rows: Tables, width: int) -> Group:
-    """What the terminal shows: with polyarch, and below it without."""
+def _operator_line(line: DemoOperator) -> str:
+    if line.uninstall_seconds is None:
+        return (
+            f"operator: {line.installed} objects installed, {line.made} made by the operator, "
+            f"available after {line.install_seconds:.1f} s; uninstalling it in a moment, to see what is left"
+        )
+    return f"operator: uninstalled in {line.uninstall_seconds:.1f} s, left: {_left(line)}; installing it again"
+
+
+def _left(line: DemoOperator) -> str:
+    return ", ".join(line.left) or "nothing"
+
+
+def tables(rows: Tables, operator: DemoOperator | None, width: int) -> Group:
+    """What the terminal shows: with polyarch, below it without, and the operator."""
     parts: list[Table] = []
     if WITH in rows:
         parts.append(_with(rows[WITH], narrow=width < WIDE))
     if WITHOUT in rows:
         parts.append(_without(rows[WITHOUT]))
+    if operator is not None:
+        parts.append(_operator(operator))
     return Group(*parts)
+
+
+def _operator(line: DemoOperator) -> Table:
+    table = Table(title="\nthe operator", title_justify="left", box=None, pad_edge=False)
+    for heading in ("INSTALLED", "MADE BY IT", "AVAILABLE AFTER", "UNINSTALLED IN", "LEFT"):
+        table.add_column(heading)
+    gone = line.uninstall_seconds is not None
+    table.add_row(
+        f"{line.installed} objects",
+        f"{line.made} objects",
+        f"{line.install_seconds:.1f} s",
+        f"{line.uninstall_seconds:.1f} s" if gone else "…",
+        Text(_left(line), style="red" if line.left else "green") if gone else "…",
+    )
+    return table
 
 
 def _with(rows: tuple[Row, ...], *, narrow: bool) -> Table:

@@ -48,6 +48,7 @@ class Wanted:
     numa: str | None = None
     taints: Sequence[str] | None = None
     polyarch: bool = True
+    replicas: int | None = None
     fresh: bool = False
     demo: bool = False
     merge_kubeconfig: bool = False
@@ -63,7 +64,13 @@ def bring_up(wanted: Wanted, outputs: Sequence[Output], *, messages: Messages) -
 
     async def start() -> tuple[Document, int]:
         with shown(messages) as progress:
-            sandbox = await Sandbox.start(settings, assets=wanted.assets, fresh=wanted.fresh, progress=progress)
+            sandbox = await Sandbox.start(
+                settings,
+                assets=wanted.assets,
+                fresh=wanted.fresh,
+                install=not wanted.demo,  # the demo does that itself, to show what it makes
+                progress=progress,
+            )
         if wanted.merge_kubeconfig:
             _merge(sandbox)
         if wanted.demo:
@@ -177,6 +184,8 @@ def _settings(wanted: Wanted) -> Settings:
         changes: dict[str, Any] = {"polyarch": wanted.polyarch}
         if wanted.nodes is not None:
             changes["nodes"] = state.parse_nodes(wanted.nodes)
+        if wanted.replicas is not None:
+            changes["replicas"] = wanted.replicas
         if wanted.numa is not None:
             changes["numa"] = Numa.parse(wanted.numa)
         if wanted.taints is not None:

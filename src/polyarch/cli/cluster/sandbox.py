@@ -10,7 +10,7 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.outputs import FORMATS, OUTPUT_OPTION, Format, outputs
-from polyarch.cli.options.values import REGISTRIES, Directory, File, Name, Placeholder, flag, option, subject
+from polyarch.cli.options.values import REGISTRIES, Directory, File, Name, Number, Placeholder, flag, option, subject
 from polyarch.cli.options.verbosity import AS_USUAL, Verbosity
 
 DEFAULT_NAME = "default"
@@ -110,6 +110,9 @@ def start(
         option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable, '' for none", group=SANDBOX),
     ] = None,
     only: Annotated[Part | None, option("Start the control plane without polyarch", group=SANDBOX)] = None,
+    replicas: Annotated[
+        Number | None, option("Replicas of each role of polyarch", group=SANDBOX, show_default="1")
+    ] = None,
     fresh: Annotated[bool, flag("Delete an earlier sandbox of this name first", group=SANDBOX)] = False,
     demo: Annotated[bool, flag("Show what polyarch does, and the same pods without it", group=SANDBOX)] = False,
     merge_kubeconfig: Annotated[
@@ -136,6 +139,7 @@ def start(
         numa=numa,
         taints=taint,
         polyarch=only is None,
+        replicas=replicas,
         fresh=fresh,
         demo=demo,
         merge_kubeconfig=merge_kubeconfig,

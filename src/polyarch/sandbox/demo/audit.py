@@ -45,20 +45,21 @@ def read(lines: Iterable[bytes]) -> list[AuditEvent]:
 def count(
     events: Iterable[AuditEvent],
     *,
-    users: Iterable[str],
+    accounts: str,
     namespace: str,
     pods: Iterable[str],
     secrets: Mapping[str, str],
 ) -> dict[str, int]:
-    """Requests by pod. ``secrets`` maps each pull secret of the namespace to the pod that it is fetched for.
+    """Requests by pod of the users whose names begin with ``accounts``.
+
+    ``secrets`` maps each pull secret of the namespace to the pod that it is fetched for.
 
     Event objects count for the pod in their name, ``<pod>.<unique suffix>``.
     """
-    who = set(users)
     counts = dict.fromkeys(pods, 0)
     for event in events:
         at = event.object_ref
-        if event.stage != "ResponseComplete" or event.user.username not in who or at is None:
+        if event.stage != "ResponseComplete" or not event.user.username.startswith(accounts) or at is None:
             continue
         if at.namespace != namespace or event.verb == "watch":
             continue

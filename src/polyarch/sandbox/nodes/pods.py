@@ -52,6 +52,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
+    ready: bool = False
     restart_count: int = 0
     state: State = State()
     last_state: State = State()
@@ -61,6 +62,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     status: str = ""
     reason: str = ""
+    message: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -84,6 +86,18 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def init_containers(self) -> list[Container]:
         return self.spec.init_containers or []
+
+    def problem(self, container: str) -> str:
+        """Why a container is not ready; empty if it is."""
+        for status in self.status.container_statuses or ():
+            if status.name == container and status.ready:
+                return ""
+            if status.name == container and (state := status.state.waiting or status.state.terminated) is not None:
+                return f"{state.reason}: {state.message}" if state.message else state.reason
+        if self.spec.node_name:
+            return "not ready"
+        placed = [each for each in self.status.conditions or () if each.type == "PodScheduled"]
+        return f"{placed[0].reason}: {placed[0].message}" if placed else "not scheduled"
 
     @property
     def finished(self) -> bool:

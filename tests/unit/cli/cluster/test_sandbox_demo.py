@@ -9,17 +9,21 @@ from rich.console import Console
 
 from polyarch.cli.cluster import demo as sandbox_demo
 from polyarch.placement import names
-from polyarch.sandbox import document, roles
+from polyarch.sandbox import document
 from polyarch.sandbox.demo import audit, observation
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
 from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
-from polyarch.sandbox.document import Demo, Document, Milliseconds
+from polyarch.sandbox.document import Demo, DemoOperator, Document, Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.operator import ACCOUNTS
 from polyarch.sandbox.registry import catalogue
 
 ALL = ["amd64", "arm64", "ppc64le", "s390x"]
-WEBHOOK, CONTROLLER = roles.USERS
+WEBHOOK, CONTROLLER = f"{ACCOUNTS}{names.WEBHOOK}", f"{ACCOUNTS}{names.CONTROLLER}"
+
+
+OPERATOR = DemoOperator(installed=11, made=23, install_seconds=4.2, uninstall_seconds=12.5)
 
 
 def event(user: str, verb: str, resource: str, name: str, **more: Any) -> bytes:
@@ -43,7 +47,7 @@ def test_sb_007_requests_are_counted_for_polyarch_alone_and_by_pod() -> None:
         event(CONTROLLER, "patch", "pods", "a")[:-1],
     ]
     counted = audit.count(
-        audit.read(lines), users=roles.USERS, namespace="demo", pods=["a", "b", "c"], secrets={"registry": "c"}
+        audit.read(lines), accounts=ACCOUNTS, namespace="demo", pods=["a", "b", "c"], secrets={"registry": "c"}
     )
     assert counted == {"a": 2, "b": 1, "c": 1}
 
@@ -65,13 +69,6 @@ def test_sb_007_a_container_that_ended_once_is_waited_for() -> None:
     assert row.problem == "Error: exec format error"
     assert not row.settled
     assert row.times.running is None
-
-
-def test_sb_006_polyarchs_users_are_its_service_accounts() -> None:
-    assert set(roles.USERS) == {
-        "system:serviceaccount:polyarch-system:pod-placement-web-hook",
-        "system:serviceaccount:polyarch-system:pod-placement-controller",
-    }
 
 
 def seen(**fields: Any) -> Pod:
@@ -183,11 +180,11 @@ def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
 
 
 def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
-    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL)
+    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR)
     assert fine.failed == ()
     assert "8 of 8" in fine.demo.summary
     assert "8 of the same 8 fail" in fine.demo.summary
-    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL)
+    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR)
     assert broken.failed == ("web",)
 
 
@@ -205,7 +202,7 @@ def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
         registry_log="/r",
         processes=[document.Process("etcd", 1, "/l", "https://127.0.0.1:3", True, "")],
         nodes=[document.NodeLine("amd64-1", "amd64", True)],
-        demo=summarize(good, without, {}, ALL).demo,
+        demo=summarize(good, without, {}, ALL, OPERATOR).demo,
     )
     found = msgspec.to_builtins(described)
     assert found["schemaVersion"] == "polyarch.dev/sandbox/v1"
@@ -219,6 +216,13 @@ def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
     assert set(pod) == {
         *("name", "namespace", "images", "path", "reason", "architectures", "node", "nodeArchitecture", "phase"),
         *("milliseconds", "requests", "without"),
+    }
+    assert found["demo"]["operator"] == {
+        "installed": 11,
+        "made": 23,
+        "installSeconds": 4.2,
+        "uninstallSeconds": 12.5,
+        "left": [],
     }
     assert set(pod["milliseconds"]) == {"admission", "released", "bound", "running"}
     assert set(pod["without"]) == {"node", "nodeArchitecture", "phase", "reason"}
@@ -237,11 +241,14 @@ def test_sb_010_without_a_demo_there_is_no_such_member() -> None:
 def test_sb_007_the_live_table_fits_its_terminal(width: int, shown: str, left_out: str) -> None:
     good, without = outcome(impossible="Unschedulable")
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(sandbox_demo.tables({WITH: tuple(good.values())}, width))
+    console.print(sandbox_demo.tables({WITH: tuple(good.values())}, None, width))
     text = console.export_text()
     assert "Unschedulable" in text
     assert shown in text
     assert not left_out or left_out not in text
     assert len(text.splitlines()) == 2 + len(WORKLOADS), "no row is wrapped"
-    console.print(sandbox_demo.tables({WITH: tuple(good.values()), WITHOUT: tuple(without.values())}, width))
-    assert "the same pods without polyarch" in console.export_text()
+    rows = {WITH: tuple(good.values()), WITHOUT: tuple(without.values())}
+    console.print(sandbox_demo.tables(rows, OPERATOR, width))
+    text = console.export_text()
+    assert "the same pods without polyarch" in text
+    assert "11 objects  23 objects  4.2 s            12.5 s          nothing" in text

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox import roles
 from polyarch.sandbox.binaries.versions import PROGRAMS
 from polyarch.sandbox.control_plane import components
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.network import sockets
 from polyarch.sandbox.processes import Command
 from polyarch.sandbox.registry import service
-from polyarch.sandbox.state import Folder, Ports, Settings
+from polyarch.sandbox.state import Folder, Ports
 
 PORTS = Ports(
     etcd=1001,
@@ -64,37 +63,6 @@ def test_sb_012_the_cluster_selection_leads_to_the_socket_of_the_egress_proxy(la
         f"--egress-selector-config-file={layout.configuration('egress.json')}"
         in components.kube_apiserver(layout).arguments
     )
-
-
-@pytest.mark.parametrize("role", roles.TABLE, ids=lambda role: role.name)
-def test_sb_005_registries_and_authorities_of_the_user_are_handed_on_to_polyarch(
-    layout: Layout, role: roles.SandboxRole
-) -> None:
-    arguments = roles.command(layout, role, Settings(ca="/home/me/ca.pem")).arguments
-    assert "--ca=/home/me/ca.pem" in arguments
-    assert f"--registries-conf={layout.folder.registries_conf}" in arguments
-    assert "--ca=" not in " ".join(roles.command(layout, role, Settings()).arguments)
-
-
-@pytest.mark.parametrize("role", roles.TABLE, ids=lambda role: role.name)
-def test_sb_006_a_role_has_its_own_kubeconfig_and_listens_on_loopback(layout: Layout, role: roles.SandboxRole) -> None:
-    command = roles.command(layout, role, Settings())
-    assert f"--kubeconfig={layout.folder.kubeconfig_of(role.name)}" in command.arguments
-    assert "--bind=127.0.0.1" in command.arguments
-    assert command.arguments[3:5] == ("run", role.name)
-    assert command.output != command.log
-
-
-def test_sb_006_what_a_role_says_of_itself_is_read_only_when_the_line_is_whole(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    assert roles.addresses(output) is None
-    line = '{"role":"placement-webhook","admission":"https://127.0.0.1:1","health":"http://127.0.0.1:2","metrics":""}'
-    output.write_text(line)
-    assert roles.addresses(output) is None
-    output.write_text(f"{line}\n")
-    found = roles.addresses(output)
-    assert found is not None
-    assert (found.admission, found.health) == ("https://127.0.0.1:1", "http://127.0.0.1:2")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""polyarch itself in the sandbox: the objects of ``polyarch install``, applied to the sandbox (SB-014, IN-031).
+
+The sandbox's nodes run the operator's pod, the operator deploys the other roles, and the nodes run these. What the
+sandbox adds are ordinary values of an installation: fewer replicas, the way to its registry, and tolerations, so that
+``--taint`` cannot keep polyarch from starting. Roles, flags and rights are nowhere in this package.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from polyarch.installation import applying, checking, documents, removing, waiting
+from polyarch.installation.applying import Applied, ApplyRefused
+from polyarch.installation.settings import (
+    InstallationSettings,
+    OperatorPods,
+    Placement,
+    Registries,
+    SecretName,
+    Toleration,
+)
+from polyarch.installation.waiting import NotInTime
+from polyarch.kube.client.client import Client
+from polyarch.kube.resources import PODS
+from polyarch.model.meta import PartialObjectMetadata
+from polyarch.placement import names
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
+from polyarch.sandbox.errors import ProcessFailed, SandboxError
+from polyarch.sandbox.progress import Progress
+from polyarch.sandbox.state import Settings
+from polyarch.sandbox.tasks import until
+
+START_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 0.1
+LOOPBACK_RANGE: Final = "127.0.0.0/8"
+GLOBAL_PULL_SECRET: Final = "global-pull-secret"
+"""The Secret in polyarch's namespace that, if it exists, serves as pull secret of every pod."""
+ACCOUNTS: Final = f"system:serviceaccount:{DEFAULT_NAMESPACE}:"
+"""User names of polyarch's ServiceAccounts in the audit log begin so."""
+
+
+def installation(layout: Layout, settings: Settings) -> InstallationSettings:
+    """The values of the sandbox's installation."""
+    proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
+    return InstallationSettings(
+        tolerations=(Toleration(operator="Exists"),),
+        registries=Registries(
+            configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),
+            authorities=Path(settings.ca).read_text(encoding="utf-8") if settings.ca else "",
+            global_pull_secret=SecretName(namespace=DEFAULT_NAMESPACE, name=GLOBAL_PULL_SECRET),
+            # In a cluster polyarch never connects to a registry on loopback (RG-103); here it must.
+            allow_addresses=(LOOPBACK_RANGE,),
+        ),
+        operator=OperatorPods(replicas=settings.replicas, environment=proxies),
+        placement=Placement(
+            webhook_replicas=settings.replicas,
+            controller_replicas=settings.replicas,
+            handler_replicas=settings.replicas,
+        ),
+    )
+
+
+def check(settings: Settings) -> None:
+    """Raises SandboxError if no node of these settings can run polyarch's pods."""
+    if not names.ARCHITECTURE_LABELS.keys() & {name for name, count in settings.nodes.items() if count}:
+        known = ", ".join(sorted(names.ARCHITECTURE_LABELS))
+        raise SandboxError(
+            f"polyarch runs on the sandbox's nodes, and none has an architecture of its image ({known}): "
+            "add one with --nodes, or start the sandbox with --only control-plane"
+        )
+
+
+async def start(layout: Layout, client: Client, settings: Settings, progress: Progress) -> tuple[Applied, ...]:
+    """Install polyarch, or what has changed of it; when this returns, the next pod is placed.
+
+    Returns what was done with each object.
+    """
+    wanted = documents.documents(installation(layout, settings))
+    try:
+        applied = await applying.apply_all(client, wanted, await checking.gather(client, wanted))
+        await waiting.available(
+            client,
+            DEFAULT_NAMESPACE,
+            configured=True,
+            seconds=START_SECONDS,
+            tell=progress.step,
+            every=LOOK_SECONDS,
+        )
+    except (ApplyRefused, NotInTime) as error:
+        raise ProcessFailed(f"polyarch in the sandbox: {error}") from error
+    await until_asked(client)
+    return applied
+
+
+async def remove(client: Client, progress: Progress) -> None:
+    """Uninstall polyarch as ``polyarch uninstall`` does."""
+    removal = await removing.remove(client, DEFAULT_NAMESPACE, tell=progress.step)
+    if removal.left:
+        raise ProcessFailed(f"uninstalling polyarch left {', '.join(removal.left)}")
+
+
+async def until_asked(client: Client, *, asked: bool = True) -> None:
+    """Wait until the API server asks the pod webhook, or no longer asks it: it learns of the change by a watch."""
+
+    async def is_as_wanted() -> bool:
+        return await _is_placed(client) == asked
+
+    if not await until(is_as_wanted, seconds=START_SECONDS):
+        raise ProcessFailed(
+            f"the API server {'still asks' if not asked else 'does not ask'} polyarch about new pods after "
+            f"{START_SECONDS:.0f} s; see the logs of kube-apiserver and egress"
+        )
+
+
+async def _is_placed(client: Client) -> bool:
+    """Whether a pod that is created as a dry run gets polyarch's label."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "polyarch-sandbox-probe"},
+        "spec": {"containers": [{"name": "pause", "image": "registry.k8s.io/pause:3.10"}]},
+    }
+    seen = await client.create(PODS, pod, namespace="default", type=PartialObjectMetadata, dry_run=True)
+    return names.SCHEDULING_GATE_LABEL in (seen.metadata.labels or {})

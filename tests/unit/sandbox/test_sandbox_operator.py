@@ -1,0 +1,83 @@
+"""What polyarch's installation in a sandbox is made of (SB-005, SB-014, IN-031)."""
+
+from pathlib import Path
+
+import pytest
+
+import polyarch.sandbox
+from polyarch.installation import documents
+from polyarch.placement import names
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.run import placement_controller, placement_webhook
+from polyarch.sandbox import operator
+from polyarch.sandbox.control_plane.components import Layout
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.state import Folder, Ports, Settings
+
+MIRRORS = '[[registry]]\nprefix = "docker.io"\nlocation = "127.0.0.1:5000/docker.io"\ninsecure = true\n'
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    ports = Ports(etcd=1, etcd_peer=2, apiserver=3, controller_manager=4, scheduler=5, registry=6, registry_storage=7)
+    folder = Folder(tmp_path / "trial")
+    folder.root.mkdir()
+    folder.registries_conf.write_text(MIRRORS)
+    return Layout(folder, ports, {}, {"HTTPS_PROXY": "http://proxy.example:3128", "EDITOR": "vi"})
+
+
+def test_sb_014_the_installation_differs_from_the_usual_one_only_in_values(layout: Layout) -> None:
+    made = documents.documents(operator.installation(layout, Settings(replicas=2)))
+    usual = documents.documents(documents.InstallationSettings())
+    named = [(each["kind"], each["metadata"]["name"]) for each in made]
+    assert set(named) - {(each["kind"], each["metadata"]["name"]) for each in usual} == {
+        ("ConfigMap", "polyarch-registries")
+    }
+    (deployment,) = [each for each in made if each["kind"] == "Deployment"]
+    assert deployment["spec"]["replicas"] == 2
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment["POLYARCH_WEBHOOK_REPLICAS"] == environment.get("POLYARCH_CONTROLLER_REPLICAS", "2") == "2"
+    assert environment["POLYARCH_ALLOW_ADDRESS"] == "127.0.0.0/8"
+    assert environment["POLYARCH_REGISTRIES_CONFIGMAP"] == "polyarch-registries"
+    assert environment["HTTPS_PROXY"] == "http://proxy.example:3128"
+    assert "EDITOR" not in environment
+
+
+def test_sb_005_registries_and_authorities_of_the_user_reach_the_roles_in_a_config_map(
+    layout: Layout, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    made = documents.documents(operator.installation(layout, Settings(ca=str(tmp_path / "ca.pem"))))
+    (configuration,) = [each for each in made if each["kind"] == "ConfigMap"]
+    assert configuration["metadata"]["namespace"] == DEFAULT_NAMESPACE
+    assert configuration["data"] == {"registries.conf": MIRRORS, "ca.crt": "-----BEGIN CERTIFICATE-----\n"}
+    (plain,) = [
+        each for each in documents.documents(operator.installation(layout, Settings())) if each["kind"] == "ConfigMap"
+    ]
+    assert set(plain["data"]) == {"registries.conf"}
+
+
+def test_sb_014_the_sandbox_has_no_list_of_roles_and_their_rights() -> None:
+    roles = (names.WEBHOOK, names.CONTROLLER, placement_webhook.ROLE.name, placement_controller.ROLE.name)
+    room = Path(polyarch.sandbox.__file__).parent
+    found = [
+        f"{path.relative_to(room)}: {role}"
+        for path in room.rglob("*.py")
+        for role in roles
+        if role in path.read_text(encoding="utf-8")
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("nodes", [{}, {"amd64": 0}, {"riscv64": 3}], ids=["none", "zero", "of another architecture"])
+def test_sb_014_without_a_node_for_its_pods_polyarch_is_not_waited_for(nodes: dict[str, int]) -> None:
+    with pytest.raises(SandboxError, match="--only control-plane"):
+        operator.check(Settings(nodes=nodes))
+    operator.check(Settings(nodes=nodes | {"arm64": 1}))
+
+
+@pytest.mark.parametrize("replicas", [0, 11])
+def test_sb_014_a_number_of_replicas_that_makes_no_sense_is_refused(replicas: int) -> None:
+    with pytest.raises(SandboxError, match="--replicas"):
+        Settings(replicas=replicas)
