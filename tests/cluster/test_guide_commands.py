@@ -1,0 +1,106 @@
+"""The commands of the guide, as they stand there, on a cluster (IN-041).
+
+A block of a page is run if its info string says so (``console run``): every line that begins with ``$`` is a command,
+and the lines after it are what it prints, where ``…`` stands for anything. A block with the name of a file
+(``yaml policy.yaml``) is that file. The blocks of a page run one after another, as somebody would who reads it.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from installing import PROJECT
+
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.state import Settings
+
+PAGES = ("installation.md",)
+BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANYTHING = "…"
+SECONDS = 280
+
+
+class Step(NamedTuple):
+    """A command and what it prints, or a file and its content."""
+
+    command: str
+    expected: tuple[str, ...] = ()
+    file: str = ""
+
+
+def steps(page: str) -> Iterator[Step]:
+    for language, said, content in BLOCK.findall(page):
+        if language == "console" and said == "run":
+            for part in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
+                command, *expected = part.splitlines()
+                yield Step(command, tuple(line for line in expected if line))
+        elif language == "yaml":
+            yield Step(content, file=said)
+
+
+def differs(expected: tuple[str, ...], printed: list[str]) -> str | None:
+    """The first expected line that is not printed where it should be; None if all are."""
+    rest = iter(printed)
+    for line in expected:
+        if line == ANYTHING:
+            continue
+        parts = [re.escape(part.strip()) for part in line.split(ANYTHING)]
+        pattern = re.compile(r".*?".join(r"\s+".join(part.split(r"\ ")) for part in parts))
+        if not any(pattern.fullmatch(each.strip()) for each in rest):
+            return line
+    return None
+
+
+@pytest.fixture
+async def guide_sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    settings = Settings(name=f"guide-{os.getpid()}", nodes={"amd64": 1, "arm64": 1}, polyarch=False)
+    sandbox = await Sandbox.start(settings, owner=os.getpid(), repair=False)
+    yield sandbox
+    await sandbox.stop()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PAGES)
+async def test_in_041_the_commands_of_the_page_do_what_it_says(
+    page: str, guide_sandbox: Sandbox, peer: Callable[[str], str], tmp_path: Path
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "kubectl").symlink_to(peer("kubectl"))
+    (programs / "polyarch").symlink_to(Path(sys.executable).parent / "polyarch")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "deploy").symlink_to(PROJECT / "deploy")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("POLYARCH_")},
+        "KUBECONFIG": str(guide_sandbox.kubeconfig),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+    }
+    run = 0
+    for step in steps((PROJECT / "docs" / "guide" / page).read_text(encoding="utf-8")):
+        if step.file:
+            (folder / step.file).write_text(step.command)
+            continue
+        done = await asyncio.to_thread(
+            subprocess.run,
+            ["bash", "-ec", step.command],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, f"$ {step.command}\n{done.stdout}"
+        missing = differs(step.expected, done.stdout.splitlines())
+        assert missing is None, f"$ {step.command}\nprinted\n{done.stdout}\nand not: {missing}"
+        run += 1
+    assert run > 5
