@@ -33,6 +33,8 @@ def settings(
         found = earlier or InstallationSettings()
     else:
         values: Values = load_yaml("--values", file, expected="a mapping of values") or {}
+        if not isinstance(values, dict):
+            raise UsageError(f"--values {file}: expected a mapping of values, not a {type(values).__name__}")
         _check_components(values.get("components"), f"--values {file}")
         found = _converted(values, f"--values {file}")
     if components:

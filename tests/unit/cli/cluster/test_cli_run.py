@@ -1,4 +1,4 @@
-"""``polyarch run``: what the flags mean, and what wrong ones get (PL-751)."""
+"""``polyarch run``: what the flags mean, and what wrong ones get (PL-751, IN-030)."""
 
 import os
 import sys

@@ -1,0 +1,95 @@
+"""``polyarch install`` without a cluster: what it prints, and what wrong values get (IN-002, IN-010, IN-040)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from polyarch.cli import main
+from polyarch.installation.documents import documents
+from polyarch.installation.settings import InstallationSettings
+
+
+def test_in_001_what_is_printed_are_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", "--print"]) == 0
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == list(documents(InstallationSettings()))
+    assert main(["install", "--print", "-o", "json", "-n", "tools"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"] == list(documents(InstallationSettings(), namespace="tools"))
+
+
+def test_in_040_the_images_to_mirror(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", "--images", "--image", "r.example:5000/p"]) == 0
+    assert capsys.readouterr().out == "r.example:5000/p:0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("r.example/p:2", "r.example/p:2"),
+        (f"r.example/p@sha256:{'a' * 64}", f"r.example/p@sha256:{'a' * 64}"),
+        (f"r.example/p:2@sha256:{'a' * 64}", f"r.example/p@sha256:{'a' * 64}"),
+    ],
+)
+def test_in_002_an_image_by_tag_or_digest(image: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", "--images", "--image", image]) == 0
+    assert capsys.readouterr().out == f"{expected}\n"
+
+
+def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", "--dry-run", "client", "--kubeconfig", "/nonexistent", "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schemaVersion"] == "polyarch.dev/install/v1"
+    assert document["dryRun"] == "client"
+    assert {each["result"] for each in document["objects"]} == {"untried"}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        pytest.param("imagee: {}", "unknown value 'imagee'; did you mean 'image'?", id="misspelt"),
+        pytest.param(
+            "operator: {replica: 1}", "operator: unknown value 'replica'; did you mean 'replicas'?", id="inside"
+        ),
+        pytest.param("operator: {replicas: x}", "operator.replicas: expected `int`", id="another type"),
+        pytest.param("components: [taints]", "'taints' is not part of this version", id="a component of later"),
+        pytest.param(
+            "components: [nix]", "'nix' does not exist; components of this version: placement", id="no component"
+        ),
+        pytest.param("a: [", "values.yaml:2:1", id="not YAML"),
+        pytest.param("- a", "values.yaml", id="a list"),
+    ],
+)
+def test_in_010_wrong_values_are_refused_with_their_place(
+    values: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "values.yaml").write_text(f"{values}\n")
+    assert main(["install", "--print", "--values", str(tmp_path / "values.yaml")]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--component", "taints"], "'taints' is not part of this version; components of this version: placement"),
+        (["--print", "--images"], "exclude each other"),
+        (["--print", "--wait"], "leave it out"),
+        (["--replicas", "0"], "--replicas 0: expected 1 or more"),
+        (["--image", "A:b"], "--image: invalid image reference"),
+        (["--kubeconfig", "/nonexistent"], "/nonexistent"),
+    ],
+)
+def test_in_002_wrong_command_lines(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", *arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_in_002_a_flag_wins_over_the_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "values.yaml").write_text("image: {repository: r.example/a}\noperator: {replicas: 5}\n")
+    values = ["--values", str(tmp_path / "values.yaml")]
+    assert main(["install", "--print", *values, "--image", "r.example/b:1", "--replicas", "2"]) == 0
+    made: list[Any] = list(yaml.safe_load_all(capsys.readouterr().out))
+    (deployment,) = [each for each in made if each["kind"] == "Deployment"]
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "r.example/b:1"
