@@ -6,13 +6,13 @@ would say to each write is asked with a dry run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from polyarch.installation import ownership
 from polyarch.installation.asking import together
-from polyarch.installation.ownership import Whose
+from polyarch.installation.ownership import Check, Whose
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.objects.managed_fields import differences
@@ -33,16 +33,6 @@ FEW: Final = 5
 VERBS: Final = ("get", "create", "patch")
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One line of the list."""
-
-    name: str
-    outcome: Literal["ok", "note", "refused"] = "ok"
-    message: str
-    action: str = ""
-    """What to do about a refusal."""
-
-
 class Facts(msgspec.Struct, frozen=True):
     """What was read of a cluster."""
 
@@ -55,15 +45,6 @@ class Facts(msgspec.Struct, frozen=True):
     """What the user may not do, with the namespace (empty: cluster-wide)."""
     refusals: Mapping[Ref, ApiError] = {}
     """Writes that the API server refuses, by a dry run."""
-
-
-class Refused(Exception):  # noqa: N818 - what happened
-    """Checks failed; nothing was written."""
-
-    def __init__(self, checks: Iterable[Check]) -> None:
-        self.checks = tuple(checks)
-        refused = [each for each in self.checks if each.outcome == "refused"]
-        super().__init__("; ".join(f"{each.name}: {each.message}" for each in refused))
 
 
 def ref_of(document: Mapping[str, Any]) -> Ref:
@@ -93,7 +74,7 @@ def checks(facts: Facts, *, namespace: str) -> tuple[Check, ...]:
     return (
         _version(facts.version),
         _rights(facts),
-        *_others(facts, namespace),
+        *ownership.installations(facts.deployments, namespace),
         *_same_names(facts),
         *_dry_run(facts),
     )
@@ -128,31 +109,24 @@ def _version(version: str) -> Check:
     oldest = ".".join(map(str, OLDEST_KUBERNETES))
     if found < OLDEST_KUBERNETES:
         return Check(
-            name="Kubernetes",
-            outcome="refused",
-            message=f"the API server is version {version}",
-            action=f"upgrade the cluster: polyarch needs {oldest} or newer",
+            "Kubernetes",
+            "refused",
+            f"the API server is version {version}",
+            f"upgrade the cluster: polyarch needs {oldest} or newer",
         )
-    return Check(name="Kubernetes", message=f"version {version}; {oldest} or newer is needed")
+    return Check("Kubernetes", "ok", f"version {version}; {oldest} or newer is needed")
 
 
 def _rights(facts: Facts) -> Check:
     if not facts.denied:
-        return Check(name="Rights", message="everything that is needed is allowed")
+        return Check("Rights", "ok", "everything that is needed is allowed")
     listed = [f"{access}{f' in namespace {namespace}' if namespace else ''}" for access, namespace in facts.denied]
     return Check(
-        name="Rights",
-        outcome="refused",
-        message=f"not allowed: {_few(listed)}",
-        action="use an account with the ClusterRole cluster-admin, or ask somebody who has one",
+        "Rights",
+        "refused",
+        f"not allowed: {_few(listed)}",
+        "use an account with the ClusterRole cluster-admin, or ask somebody who has one",
     )
-
-
-def _others(facts: Facts, namespace: str) -> list[Check]:
-    return [
-        Check(name=each.name, outcome=each.outcome, message=each.message, action=each.action)
-        for each in ownership.installations(facts.deployments, namespace)
-    ]
 
 
 def _same_names(facts: Facts) -> list[Check]:
@@ -163,17 +137,10 @@ def _same_names(facts: Facts) -> list[Check]:
             found.setdefault(ownership.whose(ref, live), []).append(said)
     lines = []
     for whose, objects in found.items():
-        meaning = ownership.MEANING[whose]
+        check = ownership.OBJECTS[whose]
         few = f"{len(objects)} objects" if whose is Whose.OURS and len(objects) > 1 else _few(objects)
-        lines.append(
-            Check(
-                name="Objects",
-                outcome=meaning.outcome,
-                message=f"{few}: {meaning.message}",
-                action=meaning.action,
-            )
-        )
-    return lines or [Check(name="Objects", message="none of the names is taken")]
+        lines.append(msgspec.structs.replace(check, message=f"{few}: {check.message}"))
+    return lines or [Check("Objects", "ok", "none of the names is taken")]
 
 
 def _few(listed: Sequence[str]) -> str:
@@ -182,7 +149,7 @@ def _few(listed: Sequence[str]) -> str:
 
 def _dry_run(facts: Facts) -> list[Check]:
     return [
-        Check(name="Dry run", outcome="refused", message=f"{ref}: {error.message or error}", action=advice(error))
+        Check("Dry run", "refused", f"{ref}: {error.message or error}", advice(error))
         for ref, error in facts.refusals.items()
     ]
 

@@ -6,7 +6,9 @@ alone what Helm or OLM look after, and never touches what is somebody else's. Pu
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+import msgspec
 
 from polyarch.installation import operator
 from polyarch.kube.objects.refs import Ref
@@ -14,8 +16,6 @@ from polyarch.kube.resources import CRDS, NAMESPACES
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
-
-Document = dict[str, Any]
 
 DEPLOYMENT_NAMES: Final = (operator.OPERATOR, PREDECESSOR, names.CONTROLLER, names.WEBHOOK)
 """Deployments by which an installation is known."""
@@ -34,41 +34,42 @@ class Whose(Enum):
     FOREIGN = "foreign"
 
 
-class Said(NamedTuple):
-    """What a check says about objects."""
-
-    outcome: Literal["ok", "note", "refused"]
-    message: str
-    action: str = ""
-
-
-MEANING: Final[Mapping[Whose, Said]] = {
-    Whose.OURS: Said("ok", "installed by polyarch before"),
-    Whose.SHARED: Said("ok", "there already; what you have set in it stays"),
-    Whose.EARLIER: Said("note", "left by an earlier polyarch or by the Multiarch Tuning Operator; taken over"),
-    Whose.HELM: Said(
-        "refused", "installed by Helm", "use helm upgrade; or helm uninstall first, and then polyarch install"
-    ),
-    Whose.OLM: Said(
-        "refused",
-        "installed by OLM",
-        "upgrade it by its Subscription; or delete Subscription and ClusterServiceVersion first",
-    ),
-    Whose.FOREIGN: Said(
-        "refused",
-        "not polyarch's, although it has the same name",
-        "delete or rename it, or install into another namespace with --namespace; nothing was changed",
-    ),
-}
-
-
-class Installation(NamedTuple):
-    """An installation that was found, and what that means for a new one."""
+class Check(msgspec.Struct, frozen=True, rename="camel"):
+    """One line of the checks before an installation."""
 
     name: str
     outcome: Literal["ok", "note", "refused"]
     message: str
     action: str = ""
+    """What to do about a refusal."""
+
+
+OBJECTS: Final[Mapping[Whose, Check]] = {
+    Whose.OURS: Check("Objects", "ok", "installed by polyarch before"),
+    Whose.SHARED: Check("Objects", "ok", "there already; what you have set in it stays"),
+    Whose.EARLIER: Check(
+        "Objects", "note", "left by an earlier polyarch or by the Multiarch Tuning Operator; taken over"
+    ),
+    Whose.HELM: Check(
+        "Objects",
+        "refused",
+        "installed by Helm",
+        "use helm upgrade; or helm uninstall first, and then polyarch install",
+    ),
+    Whose.OLM: Check(
+        "Objects",
+        "refused",
+        "installed by OLM",
+        "upgrade it by its Subscription; or delete Subscription and ClusterServiceVersion first",
+    ),
+    Whose.FOREIGN: Check(
+        "Objects",
+        "refused",
+        "not polyarch's, although it has the same name",
+        "delete or rename it, or install into another namespace with --namespace; nothing was changed",
+    ),
+}
+"""What a check says about existing objects, by whom they belong to; their names come before the message."""
 
 
 def whose(ref: Ref, live: Mapping[str, Any]) -> Whose:
@@ -99,7 +100,7 @@ def manager_of(live: Mapping[str, Any]) -> str:
     return f" (managed by {managers[-1]})" if managers and managers[-1] else ""
 
 
-def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> list[Installation]:
+def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> list[Check]:
     """What the Deployments say of installations, for one into ``namespace``."""
     by_name: dict[str, dict[str, Mapping[str, Any]]] = {}
     for each in deployments:
@@ -114,17 +115,17 @@ def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> l
             found.append(_elsewhere("an earlier polyarch without operator, or what a predecessor left", place))
         else:
             text = f"an earlier polyarch without operator is in namespace {place}; it is taken over"
-            found.append(Installation("Installation", "note", text))
+            found.append(Check("Installation", "note", text))
     if namespace in own:
         version = (own[namespace]["metadata"].get("labels") or {}).get(operator.VERSION, "unknown")
-        found.append(Installation("Installation", "ok", f"polyarch {version} is in namespace {namespace}"))
-    return found or [Installation("Installation", "ok", "there is none yet")]
+        found.append(Check("Installation", "ok", f"polyarch {version} is in namespace {namespace}"))
+    return found or [Check("Installation", "ok", "there is none yet")]
 
 
-def _predecessor(place: str, live: Mapping[str, Any], namespace: str) -> Installation:
+def _predecessor(place: str, live: Mapping[str, Any], namespace: str) -> Check:
     name = "Predecessor"
     if (live.get("spec") or {}).get("replicas", 1):
-        return Installation(
+        return Check(
             name,
             "refused",
             f"the Multiarch Tuning Operator runs in namespace {place}",
@@ -132,19 +133,17 @@ def _predecessor(place: str, live: Mapping[str, Any], namespace: str) -> Install
             "if OLM installed it, delete its Subscription and ClusterServiceVersion instead",
         )
     if place != namespace:
-        return Installation(
+        return Check(
             name,
             "refused",
             f"the Multiarch Tuning Operator is in namespace {place}, stopped",
             f"take it over in its place with --namespace {place}",
         )
-    return Installation(
-        name, "note", f"the Multiarch Tuning Operator in namespace {place} is stopped; it is taken over"
-    )
+    return Check(name, "note", f"the Multiarch Tuning Operator in namespace {place} is stopped; it is taken over")
 
 
-def _elsewhere(what: str, place: str) -> Installation:
-    return Installation(
+def _elsewhere(what: str, place: str) -> Check:
+    return Check(
         "Installation",
         "refused",
         f"{what} is in namespace {place}",

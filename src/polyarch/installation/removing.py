@@ -9,7 +9,7 @@ otherwise after a while.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -27,9 +27,9 @@ from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.lifecycle.uninstalling import FORCE
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 
-Document = dict[str, Any]
 Tell = Callable[[str], None]
 
 SECONDS: Final = 240.0
@@ -39,8 +39,6 @@ RESERVE: Final = 45.0
 PATIENCE: Final = 30.0
 """How long an operator of which no pod is ready is waited for."""
 LOOK_EVERY: Final = 1.0
-FORCE_ANNOTATION: Final = f"{names.OWN_GROUP}/force-uninstall"
-"""On the ClusterPodPlacementConfig: the operator lifts gates without waiting first (PL-521)."""
 
 
 class Removal(msgspec.Struct, kw_only=True):
@@ -175,7 +173,7 @@ class _Remover:
             metadata = each.metadata
             try:
                 if self._force and resource == CPPCS:
-                    hurry = MergePatch({"metadata": {"annotations": {FORCE_ANNOTATION: "true"}}})
+                    hurry = MergePatch({"metadata": {"annotations": {FORCE: "true"}}})
                     await self._client.patch(resource, metadata.name, hurry)
                 await self._client.delete(resource, metadata.name, namespace=metadata.namespace, uid=metadata.uid)
             except NotFound:
@@ -313,8 +311,6 @@ def is_ours(found: Found, namespace: str) -> bool:
     labels = found.metadata.labels or {}
     if labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels:
         return True
-    if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) == names.OPERATOR:
-        return True  # a pod of the operator, which ends after its Deployment and ReplicaSet are gone
     if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in lifting.WEBHOOKS:
         return True
     if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) in CONTROLLERS:

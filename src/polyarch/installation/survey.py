@@ -4,7 +4,6 @@ Kinds come from the server's own discovery, so nothing is forgotten: kinds of ot
 are included.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -119,10 +118,3 @@ def _resource(group: str, version: str, each: _Resource) -> Resource:
 def _identity(found: Found) -> tuple[str, str, str, str]:
     resource, key = found.ref
     return resource.group, resource.plural, key.namespace, key.name
-
-
-def named(found: Iterable[Found], most: int = 5) -> str:
-    """A few of them by name, then a count."""
-    listed = [str(each) for each in found]
-    rest = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from polyarch.installation import checking, documents
-from polyarch.installation.checking import Check, Facts
+from polyarch.installation.checking import Facts
+from polyarch.installation.ownership import Check
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.refs import Ref

@@ -18,6 +18,7 @@ from polyarch.cli.output.terminal import styled
 from polyarch.installation import checking, removing
 from polyarch.installation.documents import VALUES
 from polyarch.installation.operator import OPERATOR
+from polyarch.installation.ownership import Check
 from polyarch.installation.settings import InstallationSettings, of_record
 from polyarch.installation.upgrade import comparing
 from polyarch.installation.upgrade.comparing import Change, Finding
@@ -42,7 +43,7 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     namespace: str
     installed: str
-    checks: tuple[checking.Check, ...]
+    checks: tuple[Check, ...]
     findings: list[Finding]
     changes: list[Change]
 

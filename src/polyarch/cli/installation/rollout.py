@@ -18,8 +18,8 @@ from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.installation import applying, checking, waiting
 from polyarch.installation.applying import Applied, ApplyRefused
-from polyarch.installation.checking import Check
 from polyarch.installation.documents import documents, images, remembering
+from polyarch.installation.ownership import Check
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.refs import Ref

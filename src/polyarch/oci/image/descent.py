@@ -30,7 +30,6 @@ from polyarch.oci.traffic.exchange import Visit
 from polyarch.oci.traffic.failures import Failure
 
 ARTIFACT = "artifact"
-PASSING = frozenset({"transient", "limit"})
 
 
 class Read(NamedTuple):

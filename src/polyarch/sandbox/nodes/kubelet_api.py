@@ -25,7 +25,6 @@ from polyarch.sandbox.pods.outcome import Observed
 from polyarch.sandbox.pods.program import REPOSITORY, is_ours
 
 POLL_SECONDS: Final = 0.2
-CHUNK_BYTES: Final = 1 << 16
 CUT_OFF_SECONDS: Final = 0.1
 PLAYED: Final = (
     "Nothing was logged: this pod is only played. The nodes of a sandbox run no pods but those of polyarch's own image "
