@@ -54,7 +54,9 @@ OPERANDS = (*AT_HOME, *GRANTED, *IN_CLUSTER)
 KINDS = (CPPCS, CPPCS_V1ALPHA1, PPCS, ENOEXECEVENTS, POLICIES)
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], *, seconds: float = SECONDS, pause: float = 0.1) -> Any:
+async def eventually(
+    check: Callable[[], Awaitable[Any]], *, seconds: float = SECONDS, pause: float = 0.1, what: str = ""
+) -> Any:
     """What the check returns once that is true, or no NotFound any more."""
     try:
         async with asyncio.timeout(seconds):
@@ -64,7 +66,7 @@ async def eventually(check: Callable[[], Awaitable[Any]], *, seconds: float = SE
                         return found
                 await asyncio.sleep(pause)
     except TimeoutError:
-        raise AssertionError(f"not so after {seconds:g} s: {check}") from None
+        raise AssertionError(f"not so after {seconds:g} s: {what or check}") from None
 
 
 class Operator:
@@ -225,6 +227,19 @@ class World:
                         raise
                     await asyncio.sleep(0.1)  # the API server makes a new handler for a definition that has changed
 
+    async def team(self, **labels: str) -> str:
+        """A namespace of users."""
+        name = f"operator-team-{secrets.token_hex(3)}"
+        metadata = {"name": name, "labels": labels}
+        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+        async def has_account() -> bool:
+            await self.client.get(SERVICE_ACCOUNTS, "default", namespace=name)
+            return True
+
+        await eventually(has_account)
+        return name
+
     async def configuration(self) -> Json:
         return await self.client.get(CPPCS, names.SINGLETON)
 
@@ -239,10 +254,12 @@ class World:
         return found
 
     async def left(self) -> list[str]:
-        """Every object that carries the label of operands."""
+        """Every object that carries the label of operands, in the operator's namespace or in none."""
         found = []
         for resource in OPERANDS:
-            listed = await self.client.list(resource, label_selector=f"{names.OPERAND_LABEL}={names.OPERAND}")
+            where = self.namespace if resource.namespaced else ""
+            label = f"{names.OPERAND_LABEL}={names.OPERAND}"
+            listed = await self.client.list(resource, namespace=where, label_selector=label)
             found += [f"{resource} {each['metadata']['name']}" for each in listed.items]
         return found
 

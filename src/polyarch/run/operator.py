@@ -1,11 +1,16 @@
 """``polyarch run operator``: makes the other roles and serves the custom resources' webhooks (PL-500)."""
 
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from polyarch.kube.process.components import Components, Leadership
+import msgspec
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.process.components import Components, Leadership, leader_check
 from polyarch.kube.process.roles import Process, Role
-from polyarch.kube.resources import CRDS
-from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.resources import CRDS, PODS
+from polyarch.kube.runtime.controller import Controller, Result
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.placement import names
@@ -19,21 +24,26 @@ from polyarch.placement.lifecycle.operand_sets import OperandSets, operand_kinds
 from polyarch.placement.lifecycle.registration import KINDS, Definition, Registration
 from polyarch.placement.lifecycle.resource_webhooks import ResourceWebhooks
 from polyarch.placement.lifecycle.serving_secrets import ServingSecrets, operator_account
+from polyarch.placement.lifecycle.statuses import Statuses
 from polyarch.placement.lifecycle.uninstalling import Uninstalling
 from polyarch.placement.operator.operator_rules import operator_rules
-from polyarch.placement.operator.settings import OperatorSettings
+from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
+from polyarch.placement.operator.status import conditions
 from polyarch.run.logs import Verbosity
 
 
 async def setup(process: Process) -> Components:
     """Every replica serves the webhooks and caches what the leader needs; the leader does the rest."""
-    settings, client, clock = process.settings_of(OperatorSettings), process.client, process.clock
+    client, clock = process.client, process.clock
+    settings = await as_own_pod(client, process.settings_of(OperatorSettings), os.environ)
     home = settings.namespace
     recorder = process.recorder("polyarch.dev/operator")
     observation = Observation(process, settings)
     definitions = process.informer(CRDS, Definition, field_selector=f"metadata.name={CPPCS}")
-    placements: WorkQueue[Key] = WorkQueue("placement", clock, metrics=process.metrics)
-    registrations: WorkQueue[Key] = WorkQueue("registration", clock, metrics=process.metrics)
+    certificates, registrations, placements, told = (
+        WorkQueue[Key](name, clock, metrics=process.metrics)
+        for name in ("certificates", "registration", "placement", "statuses")
+    )
 
     def changed(*_: object) -> None:
         placements.add(SINGLETON)
@@ -51,6 +61,7 @@ async def setup(process: Process) -> Components:
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Gates that the operator lifted during an uninstall"
     )
+    statuses = Statuses(client, observation, home=home, clock=clock)
     placement = Placement(
         client,
         observation,
@@ -60,20 +71,21 @@ async def setup(process: Process) -> Components:
         Uninstalling(client, sets, Gates(client, recorder, forced), home=home, clock=clock),
         recorder,
         clock,
+        lambda: conditions.left_out(statuses.notes.left_out),
     )
+
+    def controller(name: str, reconcile: Callable[[Key], Awaitable[Result]], keys: WorkQueue[Key]) -> Controller[Key]:
+        return Controller(name, reconcile, queue=keys, workers=1, clock=clock, metrics=process.metrics)
+
     controllers = (
-        Controller("certificates", secrets.reconcile, workers=1, clock=clock, metrics=process.metrics),
-        Controller(
-            "registration",
-            registration.reconcile,
-            queue=registrations,
-            workers=1,
-            clock=clock,
-            metrics=process.metrics,
-        ),
-        Controller("placement", placement.reconcile, queue=placements, workers=1, clock=clock, metrics=process.metrics),
+        controller("certificates", secrets.reconcile, certificates),
+        controller("registration", registration.reconcile, registrations),
+        controller("placement", placement.reconcile, placements),
+        controller("statuses", statuses.reconcile, told),
     )
-    controllers[0].queue.add(secrets.key)
+    certificates.add(secrets.key)
+    told.add(SINGLETON)
+    statuses.listen(told)
     changed()
     observation.on_change(changed)
     definitions.add_handler(changed)
@@ -81,11 +93,30 @@ async def setup(process: Process) -> Components:
         several.add_handler(changed)
     process.at_end(registration.close)
     webhooks = ResourceWebhooks(client, observation.configurations.store, observation.configs.store)
+    election = process.election(names.OPERATOR_LEASE)
+    leads = leader_check(election)
     return Components(
         routes=webhooks.routes(),
-        leaderships=(Leadership(election=process.election(names.OPERATOR_LEASE), controllers=controllers),),
-        background={"discovery": discovery.run},
+        leaderships=(Leadership(election=election, controllers=controllers),),
+        background={"discovery": discovery.run, "predecessor": lambda: placement.watch_predecessor(leads)},
         recorders=(recorder,),
+    )
+
+
+async def as_own_pod(client: Client, settings: OperatorSettings, environment: Mapping[str, str]) -> OperatorSettings:
+    """Without an image in the settings, the roles run what the operator itself runs, pulled in the same way."""
+    if settings.image:
+        return settings
+    name, namespace = environment.get("POD_NAME", ""), environment.get("POD_NAMESPACE", "")
+    if not name or not namespace:
+        return msgspec.structs.replace(settings, image=DEFAULT_IMAGE)
+    pod = await client.get(PODS, name, namespace=namespace)
+    container, secrets = pod["spec"]["containers"][0], pod["spec"].get("imagePullSecrets") or ()
+    return msgspec.structs.replace(
+        settings,
+        image=container["image"],
+        image_pull_policy=container.get("imagePullPolicy") or settings.image_pull_policy,
+        image_pull_secrets=settings.image_pull_secrets or tuple(each["name"] for each in secrets),
     )
 
 

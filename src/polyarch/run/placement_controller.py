@@ -21,6 +21,7 @@ from polyarch.placement.lookups.secret_reads import SecretReads
 from polyarch.placement.lookups.unhurried import Unhurried
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
+from polyarch.placement.result.leader_notes import LeaderNotes
 from polyarch.placement.sweep.sweeper import Sweeper
 from polyarch.placement.warm.warm_up import WarmUp
 from polyarch.run.logs import Verbosity
@@ -39,7 +40,11 @@ async def setup(process: Process) -> Components:
 def components(process: Process, parts: Parts) -> Components:
     """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events (PL-530)."""
     metrics, clock = parts.metrics, process.clock
-    election = process.election(names.CONTROLLER_LEASE)
+
+    def notes() -> dict[str, str]:
+        return LeaderNotes(controller.held, sweeper.unplaced, parts.facts.left_out).annotations()
+
+    election = process.election(names.CONTROLLER_LEASE, notes=notes)
     is_leading = leader_check(election)
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
@@ -119,7 +124,7 @@ def components(process: Process, parts: Parts) -> Components:
     }
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
     if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)
-        background["lease"] = process.candidate(names.CONTROLLER_LEASE).run
+        background["lease"] = process.candidate(names.CONTROLLER_LEASE, notes=notes).run
     background["stray gates"] = strays.run
     passes = Controller(
         "pods", controller.reconcile, queue=queue, workers=WORKERS, clock=clock, metrics=process.metrics

@@ -26,7 +26,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
 class OperatorFlags:
     """What the operator needs to know of the roles that it deploys."""
 
-    image: Annotated[Image, option("Image of the roles", group=OPERATOR, show_default="of this version")] = ""
+    image: Annotated[Image, option("Image of the roles", group=OPERATOR, show_default="of the operator itself")] = ""
     image_pull_policy: Annotated[PullPolicy, option("Pull policy of the roles", group=OPERATOR)] = "IfNotPresent"
     image_pull_secret: Annotated[
         list[Name] | None, option("Secret of the namespace to pull the image with; repeatable", group=OPERATOR)
@@ -66,7 +66,7 @@ class OperatorFlags:
             raise UsageError(f"run operator: --node-selector {wrong[0]}: expected KEY=VALUE")
         return OperatorSettings(
             namespace=namespace,
-            image=self.image or DEFAULT_IMAGE,
+            image=self.image or ("" if os.environ.get("POD_NAME") else DEFAULT_IMAGE),
             image_pull_policy=self.image_pull_policy,
             image_pull_secrets=tuple(self.image_pull_secret or ()),
             certificates=self.certificates,

@@ -12,15 +12,17 @@ back five times in a minute, the object is left alone for the next minute.
 import functools
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
 
+from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.client.requests import FIELD_MANAGER, Propagation
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
+from polyarch.kube.objects.adoption import adoption
 from polyarch.kube.objects.managed_fields import (
     FieldConflict,
     Fields,
@@ -107,6 +109,10 @@ class Client(Protocol):
         type: type[Unstructured] = ...,
     ) -> Unstructured: ...
 
+    async def patch(
+        self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = ""
+    ) -> PartialObjectMetadata: ...
+
     async def delete(
         self,
         resource: Resource,
@@ -158,7 +164,7 @@ class ApplySet:
     """The objects of one operator in ``kinds``: pairs of a resource and a namespace (``""`` for all namespaces).
 
     Every object of the set carries ``label``; its value names the part an object belongs to, so that one set can serve
-    many owners. The caches select by that label.
+    many owners. The caches select by that label. ``former``: managers whose fields are taken over, see ``adoption``.
     """
 
     def __init__(
@@ -170,9 +176,11 @@ class ApplySet:
         label: str,
         field_manager: str = FIELD_MANAGER,
         force: bool = True,
+        former: Collection[str] = (),
         clock: Clock | None = None,
     ) -> None:
         self._client = client
+        self._former = former
         self._label = label
         self._manager = field_manager
         self._force = force
@@ -237,7 +245,16 @@ class ApplySet:
             if live is not None and live.metadata.deletion_timestamp is not None:
                 leaving.append(ref)
                 continue
-            step = self._step(ref, documents[ref], live)
+            if live is not None and (patch := self._adopting(ref, live)) is not None:
+                try:
+                    await self._client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace)
+                except KubernetesError as error:
+                    failures[ref] = error
+                    continue
+                log.info("fields of a former manager taken over", object=str(ref))
+                step: Step | None = Step(ref, documents[ref], (".metadata.managedFields",))
+            else:
+                step = self._step(ref, documents[ref], live)
             if step is None or self._is_contested(ref):
                 continue
             try:
@@ -289,6 +306,11 @@ class ApplySet:
                 self._sent.pop(ref, None)
                 if found[ref].metadata.deletion_timestamp is None:
                     await self._delete(ref, found[ref])
+
+    def _adopting(self, ref: Ref, live: Unstructured) -> JsonPatch | None:
+        if not self._former or self._cache(ref).writes.is_stale(ref.key):
+            return None
+        return adoption(live.document, manager=self._manager, others=self._former)
 
     def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[Ref, Document]:
         api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]

@@ -194,11 +194,11 @@ class Process:
             metrics=self.metrics,
         )
 
-    def election(self, lease: str) -> LeaderElection | None:
+    def election(self, lease: str, *, notes: Callable[[], Mapping[str, str]] | None = None) -> LeaderElection | None:
         """The election for a ``Leadership``; None if leader election is off and this process always leads."""
-        return self.candidate(lease) if self.settings.leader_elect else None
+        return self.candidate(lease, notes=notes) if self.settings.leader_elect else None
 
-    def candidate(self, lease: str) -> LeaderElection:
+    def candidate(self, lease: str, *, notes: Callable[[], Mapping[str, str]] | None = None) -> LeaderElection:
         """An election even if leader election is off: others see by the Lease that this process lives (PL-107)."""
         return LeaderElection(
             self.client,
@@ -207,6 +207,7 @@ class Process:
             identity=self.identity,
             clock=self.clock,
             metrics=self.metrics,
+            notes=notes,
         )
 
     # -- running ------------------------------------------------------------------------------------------------------

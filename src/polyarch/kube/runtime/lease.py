@@ -13,7 +13,7 @@ object that is read as a whole and written back, so that fields unknown to us su
 import asyncio
 import copy
 import random as _random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -104,6 +104,8 @@ class RecordAge:
 class LeaderElection:
     """A candidate: acquires and renews the Lease; awaits ``on_started`` and ``on_stopped`` at each change.
 
+    ``notes`` are annotations that go with each renewal: what the leader tells others costs no request.
+
     ``on_started`` starts the workers and must return at once, as renewals begin after it. ``on_stopped`` returns when
     the workers have stopped; if the Lease was lost it has ``duration - renew_deadline`` seconds.
     """
@@ -121,6 +123,7 @@ class LeaderElection:
         clock: Clock | None = None,
         random: Callable[[], float] = _random.random,
         metrics: Metrics | None = None,
+        notes: Callable[[], Mapping[str, str]] | None = None,
         on_started: Callback | None = None,
         on_stopped: Callback | None = None,
     ) -> None:
@@ -140,6 +143,7 @@ class LeaderElection:
         self._retry_period = retry_period
         self._clock = clock or SystemClock()
         self._random = random
+        self._notes = notes
         self._callbacks: list[tuple[Callback | None, Callback | None]] = []
         self._age = RecordAge(self._clock)
         self._document: dict[str, Any] | None = None
@@ -231,7 +235,7 @@ class LeaderElection:
             spec.lease_duration_seconds or self._duration
         ):
             return False
-        taken = self._with_spec(document, self._record(spec))
+        taken = self._noted(self._with_spec(document, self._record(spec)))
         self._document = None
         try:
             written = await self._client.replace(LEASES, taken, namespace=self._namespace, type=dict, retry=False)
@@ -307,6 +311,14 @@ class LeaderElection:
             log.warning("lease not released, the next leader waits until it expires", error=str(error))
         else:
             log.info("lease released", lease=self._name)
+
+    def _noted(self, document: dict[str, Any]) -> dict[str, Any]:
+        """With what the leader tells as annotations; an empty value removes one."""
+        if self._notes is None:
+            return document
+        metadata = document.get("metadata") or {}
+        annotations = {**(metadata.get("annotations") or {}), **self._notes()}
+        return {**document, "metadata": {**metadata, "annotations": {k: v for k, v in annotations.items() if v}}}
 
     @staticmethod
     def _with_spec(document: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import structlog
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.conditions import apply_status, merged
 from polyarch.kube.runtime.controller import After, Done, Result
@@ -127,6 +127,18 @@ class Placement:
             return After(CONTESTED)
         return After(WAITING) if deployed.outcome.leaving or not self._sets.is_complete else Done()
 
+    async def watch_predecessor(self, leads: Callable[[], bool]) -> None:
+        """For replicas that do not lead, until cancelled: in one namespace the predecessor holds the Lease (PL-503)."""
+        while True:
+            await self._clock.sleep(PREDECESSOR)
+            document = self._observation.document
+            if document is None or leads() or self._observation.predecessor is None:
+                continue
+            try:
+                await self._tell(document, self._observed(problems=self._hindrance()))
+            except KubernetesError as error:
+                log.warning("that the predecessor runs is not told", error=str(error))
+
     def _hindrance(self) -> tuple[str, ...]:
         """Why nothing is deployed."""
         cluster, predecessor = self._discovery.cluster, self._observation.predecessor
@@ -175,11 +187,13 @@ class Placement:
     # -- uninstalled ---------------------------------------------------------------------------------------------------
 
     async def _uninstall(self, document: Unstructured | None) -> Result:
-        if document is None and self._sets.is_empty() and self._looked_for_gates:
-            return Done()
         metadata = document.metadata if document is not None else None
-        hurried = self._observation.is_namespace_leaving
-        seen = await self._uninstalling.look(metadata, hurried=hurried)
+        if self._observation.is_namespace_leaving:
+            await self._uninstalling.abandon(metadata)
+            return After(WAITING)
+        if document is None and not self._sets.cached() and self._looked_for_gates:
+            return Done()
+        seen = await self._uninstalling.look(metadata)
         step = next_step(seen.left)
         if document is not None:
             waiting = _waiting(step, seen)

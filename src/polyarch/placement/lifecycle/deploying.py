@@ -1,6 +1,6 @@
 """Makes the operands what the ClusterPodPlacementConfig and the policy ask for (PL-022, PL-500, PL-501)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -8,11 +8,12 @@ import structlog
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Invalid
-from polyarch.kube.objects import finalizers
+from polyarch.kube.objects import deletion, finalizers
 from polyarch.kube.objects.apply_set import ApplyFailed, Outcome
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.objects.owners import Owner
-from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, by_kind
 from polyarch.model.meta import ObjectMeta
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig
@@ -27,6 +28,12 @@ from polyarch.placement.operator.status.conditions import Rollout
 log = structlog.get_logger(__name__)
 
 Document = dict[str, Any]
+IMMUTABLE: Final = {
+    "Deployment": ("spec", "selector"),
+    "DaemonSet": ("spec", "selector"),
+    "RoleBinding": ("roleRef",),
+    "ClusterRoleBinding": ("roleRef",),
+}
 MONITOR: Final = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
 
 
@@ -79,6 +86,8 @@ class Deploying:
             await self._let_go(name)
         await self.label_namespace(cluster, monitored=operands.is_monitored(configuration))
         documents = self._documents(configuration, cluster)
+        for document in documents:
+            await self._make_way(document)
         keeps = _keeping(monitored=operands.is_monitored(configuration))
         try:
             outcome = await self._sets.apply(documents, keeps=keeps)
@@ -118,12 +127,32 @@ class Deploying:
             for name in (names.POD_PLACEMENT_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER):
                 await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
 
+    async def _make_way(self, document: Document) -> None:
+        """Deletes an object that differs in a field that cannot be changed: it is made anew (PL-503)."""
+        resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
+        found = self._sets.get(resource, document["metadata"]["name"]) if resource is not None else None
+        if resource is None or found is None or found.metadata.deletion_timestamp is not None:
+            return
+        if fixed(document) != fixed(found.document):
+            log.warning(
+                "object made anew, as a field of it cannot be changed", object=str(Ref(resource, found.metadata.key))
+            )
+            await deletion.delete(self._client, resource, found.metadata.key, uid=found.metadata.uid)
+
     async def label_namespace(self, cluster: Cluster, *, monitored: bool) -> None:
         """PL-552."""
         live = self._observation.namespace
         wanted = operands.namespace(self._settings.namespace, openshift=cluster.openshift, monitored=monitored)
         if live is not None and differences(wanted, live.document, manager="polyarch"):
             await self._client.apply(NAMESPACES, wanted)
+
+
+def fixed(document: Mapping[str, Any]) -> Any:
+    """The part of an object that cannot be changed."""
+    value: Any = document
+    for name in IMMUTABLE[document["kind"]]:
+        value = (value or {}).get(name)
+    return value
 
 
 def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:

@@ -9,8 +9,9 @@ import msgspec
 from polyarch.kube.process.roles import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES
 from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.on_demand import OnDemand
 from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key
+from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
@@ -38,7 +39,14 @@ class Observation:
         self.documents = process.informer(CPPCS, Unstructured)
         """The same objects with all their fields."""
         self.configs = process.informer(PPCS, PodPlacementConfig)
+        self.config_documents = process.informer(PPCS, Unstructured)
         self.policies = process.informer(POLICIES, PlacementPolicy)
+        self.policy_documents = process.informer(POLICIES, Unstructured)
+        self.namespaces_changed: Callable[[], None] = lambda: None
+        """Called when the labels of namespaces may be others, while they are wanted."""
+        self._all_namespaces = OnDemand(
+            process.informers, NAMESPACES, PartialObjectMetadata, lambda _: self.namespaces_changed()
+        )
         self._namespaces = process.informer(NAMESPACES, Unstructured, field_selector=f"metadata.name={home}")
         self._own = process.informer(
             DEPLOYMENTS, Unstructured, namespace=home, field_selector=f"metadata.name={names.OPERATOR}"
@@ -79,6 +87,15 @@ class Observation:
         return SettingsTable.of(
             self.policies.store.get(SINGLETON), self.configuration, operator_namespace=self._settings.namespace
         )
+
+    def want_namespaces(self, wanted: bool) -> None:
+        """Watches all namespaces while the policy has overrides."""
+        self._all_namespaces.want(wanted)
+
+    @property
+    def namespaces(self) -> list[PartialObjectMetadata]:
+        """All namespaces, if they are wanted."""
+        return list(self._all_namespaces.values())
 
     @property
     def namespace(self) -> Unstructured | None:

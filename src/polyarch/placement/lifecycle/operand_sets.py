@@ -39,6 +39,8 @@ log = structlog.get_logger(__name__)
 Document = dict[str, Any]
 Found = dict[Ref, PartialObjectMetadata]
 
+PREDECESSORS: Final = ("manager", "multiarch-tuning-operator")
+"""Field managers of the predecessor's operator, whose fields are ours now (PL-503)."""
 IN_CLUSTER: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)
 AT_HOME: Final = (
     SERVICE_ACCOUNTS,
@@ -91,7 +93,7 @@ class OperandSets:
         self._home = home
         self._label = label
         self._part = part_of
-        self._main = ApplySet(client, informers, kinds=kinds, label=label, clock=clock)
+        self._main = ApplySet(client, informers, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
         self._optional: dict[Resource, tuple[ApplySet, Optional]] = {}
         self._handlers: list[Handler] = []
 
@@ -176,9 +178,9 @@ class OperandSets:
     def _sets(self) -> list[ApplySet]:
         return [self._main, *(kept for kept, _ in self._optional.values())]
 
-    def is_empty(self) -> bool:
-        """Whether the caches show no operand."""
-        return not any(each.cached(self._part) for each in self._sets())
+    def cached(self) -> list[Ref]:
+        """What the caches show."""
+        return [ref for each in self._sets() for ref in each.cached(self._part)]
 
 
 def operand_kinds(home: str, namespaces: Iterable[str]) -> list[tuple[Resource, str]]:

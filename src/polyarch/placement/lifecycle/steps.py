@@ -65,7 +65,7 @@ class Left(NamedTuple):
     forcing_for: float = 0.0
     """Seconds for which this process has been lifting gates itself; counts where no Deployment tells the time."""
     hurried: bool = False
-    """Gates are lifted at once: the annotation ``force-uninstall`` is set, or the namespace is being deleted."""
+    """Gates are lifted at once: the annotation ``force-uninstall`` is set."""
 
 
 def next_step(left: Left) -> Step:

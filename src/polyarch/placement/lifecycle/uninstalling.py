@@ -4,16 +4,17 @@ The order is in ``steps`` and, for the exec-format-error monitor, in ``execmonit
 cache: whatever is counted is listed from the API server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.objects import deletion, finalizers
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS
@@ -30,6 +31,11 @@ log = structlog.get_logger(__name__)
 
 FORCE: Final = f"{names.OWN_GROUP}/force-uninstall"
 """Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are lifted at once (PL-521)."""
+FINALIZERS: Final = (
+    names.ENOEXEC_EVENTS_FINALIZER,
+    names.NO_POD_PLACEMENT_CONFIG_FINALIZER,
+    names.POD_PLACEMENT_FINALIZER,
+)
 LEASE_NAMES: Final = (names.CONTROLLER_LEASE, names.ENOEXEC_LEASE)
 """Made by the operands themselves."""
 
@@ -57,7 +63,7 @@ class Uninstalling:
         self._since: dict[str, float] = {}
         self._logged: dict[str, str] = {}
 
-    async def look(self, configuration: ObjectMeta | None, *, hurried: bool) -> Seen:
+    async def look(self, configuration: ObjectMeta | None) -> Seen:
         """What is left. ``configuration``: the ClusterPodPlacementConfig that is being deleted; None: there is none."""
         found = await self._operands.live()
         webhook, node_side, handler = (
@@ -86,7 +92,7 @@ class Uninstalling:
             ),
             gated=len(gated),
             forcing_for=self._waited("forcing", begin=False),
-            hurried=hurried or (configuration is not None and (configuration.annotations or {}).get(FORCE) == "true"),
+            hurried=configuration is not None and (configuration.annotations or {}).get(FORCE) == "true",
         )
         return Seen(left=left, found=found, gated=gated, configs=configs, leases=leases)
 
@@ -121,6 +127,33 @@ class Uninstalling:
         """No uninstall is under way (any more)."""
         self._since.clear()
         self._logged.clear()
+
+    async def abandon(self, configuration: ObjectMeta | None) -> None:
+        """All that can still be done while the operator's namespace is being deleted, and its own rights with it.
+
+        Whatever is namespaced goes by itself, but for our finalizers. So nothing is waited for or listed there, and a
+        part that fails does not keep the others.
+        """
+        self._log("uninstall", "the operator's namespace is being deleted: all at once")
+        parts: list[Callable[[], Awaitable[Any]]] = [self.withdraw_webhook, self._lift_all]
+        for name, finalizer in (
+            (names.CONTROLLER, names.POD_PLACEMENT_FINALIZER),
+            (names.ENOEXEC_HANDLER, names.ENOEXEC_EVENTS_FINALIZER),
+        ):
+            if (found := self._operands.get(DEPLOYMENTS, name)) is not None:
+                parts.append(partial(finalizers.remove, self._client, DEPLOYMENTS, found.metadata, finalizer))
+        in_cluster = [ref for ref in self._operands.cached() if not ref.resource.namespaced]
+        parts += [partial(deletion.delete, self._client, ref.resource, ref.key) for ref in in_cluster]
+        if configuration is not None:
+            parts += [partial(self._release, configuration, finalizer) for finalizer in FINALIZERS]
+        for part in parts:
+            try:
+                await part()
+            except KubernetesError as error:
+                log.warning("left behind in a namespace that is being deleted", error=str(error))
+
+    async def _lift_all(self) -> None:
+        await self._gates.lift(await self._gates.gated())
 
     async def withdraw_webhook(self) -> bool:
         """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""

@@ -25,6 +25,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str = DEFAULT_NAMESPACE
     image: str = DEFAULT_IMAGE
+    """Empty: as the operator's own pod has it."""
     image_pull_policy: PullPolicy = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     """Names of Secrets in the operator's namespace."""

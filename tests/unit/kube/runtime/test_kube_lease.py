@@ -345,3 +345,26 @@ def test_pl_107_the_age_of_a_record_is_the_time_since_it_changed_here(clock):
     assert age.age() == 0
     clock.advance(31)
     assert age.age() == 31
+
+
+async def test_kr_030_what_the_leader_tells_goes_with_its_renewals() -> None:
+    """As annotations; an empty value takes one away, and those of others stay."""
+    api, clock, told = MemoryApi(), ManualClock(start=0), {"a/b": "1", "c/d": "2"}
+    election = LeaderElection(
+        api, namespace="n", name="l", identity="me", clock=clock, random=lambda: 0.0, notes=lambda: told
+    )
+    lease = {"metadata": {"name": "l", "namespace": "n", "annotations": {"other/x": "y"}}, "spec": {}}
+    api.put(LEASES, lease)
+    task = asyncio.create_task(election.run())
+    try:
+        while not election.is_leader:
+            await asyncio.sleep(0)
+        assert api.read(LEASES, "l", "n")["metadata"]["annotations"] == {"other/x": "y", "a/b": "1", "c/d": "2"}
+        told["c/d"] = ""
+        for _ in range(50):
+            clock.advance(0.1)
+            await asyncio.sleep(0)
+        assert api.read(LEASES, "l", "n")["metadata"]["annotations"] == {"other/x": "y", "a/b": "1"}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
