@@ -56,6 +56,10 @@ class Cluster:
         return {str(each.ref): each for each in seen.found}
 
     async def versions(self) -> dict[str, str]:
-        """The resourceVersion of every object but the Leases, which Kubernetes renews."""
+        """What changes of an object when somebody writes it, but not when a controller reports its state."""
         found = await self.everything()
-        return {name: each.metadata.resource_version for name, each in found.items() if "leases." not in name}
+        return {
+            name: str(each.metadata.generation or each.metadata.resource_version)
+            for name, each in found.items()
+            if not name.startswith(("leases.", "pods ", "replicasets.", "endpointslices."))
+        }
