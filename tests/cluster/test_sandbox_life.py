@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CONFIGMAPS, NODES
+from polyarch.kube.resources import CONFIGMAPS, MUTATING_WEBHOOKS, NAMESPACES, NODES
+from polyarch.placement.api.resources import POLICIES
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.processes import identify, is_running
 from polyarch.sandbox.state import Settings, Taint
@@ -203,3 +205,79 @@ def test_sb_008_a_sandbox_ends_with_the_process_that_owns_it_even_if_that_is_kil
     while (tmp_path / "owned").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not (tmp_path / "owned").exists()
+
+
+def containers(document: dict[str, Any]) -> list[str]:
+    """Names of the containers of polyarch's pods that are healthy."""
+    return sorted(each["container"] for each in document["processes"] if each["pod"] and each["healthy"])
+
+
+ROLES = ["controller", "operator", "web-hook"]
+
+
+async def test_sb_014_polyarch_in_the_sandbox_survives_down_and_follows_its_settings(
+    polyarch: CommandLine, tmp_path: Path
+) -> None:
+    """Installed, stopped and started, reconfigured, a process of it killed, uninstalled, installed again."""
+    own = tmp_path / "registries.conf"
+    own.write_text('[[registry]]\nprefix = "mine.example"\nlocation = "127.0.0.1:9/mine"\ninsecure = true\n')
+    command = ("up", "--name", "whole")
+    try:
+        first = polyarch.document(*command, "--nodes", "arm64=2", "--taint", "*:reserved=me:NoSchedule")
+        assert containers(first) == ROLES, "a taint of every node does not keep polyarch away"
+        async with Client(config.load(first["kubeconfig"])) as client:
+            policy = {
+                "apiVersion": POLICIES.api_version,
+                "kind": POLICIES.kind,
+                "metadata": {"name": "cluster"},
+                "spec": {"events": "full"},
+            }
+            await client.create(POLICIES, policy)
+
+        polyarch("down", "--name", "whole")
+        again = polyarch.document(*command)
+        assert containers(again) == ROLES
+        async with Client(config.load(again["kubeconfig"])) as client:
+            assert (await client.get(POLICIES, "cluster"))["spec"]["events"] == "full", "custom resources stay"
+
+        changed = polyarch.document(*command, "--replicas", "2", "--registries-conf", str(own))
+        assert containers(changed) == sorted(ROLES * 2)
+        async with Client(config.load(changed["kubeconfig"])) as client:
+            mounted = await client.get(CONFIGMAPS, "polyarch-registries", namespace="polyarch-system")
+        assert "mine.example" in mounted["data"]["registries.conf"]
+        assert "docker.io" in mounted["data"]["registries.conf"]
+        reading = [each for each in changed["processes"] if each["container"] in {"web-hook", "controller"}]
+        await within(60, lambda: all(map(has_mirror, reading)))
+
+        (killed, *_) = [each["pid"] for each in changed["processes"] if each["container"] == "controller"]
+        os.kill(killed, signal.SIGKILL)
+        polyarch.document("status", "--name", "whole", expect=1)
+        await within(60, lambda: containers(polyarch.document(*command)) == sorted(ROLES * 2))
+
+        bare = polyarch.document(*command, "--only", "control-plane")
+        assert not [each for each in bare["processes"] if each["pod"]]
+        async with Client(config.load(bare["kubeconfig"])) as client:
+            assert not (await client.list(MUTATING_WEBHOOKS)).items
+            with pytest.raises(NotFound):
+                await client.get(NAMESPACES, "polyarch-system")
+
+        assert containers(polyarch.document(*command, "--replicas", "1")) == ROLES
+    finally:
+        polyarch("down", "--name", "whole", "--delete")
+
+
+def has_mirror(process: dict[str, Any]) -> bool:
+    volumes = Path(process["log"]).parents[1] / "volumes"
+    return any("mine.example" in path.read_text() for path in volumes.glob("*/registries.conf"))
+
+
+async def within(seconds: float, holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not so within {seconds} s"
+        await asyncio.sleep(0.5)
+
+
+def test_sb_014_polyarch_needs_a_node_that_can_run_it(polyarch: CommandLine) -> None:
+    polyarch("up", "--name", "nowhere", "--nodes", "riscv64=1", expect=3)
+    polyarch("down", "--name", "nowhere", expect=3)

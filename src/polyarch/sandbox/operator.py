@@ -20,8 +20,9 @@ from polyarch.installation.settings import (
 )
 from polyarch.installation.waiting import NotInTime
 from polyarch.kube.client.client import Client
-from polyarch.kube.resources import PODS
+from polyarch.kube.resources import DEPLOYMENTS, PODS
 from polyarch.model.meta import PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
 from polyarch.placement import names
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
@@ -43,7 +44,7 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
     """The values of the sandbox's installation."""
     proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
     return InstallationSettings(
-        tolerations=(Toleration(operator="Exists"),),
+        tolerations=tuple(Toleration(operator="Exists", effect=each) for each in ("NoSchedule", "NoExecute")),
         registries=Registries(
             configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),
             authorities=Path(settings.ca).read_text(encoding="utf-8") if settings.ca else "",
@@ -88,8 +89,33 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
         )
     except (ApplyRefused, NotInTime) as error:
         raise ProcessFailed(f"polyarch in the sandbox: {error}") from error
+    await _until_rolled_out(client, settings.replicas)
     await until_asked(client)
     return applied
+
+
+async def _until_rolled_out(client: Client, replicas: int) -> None:
+    """Wait until each of polyarch's Deployments has as many new pods as the settings say; after a change, placement is
+    Available all the time."""
+    behind: list[str] = []
+
+    async def are_new() -> bool:
+        nonlocal behind
+        found = await client.list(
+            DEPLOYMENTS, namespace=DEFAULT_NAMESPACE, label_selector=names.CONTROLLER_LABEL, type=Unstructured
+        )
+        behind = [each.metadata.name for each in found.items if not _is_rolled_out(each, replicas)]
+        return not behind
+
+    if not await until(are_new, seconds=START_SECONDS):
+        raise ProcessFailed(f"polyarch in the sandbox: not rolled out after {START_SECONDS:.0f} s: {', '.join(behind)}")
+
+
+def _is_rolled_out(deployment: Unstructured, replicas: int) -> bool:
+    wanted, status = deployment.document["spec"].get("replicas", 1), deployment.status
+    seen = status.get("observedGeneration", 0) >= deployment.metadata.generation
+    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
+    return wanted == replicas and seen and counts == {replicas}
 
 
 async def remove(client: Client, progress: Progress) -> None:
