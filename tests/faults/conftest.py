@@ -6,9 +6,7 @@ that ends a process or breaks a connection may leave it so; the next one finds e
 
 import asyncio
 import contextlib
-import datetime as dt
 import os
-import secrets
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -23,48 +21,27 @@ sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 import msgspec
 import own_roles
-from fault_crowd import PLATFORMS, AuditLog, Crowd, Expected, watched
-from fault_proxy import FaultProxy
+from fault_crowd import POLICY, Crowd, Expected, crowd_in, seed
+from fault_installation import Installed, restart_api_server
+from fault_proxy import FaultProxy, server_tls
 from fault_roles import Fleet
 from fault_table import PROPERTY, Row, table
-from placement_cluster import until
 
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
-from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SERVICE_ACCOUNTS
+from polyarch.kube.resources import MUTATING_WEBHOOKS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES
 from polyarch.placement.operator import webhooks
-from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.control_plane import components
-from polyarch.sandbox.control_plane import starting as controlplane
-from polyarch.sandbox.control_plane.health import until_healthy
 from polyarch.sandbox.state import NAMESPACE, Settings
 
 T = TypeVar("T")
-CASE = "fault-test"
 HOSTS = (
     *("steady", "away", "missing", "unavailable", "limited", "cut", "slow", "redirecting", "elsewhere", "realm"),
     *("silent", "private"),
 )
 """Registries, one for each way to fail: ``<name>.faults.test``. What one suffers the others do not feel."""
-POLICY: dict[str, Any] = {
-    "apiVersion": POLICIES.api_version,
-    "kind": POLICIES.kind,
-    "metadata": {"name": names.SINGLETON},
-    "spec": {
-        "overrides": [
-            {"name": name, "namespaceSelector": {"matchLabels": {CASE: name}}, **spec}
-            for name, spec in {
-                "gated": {"inline": {"enabled": False}},
-                "hold": {"inline": {"enabled": False}, "onUnresolved": {"action": "hold", "retryWindow": "5s"}},
-                "short": {"inline": {"enabled": False}, "onUnresolved": {"action": "release", "retryWindow": "5s"}},
-            }.items()
-        ],
-    },
-}
 
 
 class Faults:
@@ -82,49 +59,17 @@ class Faults:
     @contextlib.asynccontextmanager
     async def crowd(self, case: str = "gated", *, writes: int = 1) -> AsyncIterator[Crowd]:
         """Pods in a namespace of their own; ``case`` is an override of the policy, empty for the defaults."""
-        name = f"faults-{secrets.token_hex(4)}"
-        metadata = {"name": name, "labels": {CASE: case} if case else {}}
-        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        await until(lambda: self._has_account(name), seconds=60)
-        crowd = Crowd(self.client, name, AuditLog(self.sandbox.audit_log), writes=writes)
-        async with watched(self.client, crowd):
+        async with crowd_in(self.client, self.sandbox.audit_log, case, writes=writes) as crowd:
             yield crowd
-        await self.client.delete(NAMESPACES, name)
         assert not self.fleet.bugs()
-
-    async def _has_account(self, namespace: str) -> bool:
-        try:
-            await self.client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
-        except NotFound:
-            return False
-        return True
 
     async def seed(self, host: str, count: int, **more: Any) -> dict[str, Expected]:
         """New images behind that host's proxy, and the architectures of each."""
-        prefix = secrets.token_hex(3)
-        images: dict[str, Expected] = {}
-        described = {}
-        for at in range(count):
-            supported = PLATFORMS[at % len(PLATFORMS)]
-            repository = f"{prefix}-{at}"
-            platforms = [f"linux/{architecture}" for architecture in supported]
-            described[f"{self.sandbox.registry.address}/faults/{host}/{repository}:1"] = {
-                "platforms": platforms,
-                **more,
-            }
-            images[f"{host}.faults.test/{repository}:1"] = supported
-        await self.sandbox.registry.seed(described)
-        return images
+        return await seed(self.sandbox, f"{host}.faults.test", count, folder=f"faults/{host}", **more)
 
     async def restart_api_server(self, *, away: float) -> float:
         """A real kill, so many seconds without one, and a real start. The time at which it is ready again."""
-        layout = self.sandbox.layout
-        record = self.sandbox.records()["kube-apiserver"]
-        await processes.stop([record], records=layout.folder.records, grace=0.0)
-        await asyncio.sleep(away)
-        started = await controlplane.ensure(layout, components.kube_apiserver(layout))
-        await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
-        return asyncio.get_running_loop().time()
+        return await restart_api_server(self.sandbox, away=away)
 
 
 def _run(coroutine: Coroutine[object, object, T]) -> T:
@@ -142,13 +87,6 @@ def sandbox() -> Sandbox:
     return _run(Sandbox.start(settings, owner=os.getpid()))
 
 
-def _server_tls(sandbox: Sandbox, folder: Path) -> ssl.SSLContext:
-    pair = sandbox.pki.serving("fault-proxy", folder, dt.datetime.now(dt.UTC))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair.certificate, pair.key)
-    return context
-
-
 def _registries(hosts: Mapping[str, FaultProxy]) -> str:
     return "".join(
         f'[[registry]]\nprefix = "{name}.faults.test"\nlocation = "{proxy.address}/faults/{name}"\ninsecure = true\n\n'
@@ -164,14 +102,16 @@ async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(config.load(str(sandbox.kubeconfig)), role="tests"))
         api = await stack.enter_async_context(
-            FaultProxy(sandbox.api_server, upstream_ssl=trusted, server_ssl=_server_tls(sandbox, folder))
+            FaultProxy(sandbox.api_server, upstream_ssl=trusted, server_ssl=server_tls(sandbox, folder))
         )
         upstream = f"http://{sandbox.registry.address}"
         hosts = {name: await stack.enter_async_context(FaultProxy(upstream)) for name in HOSTS}
         registries_conf = folder / "registries.conf"
         registries_conf.write_text(_registries(hosts))
         await own_roles.install(client)
-        await client.apply(POLICIES, POLICY)
+        metadata = {"name": names.SINGLETON}
+        policy = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, "spec": POLICY}
+        await client.apply(POLICIES, policy)
         fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries_conf, folder).running())
         await fleet.ensure()
         authority = sandbox.ca.read_bytes()
@@ -190,6 +130,18 @@ async def faults(standing: Faults) -> Faults:
     return standing
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def installed() -> AsyncIterator[Installed]:
+    """A second sandbox, in which tests install polyarch and remove it."""
+    if named := os.environ.get("POLYARCH_FAULTS_INSTALLED"):
+        sandbox = await asyncio.to_thread(_run, Sandbox.start(Settings(name=named, nodes={"amd64": 2}, polyarch=False)))
+    else:
+        settings = Settings(name=f"installed-{os.getpid()}", nodes={"amd64": 2}, polyarch=False, seed_images=False)
+        sandbox = await asyncio.to_thread(_run, Sandbox.start(settings, owner=os.getpid()))
+    async with Client(config.load(str(sandbox.kubeconfig)), role="tests") as client:
+        yield await Installed.of(sandbox, client)
+
+
 @pytest.fixture
 def told(record_property: Callable[[str, object], None]) -> Callable[[Row], Row]:
     """Puts a row into the table; call it before anything is asserted."""
@@ -203,7 +155,7 @@ def told(record_property: Callable[[str, object], None]) -> Callable[[Row], Row]
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
-        if "standing" in getattr(item, "fixturenames", ()):
+        if {"standing", "installed"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 

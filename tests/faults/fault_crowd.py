@@ -4,6 +4,7 @@ The pods ask for a scheduler that does not exist, so nothing but polyarch writes
 """
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +19,13 @@ from placement_cluster import architectures, is_gated, labels, pod, until
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.requests import Selection
-from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed
-from polyarch.kube.resources import PODS
+from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
+from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import Change
 from polyarch.model.pod import Pod
 from polyarch.placement import names
+from polyarch.sandbox.cluster import Sandbox
 
 PLATFORMS: Sequence[tuple[str, ...]] = (
     ("amd64", "arm64"),
@@ -214,4 +216,56 @@ async def watched(client: Client, crowd: Crowd) -> AsyncIterator[None]:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-__all__ = ["AuditLog", "Crowd", "Expected", "until", "watched"]
+CASE = "fault-test"
+"""Label of a namespace whose value names an override of :data:`POLICY`."""
+POLICY: dict[str, Any] = {
+    "overrides": [
+        {"name": name, "namespaceSelector": {"matchLabels": {CASE: name}}, **spec}
+        for name, spec in {
+            "gated": {"inline": {"enabled": False}},
+            "hold": {"inline": {"enabled": False}, "onUnresolved": {"action": "hold", "retryWindow": "5s"}},
+            "short": {"inline": {"enabled": False}, "onUnresolved": {"action": "release", "retryWindow": "5s"}},
+        }.items()
+    ],
+}
+"""``spec`` of the PlacementPolicy."""
+NAMESPACE_PREFIX = "faults-"
+
+
+@asynccontextmanager
+async def crowd_in(client: Client, audit_log: Path, case: str = "gated", *, writes: int = 1) -> AsyncIterator[Crowd]:
+    """Pods in a namespace of their own; ``case`` is an override of the policy, empty for the defaults."""
+    name = f"{NAMESPACE_PREFIX}{secrets.token_hex(4)}"
+    metadata = {"name": name, "labels": {CASE: case} if case else {}}
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    async def has_account() -> bool:
+        try:
+            await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
+        except NotFound:
+            return False
+        return True
+
+    await until(has_account, seconds=60)
+    crowd = Crowd(client, name, AuditLog(audit_log), writes=writes)
+    async with watched(client, crowd):
+        yield crowd
+    await client.delete(NAMESPACES, name)
+
+
+async def seed(sandbox: Sandbox, host: str, count: int, *, folder: str = "", **more: Any) -> dict[str, Expected]:
+    """New images of ``host``, which are in ``folder`` of the sandbox's registry, and the architectures of each."""
+    prefix = secrets.token_hex(3)
+    images: dict[str, Expected] = {}
+    described = {}
+    for at in range(count):
+        supported = PLATFORMS[at % len(PLATFORMS)]
+        repository = f"{prefix}-{at}"
+        platforms = [f"linux/{architecture}" for architecture in supported]
+        described[f"{sandbox.registry.address}/{folder or host}/{repository}:1"] = {"platforms": platforms, **more}
+        images[f"{host}/{repository}:1"] = supported
+    await sandbox.registry.seed(described)
+    return images
+
+
+__all__ = ["AuditLog", "Crowd", "Expected", "crowd_in", "seed", "until", "watched"]

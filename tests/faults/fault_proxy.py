@@ -15,15 +15,19 @@ Everything that came through is recorded in :attr:`FaultProxy.seen`, to count re
 
 import asyncio
 import contextlib
+import datetime as dt
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
+
+from polyarch.sandbox.cluster import Sandbox
 
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "upgrade", "proxy-authorization"})
 CUT = object()
@@ -123,6 +127,14 @@ def gone_event() -> Line:
         b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
         b'"message":"too old resource version (injected)","reason":"Expired","code":410}}\n'
     )
+
+
+def server_tls(sandbox: Sandbox, folder: Path) -> ssl.SSLContext:
+    """A proxy with it speaks as the sandbox's API server: clients trust the same CA."""
+    pair = sandbox.pki.serving("fault-proxy", folder, dt.datetime.now(dt.UTC))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
 
 
 @dataclass
@@ -273,7 +285,8 @@ class FaultProxy:
                 request.method,
                 URL(f"{self.upstream}{request.raw_path}", encoded=True),
                 headers=sent,
-                data=body,
+                data=body or None,
+                skip_auto_headers=("Content-Type",),
                 allow_redirects=False,
             ) as answer:
                 if isinstance(action, Reset):

@@ -97,7 +97,7 @@ class Placement:
 
     async def _deploy(self, document: Unstructured) -> Result:
         configuration, cluster = self._observation.configuration, self._discovery.cluster
-        if configuration is None or cluster is None:
+        if configuration is None or cluster is None or not self._deploying.is_ready:
             return After(SOON)
         hindrance = self._hindrance()
         if hindrance:

@@ -75,10 +75,16 @@ class Deploying:
         return found is not None and found.metadata.deletion_timestamp is None
 
     @property
+    def is_ready(self) -> bool:
+        """Whom to trust is known. Before, a process that has just started would take the pod webhook's configuration
+        away that another one made."""
+        return self._secrets.is_known
+
+    @property
     def should_be_configured(self) -> bool:
         """PL-022, but for the ClusterPodPlacementConfig's deletion."""
         both = (names.CONTROLLER, names.WEBHOOK)
-        return self._secrets.is_known and all(self.rollout(each).available for each in both)
+        return all(self.rollout(each).available for each in both)
 
     async def apply(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> Deployed:
         """One pass over all operands. Raises nothing that the API server says about single objects."""

@@ -1,0 +1,312 @@
+"""An installation with all of its pods, as a user has it: replaced, fought, starved and removed under load.
+
+PL-501, PL-520 to PL-522, PL-530, PL-540, PL-811, IN-003, IN-004. The tests run in the order of this file, as the life
+of installations: each begins with whatever stands and installs what it lacks.
+"""
+
+import asyncio
+import base64
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from fault_installation import Installed, Load, restart_api_server
+from fault_table import Row
+from operator_world import eventually
+
+from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    MUTATING_WEBHOOKS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+)
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.operator.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
+
+EARLIER = Path(__file__).parents[1] / "cluster" / "earlier"
+PER_SECOND = 50.0
+HOLD_WRITES = 3
+"""Told that its image is not found, told again after the fifth attempt, and released."""
+UNRESOLVED = {"quay.io/none-such/app:1": None}
+VOLATILE = ("pods", "replicasets.", "endpointslices.", "leases.", "controllerrevisions.", "events")
+
+
+def earlier_manifests(installed: Installed, kubectl: str) -> str:
+    """As they were, but that pods listen on their own addresses (all of them live on this machine) and know the
+    sandbox's registries."""
+    text = subprocess.run([kubectl, "kustomize", str(EARLIER)], capture_output=True, text=True, check=True).stdout
+    registries = f"--registries-conf={installed.sandbox.registries_conf}"
+    flags = ("--bind=$(POD_IP)", registries, "--allow-address=127.0.0.0/8")
+    text = text.replace("- --bind=\n", "\n        ".join(f"- {flag}" for flag in flags) + "\n")
+    address = "{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}"
+    text = text.replace("- name: POD_NAMESPACE\n", f"- {address}\n        - name: POD_NAMESPACE\n")
+    return text.replace("image: polyarch\n", f"image: {DEFAULT_IMAGE}\n").replace("replicas: 3", "replicas: 2")
+
+
+async def kubectl_apply(installed: Installed, kubectl: str, text: str) -> None:
+    command = [kubectl, "--kubeconfig", str(installed.sandbox.kubeconfig), "apply", "-f", "-"]
+    done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def stand_earlier(installed: Installed, kubectl: str) -> None:
+    """The earlier version with a certificate that somebody made, as its guide told."""
+    client, pki = installed.client, installed.sandbox.pki
+    await kubectl_apply(installed, kubectl, earlier_manifests(installed, kubectl))
+    files = {name: (pki.webhook_folder / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    data = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": names.CERTIFICATES_SECRET}, "data": data}
+    await client.create(SECRETS, secret, namespace=DEFAULT_NAMESPACE)
+    authority = base64.b64encode((pki.webhook_folder / "ca.crt").read_bytes()).decode()
+    found = await client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+    webhooks = [each | {"clientConfig": each["clientConfig"] | {"caBundle": authority}} for each in found["webhooks"]]
+    await client.patch(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION, MergePatch({"webhooks": webhooks}))
+    await eventually(installed.is_asked)
+
+
+async def rolled_out(client: Client, name: str) -> bool:
+    found = await client.get(DEPLOYMENTS, name, namespace=DEFAULT_NAMESPACE)
+    state, wanted = found.get("status", {}), found["spec"]["replicas"]
+    current = state.get("observedGeneration", 0) >= found["metadata"]["generation"]
+    counts = (state.get("updatedReplicas", 0), state.get("availableReplicas", 0), state.get("replicas", 0))
+    return current and all(each == wanted for each in counts)
+
+
+async def replaced(client: Client, workload: str) -> None:
+    """Deletes its pods one after another, each when the one before is replaced."""
+    listed = await client.list(PODS, namespace=DEFAULT_NAMESPACE, label_selector=f"{names.CONTROLLER_LABEL}={workload}")
+    for each in listed.items:
+        await client.delete(PODS, each["metadata"]["name"], namespace=DEFAULT_NAMESPACE)
+        await asyncio.sleep(0.5)
+        await eventually(lambda: rolled_out(client, workload))
+
+
+async def of_polyarch(installed: Installed) -> set[str]:
+    """The objects of an installation, but for those that Kubernetes makes of them."""
+    return {each for each in await installed.left() if not each.startswith(VOLATILE)}
+
+
+async def ensure(installed: Installed) -> None:
+    await installed.install(installed.settings(webhooks=2))
+    await installed.available()
+    await eventually(lambda: rolled_out(installed.client, names.WEBHOOK))
+
+
+def removal_note(seconds: float, left: list[str]) -> str:
+    return f"removed in {seconds:.0f} s; left: {', '.join(left) or 'nothing'}"
+
+
+async def test_in_004_an_upgrade_from_the_earlier_manifests_while_pods_are_created(installed, told, peer):
+    from polyarch.installation import applying, checking
+    from polyarch.installation.documents import configuration, definitions
+
+    kubectl, client, settings = peer("kubectl"), installed.client, installed.settings(webhooks=2)
+    early = [*definitions(settings), *configuration(settings)]
+    await applying.apply_all(client, early, await checking.gather(client, early))
+    await stand_earlier(installed, kubectl)
+    images = await installed.seed(6)
+    async with installed.crowd() as crowd:
+        stop = asyncio.Event()
+
+        async def create() -> None:
+            while not stop.is_set():
+                await crowd.create(images, 5, in_flight=2)
+                await asyncio.sleep(0.4)
+
+        creating = asyncio.create_task(create())
+        await crowd.released(10, seconds=60)
+        began = time.monotonic()
+        await ensure(installed)
+        took = time.monotonic() - began
+        stop.set()
+        await creating
+        await crowd.released(seconds=60)
+        row = told(await crowd.row("upgrade from the earlier manifests", note=f"took {took:.0f} s"))
+    assert row.sound, row
+    installed.sandbox.folder.root.joinpath("upgraded.txt").write_text("\n".join(sorted(await of_polyarch(installed))))
+
+
+async def test_pl_540_pl_530_no_admission_fails_while_certificates_and_replicas_are_replaced(installed, told):
+    """50 a second. CA lost, then the leaf; webhook replicas deleted one after another, then a roll-out."""
+    await ensure(installed)
+    client = installed.client
+    images = await installed.seed(4)
+
+    async def leaf() -> str:
+        try:
+            found = await client.get(SECRETS, names.CERTIFICATES_SECRET, namespace=DEFAULT_NAMESPACE)
+        except NotFound:
+            return ""
+        return str(found["data"].get("tls.crt", ""))
+
+    async def lose(secret: str) -> None:
+        """Deleted, and the operator replaced, which looks at once; until replicas have had time to load the new one."""
+        known = await leaf()
+        await client.delete(SECRETS, secret, namespace=DEFAULT_NAMESPACE)
+        await replaced(client, names.OPERATOR)
+
+        async def is_new() -> bool:
+            return (await leaf()) not in ("", known)
+
+        await eventually(is_new, seconds=120)
+        await asyncio.sleep(5)
+
+    async def roll_out() -> None:
+        restarted = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}
+        change = MergePatch({"spec": {"template": restarted}})
+        await client.patch(DEPLOYMENTS, names.WEBHOOK, change, namespace=DEFAULT_NAMESPACE)
+        await asyncio.sleep(0.5)
+        await eventually(lambda: rolled_out(client, names.WEBHOOK))
+
+    rows = []
+    async with installed.crowd("") as crowd:
+        await crowd.create(images, 8)
+        await crowd.released(seconds=60)
+        for name, action in (
+            ("CA lost, 50 admissions a second", lambda: lose(names.AUTHORITY_SECRET)),
+            ("serving certificate lost, 50 a second", lambda: lose(names.CERTIFICATES_SECRET)),
+            ("webhook pods deleted in turn, 50 a second", lambda: replaced(client, names.WEBHOOK)),
+            ("webhook rolled out, 50 a second", roll_out),
+        ):
+            load = Load(client, crowd.namespace, list(images), per_second=PER_SECOND)
+            async with load.running():
+                await asyncio.sleep(1)
+                await action()
+                await asyncio.sleep(1)
+            rate = load.answered / load.seconds
+            note = f"{load.asked} admissions, {rate:.0f}/s in {load.seconds:.0f} s; refused: {len(load.refused)}"
+            row = Row(scenario=name, pods=load.answered, released=load.answered, missed=len(load.missed), note=note)
+            rows.append((row, load.refused))
+    for row, _ in rows:
+        told(row)
+    for row, refused in rows:
+        assert not row.missed, row
+        assert not refused, (row, refused[:3])
+
+
+async def test_pl_501_a_field_that_somebody_keeps_changing(installed, told):
+    """Degraded names it, and the operator does not write for ever."""
+    await ensure(installed)
+    client = installed.client
+    audit = installed.audit(names.OPERATOR)
+    fights = 0
+
+    async def degraded() -> str:
+        found = (await client.get(CPPCS, names.SINGLETON))["status"]["conditions"]
+        return next((each["message"] for each in found if (each["type"], each["status"]) == ("Degraded", "True")), "")
+
+    said = ""
+    change = MergePatch({"spec": {"maxUnavailable": 2}})
+    while fights < 20 and "somebody" not in (said := await degraded()):
+        await client.patch(
+            POD_DISRUPTION_BUDGETS,
+            names.WEBHOOK,
+            change,
+            namespace=DEFAULT_NAMESPACE,
+            field_manager="somebody",
+        )
+        fights += 1
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(5)
+    requests = [each for each in await audit.requests() if not each.startswith(("get", "list"))]
+    on_it = [each for each in requests if "poddisruptionbudgets" in each]
+    await client.delete(POD_DISRUPTION_BUDGETS, names.WEBHOOK, namespace=DEFAULT_NAMESPACE)
+    told(
+        Row(
+            scenario="somebody keeps changing a field",
+            note=f"changed {fights} times, written back {len(on_it)} times, {len(requests)} writes in all; {said}",
+        )
+    )
+    assert "somebody keeps changing" in said
+    assert "maxUnavailable" in said
+    assert len(on_it) <= 6
+    assert len(requests) <= len(on_it) + 4
+
+
+async def test_pl_811_pods_created_while_no_webhook_stood_are_found(installed, told):
+    await ensure(installed)
+    client = installed.client
+    images = await installed.seed(4)
+    async with installed.crowd("") as crowd:
+        installed.signal(names.OPERATOR, signal.SIGSTOP)
+        scale = MergePatch({"spec": {"replicas": 0}})
+        await client.patch(DEPLOYMENTS, names.WEBHOOK, scale, namespace=DEFAULT_NAMESPACE)
+
+        async def is_away() -> bool:
+            return not await installed.is_asked()
+
+        await eventually(is_away)
+        await crowd.create(images, 50)
+        installed.signal(names.OPERATOR, signal.SIGCONT)
+        await eventually(installed.is_asked)
+        back = time.monotonic()
+
+        async def found() -> bool:
+            events = await client.list(EVENTS, namespace=crowd.namespace)
+            about = {each["regarding"]["name"] for each in events.items if each["reason"] == "PolyarchUnplacedPod"}
+            return crowd.expected.keys() <= about
+
+        await eventually(found, seconds=60)
+        took = time.monotonic() - back
+        row = told(await crowd.row("50 pods created while no webhook stood", note=f"all found in {took:.0f} s"))
+    assert row.missed == 50
+    assert not row.stuck
+    assert took <= 60
+
+
+async def test_pl_520_an_uninstall_with_200_gated_pods(installed, told):
+    await ensure(installed)
+    async with installed.crowd("hold", writes=HOLD_WRITES) as crowd:
+        await crowd.create(UNRESOLVED, 200)
+        assert len(await installed.gated()) == 200
+        began = time.monotonic()
+        removal = await installed.remove()
+        took = time.monotonic() - began
+        await crowd.released(seconds=5)
+        left = await installed.left()
+        row = told(await crowd.row("uninstall with 200 gated pods", note=removal_note(took, left)))
+    assert row.sound, row
+    assert not left
+    assert not removal.left
+    assert not removal.by_force
+    assert took <= 60
+
+
+async def test_pl_811_the_api_server_is_killed_in_the_middle_of_install_and_uninstall(installed, told):
+    """The uninstall is a foreground deletion of the ClusterPodPlacementConfig, then ``polyarch uninstall``."""
+    installing = asyncio.create_task(ensure(installed))
+    await asyncio.sleep(4)
+    await restart_api_server(installed.sandbox, away=1.0)
+    await installing
+    images = await installed.seed(4)
+    fresh = await of_polyarch(installed)
+    async with installed.crowd() as placed, installed.crowd("hold", writes=HOLD_WRITES) as held:
+        await placed.create(images, 60)
+        await placed.released(seconds=60)
+        placed_row = told(await placed.row("API server killed in the middle of an install"))
+        await held.create(UNRESOLVED, 40)
+        await installed.client.delete(CPPCS, names.SINGLETON, propagation="Foreground")
+        removing = asyncio.create_task(installed.remove())
+        await asyncio.sleep(4)
+        began = time.monotonic()
+        await restart_api_server(installed.sandbox, away=1.0)
+        await removing
+        took = time.monotonic() - began + 4
+        await held.released(seconds=5)
+        left = await installed.left()
+        held_row = told(
+            await held.row("foreground deletion, API server killed in the middle of it", note=removal_note(took, left))
+        )
+    assert placed_row.sound, placed_row
+    assert not placed_row.missed
+    assert held_row.sound, held_row
+    assert not left
+    upgraded = installed.sandbox.folder.root / "upgraded.txt"
+    if upgraded.exists():
+        assert set(upgraded.read_text().splitlines()) == fresh, "an upgrade leaves nothing of the old"
