@@ -39,10 +39,10 @@ from polyarch.kube.resources import (
 from polyarch.placement import names
 from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.lifecycle.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
 from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.placement.operator.workloads import ARCHITECTURES
+from polyarch.placement.reconcilers.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.locks import file_lock

@@ -185,7 +185,7 @@ async def test_in_003_nothing_is_left_anywhere(cluster: Cluster) -> None:
 async def test_in_003_without_an_operator_gates_and_finalizers_are_removed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PL-521: nobody lifts the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
+    """PL-521: nobody removes the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
     when no operator has run for a while."""
     monkeypatch.setattr(removing, "PATIENCE", 2.0)
     await cluster.polyarch("install", "-q")
@@ -195,7 +195,7 @@ async def test_in_003_without_an_operator_gates_and_finalizers_are_removed(
     assert removed.code == 0, removed.err
     assert "no operator has run for 2 s" in removed.err
     done = document(removed.out)
-    assert (done["gatesLifted"], done["left"]) == (1, [])
+    assert (done["releasedPods"], done["left"]) == (1, [])
     pod = await cluster.client.get(PODS, "gated", namespace="default")
     assert not pod["spec"].get("schedulingGates")
     assert pod["metadata"]["labels"][names.SCHEDULING_GATE_LABEL] == "removed"

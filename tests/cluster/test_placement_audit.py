@@ -219,7 +219,7 @@ class Scraper:
 
 
 async def test_the_leader_exports_what_dashboards_know(cluster):
-    """PL-700, PL-701, PL-702: the gauge of gated pods returns once the last gate is lifted."""
+    """PL-700, PL-701, PL-702: the gauge of gated pods returns once the last gate is removed."""
     scraper = await Scraper.of(cluster)
     await cluster.seed({"quay.io/metrics/web:1": ["linux/amd64"]})
     async with cluster.namespace("gated") as namespace, scraper.account(namespace) as token:

@@ -179,7 +179,7 @@ class Crowd:
                 row.unconstrained += 1
             elif set(found or ()) != set(expected or ()):
                 row.wrong += 1
-            # A gate is lifted by one change of the spec; the audit log may lack the last second of a killed server.
+            # A gate is removed by one change of the spec; the audit log may lack the last second of a killed server.
             row.doubled += written[name] > self._writes or document["metadata"].get("generation", 1) > 2
         row.api_requests = round(len(events) / max(len(self.expected), 1), 2)
         row.registry_requests = sum(proxy.count(lambda seen: seen.at >= self.began) for proxy in registry)

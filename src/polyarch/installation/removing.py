@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.installation import lifting, operator, ownership
+from polyarch.installation import operator, ownership, without_operator
 from polyarch.installation.asking import together
 from polyarch.installation.components import COMPONENTS
 from polyarch.installation.survey import Found, Survey, survey
@@ -27,8 +27,9 @@ from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.lifecycle.uninstalling import FORCE
 from polyarch.placement.operator.operator_rules import PREDECESSOR
+from polyarch.placement.reconcilers.forced_release import gated_pods
+from polyarch.placement.reconcilers.uninstalling import FORCE
 
 Tell = Callable[[str], None]
 
@@ -45,8 +46,8 @@ class Removal(msgspec.Struct, kw_only=True):
     """What was done, and what is left."""
 
     deleted: list[Ref] = []
-    lifted: int = 0
-    """Pods whose gates were lifted from here, without a constraint."""
+    released: int = 0
+    """Pods whose gates were removed from here, without a decision: they have no constraint."""
     by_force: str = ""
     """Why the operator was not waited for any longer; empty: it came to its end."""
     kept: list[str] = []
@@ -119,7 +120,7 @@ class _Remover:
         self._clock = clock
         self._end = self._clock.monotonic() + SECONDS
         self._gates: list[str] = []
-        """Those that could not be lifted."""
+        """Those that could not be removed."""
         self.removal = Removal()
 
     async def run(self) -> Removal:
@@ -151,7 +152,7 @@ class _Remover:
             if reason:
                 await self._by_force(reason, served)
                 await self._delete_resources(resource, waiting)
-                await lifting.remove_finalizers(self._client, resource, await self._list(resource))
+                await without_operator.remove_finalizers(self._client, resource, await self._list(resource))
             if self._left() <= 0:
                 return
             await self._clock.sleep(LOOK_EVERY)
@@ -209,9 +210,9 @@ class _Remover:
             self._tell(f"{reason}: gates and finalizers are removed from here")
             self.removal.by_force = reason
         await self._stop_workloads()
-        await lifting.withdraw_webhooks(self._client, served)
-        lifted, left = await lifting.lift_gates(self._client, self._tell)
-        self.removal.lifted += lifted
+        await without_operator.delete_webhooks(self._client, served)
+        released, left = await without_operator.release_pods(self._client, self._tell)
+        self.removal.released += released
         self._gates = [f"gate of pod {each}" for each in left]
 
     async def _stop_workloads(self) -> None:
@@ -222,7 +223,7 @@ class _Remover:
                 await self._client.delete(DEPLOYMENTS, name, namespace=home, propagation="Background")
                 self.removal.deleted.append(Ref(DEPLOYMENTS, Key(home, name)))
                 seen = await self._client.get(DEPLOYMENTS, name, namespace=home, type=PartialObjectMetadata)
-                await lifting.remove_finalizers(self._client, DEPLOYMENTS, [seen])
+                await without_operator.remove_finalizers(self._client, DEPLOYMENTS, [seen])
             except NotFound:
                 continue
 
@@ -230,10 +231,10 @@ class _Remover:
 
     async def _delete_everything(self, served: list[str]) -> None:
         """Repeats a look at everything and the next deletions, until nothing of ours is left."""
-        await lifting.withdraw_webhooks(self._client, served)
-        if not self.removal.by_force and await lifting.gated(self._client):
+        await without_operator.delete_webhooks(self._client, served)
+        if not self.removal.by_force and await gated_pods(self._client):
             await self._by_force(
-                "pods are gated, and no custom resource is left for which an operator lifts gates", served
+                "pods are gated, and no custom resource is left for which an operator removes gates", served
             )
         while True:
             seen = await survey(self._client)
@@ -270,7 +271,7 @@ class _Remover:
     async def _delete(self, found: Found) -> None:
         metadata, resource = found.metadata, found.ref.resource
         if metadata.deletion_timestamp is not None:
-            await lifting.remove_finalizers(self._client, resource, [PartialObjectMetadata(metadata=metadata)])
+            await without_operator.remove_finalizers(self._client, resource, [PartialObjectMetadata(metadata=metadata)])
             return
         try:
             await self._client.delete(
@@ -311,7 +312,7 @@ def is_ours(found: Found, namespace: str) -> bool:
     labels = found.metadata.labels or {}
     if labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels:
         return True
-    if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in lifting.WEBHOOKS:
+    if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in without_operator.WEBHOOKS:
         return True
     if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) in CONTROLLERS:
         return True  # a pod on its way out, whose ReplicaSet is gone already
@@ -339,7 +340,7 @@ def _phase(ref: Ref) -> int:
         return 4
     if ref.resource == CRDS:
         return 3
-    return 1 if ref.resource.group == "apps" or ref in lifting.WEBHOOKS else 2
+    return 1 if ref.resource.group == "apps" or ref in without_operator.WEBHOOKS else 2
 
 
 def _counted(found: Sequence[Found]) -> str:

@@ -99,7 +99,9 @@ class PlacementMetrics:
         )
         self._bound_decisions: dict[tuple[str, str, str], Counter] = {}
         self.gate_seconds = histogram(
-            "polyarch_placement_gate_seconds", "Time from seeing a pod gated until its gate was lifted", buckets=BUCKETS
+            "polyarch_placement_gate_seconds",
+            "Time from seeing a pod gated until its gate was removed",
+            buckets=BUCKETS,
         )
         self.held_pods = gauge("polyarch_placement_held_pods", "Pods held because the policy says so")
         attempts = counter(

@@ -15,20 +15,20 @@ from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.lifecycle.configuration import Placement
-from polyarch.placement.lifecycle.deploying import Deploying
-from polyarch.placement.lifecycle.discovery import Discovery
-from polyarch.placement.lifecycle.lifting import Gates
-from polyarch.placement.lifecycle.observation import SINGLETON, Observation
-from polyarch.placement.lifecycle.operand_sets import OperandSets, operand_kinds
-from polyarch.placement.lifecycle.registration import KINDS, Definition, Registration
-from polyarch.placement.lifecycle.resource_webhooks import ResourceWebhooks
-from polyarch.placement.lifecycle.serving_secrets import ServingSecrets, operator_account
-from polyarch.placement.lifecycle.statuses import Statuses
-from polyarch.placement.lifecycle.uninstalling import Uninstalling
 from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.placement.operator.status import conditions
+from polyarch.placement.reconcilers.configuration import Placement
+from polyarch.placement.reconcilers.deploying import Deploying
+from polyarch.placement.reconcilers.discovery import Discovery
+from polyarch.placement.reconcilers.forced_release import ForcedRelease
+from polyarch.placement.reconcilers.observation import SINGLETON, Observation
+from polyarch.placement.reconcilers.operand_sets import OperandSets, operand_kinds
+from polyarch.placement.reconcilers.registration import KINDS, Definition, Registration
+from polyarch.placement.reconcilers.resource_webhooks import ResourceWebhooks
+from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, operator_account
+from polyarch.placement.reconcilers.statuses import Statuses
+from polyarch.placement.reconcilers.uninstalling import Uninstalling
 from polyarch.run.logs import Verbosity
 
 
@@ -59,7 +59,7 @@ async def setup(process: Process) -> Components:
     kinds = operand_kinds(home, operator_rules(settings, cluster).namespaces)
     sets = OperandSets(client, process.informers, kinds, home=home, clock=clock)
     forced = process.metrics.counter(
-        "polyarch_placement_forced_releases_total", "Gates that the operator lifted during an uninstall"
+        "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
     statuses = Statuses(client, observation, home=home, clock=clock)
     placement = Placement(
@@ -68,7 +68,7 @@ async def setup(process: Process) -> Components:
         discovery,
         sets,
         Deploying(client, settings, observation, sets, secrets),
-        Uninstalling(client, sets, Gates(client, recorder, forced), home=home, clock=clock),
+        Uninstalling(client, sets, ForcedRelease(client, recorder, forced), home=home, clock=clock),
         recorder,
         clock,
         lambda: conditions.left_out(statuses.notes.left_out),

@@ -268,7 +268,7 @@ class FakeApi:
         self.on_event: Callable[[Key], None] = lambda key: None
         self.lagging = False
         self.undoes = ""
-        """What a webhook of the cluster undoes: ``labels``, or ``all``, be it that our gate is lifted."""
+        """What a webhook of the cluster undoes: ``labels``, or ``all``, be it that our gate is removed."""
         self._version = 100
 
     def create(self, document: dict[str, Any]) -> Key:

@@ -1,4 +1,4 @@
-"""No gate without someone to lift it: the webhook watches whether the controllers' Lease moves (PL-107)."""
+"""No gate without someone to remove it: the webhook watches whether the controllers' Lease moves (PL-107)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -68,8 +68,8 @@ def _text(done: Done) -> str:
     lines = [f"kept: {each}" for each in removal.kept]
     if removal.by_force:
         lines.append(f"done without the operator: {removal.by_force}")
-    if removal.lifted:
-        lines.append(f"{removal.lifted} pods run without a constraint, because their gates were lifted by force")
+    if removal.released:
+        lines.append(f"{removal.released} pods run without a constraint: their gates were removed without a decision")
     if not removal.left:
         what = (
             f"{len(removal.deleted)} objects deleted in {done.seconds:.0f} s" if removal.deleted else "there was none"
@@ -94,7 +94,7 @@ def _document(done: Done) -> dict[str, Any]:
             }
             for each in removal.deleted
         ],
-        "gatesLifted": removal.lifted,
+        "releasedPods": removal.released,
         "byForce": removal.by_force,
         "kept": removal.kept,
         "left": removal.left,

@@ -17,7 +17,7 @@ REMOVED = subject("What to remove")
 
 EPILOGUE = epilogue(
     note="""\
-Deletes the custom resources, waits until the operator has lifted every gate and taken
+Deletes the custom resources, waits until the operator has removed every gate and taken
 placement apart, then deletes everything that was installed, and looks through the whole
 API server for what is left. It ends within 4 minutes: if no operator runs, or it does
 not come to its end, gates and finalizers are removed by this command. Pods that were
@@ -45,7 +45,7 @@ def uninstall_polyarch(
     ] = False,
     force: Annotated[
         bool,
-        flag("Lift gates without waiting for images; do without the operator, Helm or OLM", group=REMOVED),
+        flag("Remove gates without waiting for images; do without the operator, Helm or OLM", group=REMOVED),
     ] = False,
     output: Outputs = None,
     namespace: Annotated[

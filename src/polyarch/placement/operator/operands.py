@@ -32,7 +32,7 @@ def operands(
     """The objects for this configuration and policy, in the order of applying.
 
     ``owner``: the ClusterPodPlacementConfig. Only what may go as soon as it is deleted refers to it: the controller has
-    to lift the gates first (PL-520). ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
+    to remove the gates first (PL-520). ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
     registries' ConfigMap, so that a change of it replaces the pods that read it.
     """
     parts = rbac.Parts.of(settings, cluster, policy)

@@ -81,7 +81,7 @@ _CLUSTER: Final = (
     rule(PPCS, "patch", subresource="status"),
     rule(POLICIES, "get", "list", "watch"),
     rule(POLICIES, "patch", subresource="status", names=[names.SINGLETON]),
-    rule(PODS, "get", "list", "patch"),  # the gates that nobody else lifts (PL-521)
+    rule(PODS, "get", "list", "patch"),  # the gates that nobody else removes (PL-521)
     rule(NAMESPACES, "get", "list", "watch"),
     rule(CRDS, "get", "list", "watch", "patch", names=[str(CPPCS)]),
     rule(DEPLOYMENTS, "list", "watch", names=[PREDECESSOR]),

@@ -1,4 +1,4 @@
-"""Our scheduling gate on a pod: whether it is there, and how it is lifted without a decision (PL-306, PL-521). Pure."""
+"""Our scheduling gate on a pod: whether it is there, and its removal without a decision (PL-306, PL-521). Pure."""
 
 from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, test
 from polyarch.model.pod import Pod

@@ -1,4 +1,4 @@
-"""Gates without our label are found within a minute and lifted like any other (PL-300)."""
+"""Gates without our label are found within a minute and removed like any other (PL-300)."""
 
 import asyncio
 

@@ -29,8 +29,8 @@ LEAVING = RUNNING._replace(deleting=True, webhook_configured=False)
         pytest.param(
             LEAVING._replace(webhook_configured=True), (PODS,), Changes((), ()), id="deleted, pods are still gated"
         ),
-        pytest.param(LEAVING._replace(gated_pods=3), (PODS,), Changes((), ()), id="deleted, gates to be lifted"),
-        pytest.param(LEAVING, (PODS,), Changes((), (PODS,)), id="deleted, the last gate is lifted"),
+        pytest.param(LEAVING._replace(gated_pods=3), (PODS,), Changes((), ()), id="deleted, gates to be removed"),
+        pytest.param(LEAVING, (PODS,), Changes((), (PODS,)), id="deleted, the last gate is removed"),
         pytest.param(LEAVING._replace(configs=2), (PODS, CONFIGS), Changes((), (PODS,)), id="deleted, configs left"),
         pytest.param(
             LEAVING._replace(gated_pods=3, configs=1), (), Changes((), ()), id="an object being deleted takes none"
@@ -55,5 +55,5 @@ def test_pl_003_what_the_cluster_configuration_carries(state, present, changes) 
     ],
 )
 def test_pl_003_what_the_controllers_deployment_carries(state, deleting, present, changes) -> None:
-    """PL-003, PL-520: it lifts the gates, so it goes last."""
+    """PL-003, PL-520: it removes the gates, so it goes last."""
     assert of_controller(state, present, deleting=deleting) == changes

@@ -128,7 +128,7 @@ ROWS: Final = (
         (
             Panel(
                 "Time behind the gate",
-                "From first seeing a gated pod until its gate was lifted.",
+                "From first seeing a gated pod until its gate was removed.",
                 "s",
                 _quantiles("polyarch_placement_gate_seconds"),
             ),

@@ -2,11 +2,11 @@
 
 Nothing is remembered between steps, so the operator may be killed at any point, and another one goes on. What has to be
 waited for is timed by timestamps that the API server keeps: the controller's Deployment is deleted as soon as the
-webhook is gone, but its finalizer keeps it, and so its pods go on lifting gates. The time since its
+webhook is gone, but its finalizer keeps it, and so its pods go on removing gates. The time since its
 ``deletionTimestamp`` is the time that gates have had.
 
-Pods are never left gated while the controller is taken away, unless time is up; then the operator lifts the gates
-itself, and what it cannot lift is named. Pure.
+Pods are never left gated while the controller is taken away, unless time is up; then the operator removes the gates
+itself, and what it cannot remove is named. Pure.
 """
 
 from enum import Enum
@@ -16,9 +16,9 @@ SETTLING: Final = 8.0
 """Seconds after the webhook is gone in which a pod may still get a gate: an admission takes up to 5 s, and API servers
 learn of a configuration's deletion by a watch."""
 GATES_SECONDS: Final = 120.0
-"""The controller's time to lift all gates (PL-521)."""
+"""The controller's time to remove all gates (PL-521)."""
 FORCING_SECONDS: Final = 60.0
-"""The operator's time to lift the gates that are left (PL-521)."""
+"""The operator's time to remove the gates that are left (PL-521)."""
 
 
 class Step(Enum):
@@ -29,8 +29,8 @@ class Step(Enum):
     WAIT_FOR_CONFIGS = "wait until all PodPlacementConfigs are deleted"
     REMOVE_WEBHOOK = "delete the webhook's Deployment and all that belongs to it"
     RETIRE_CONTROLLER = "request the deletion of the controller, which goes on until its finalizer is removed"
-    WAIT_FOR_GATES = "wait until the controller has lifted all gates"
-    FORCE_GATES = "lift the gates that are left"
+    WAIT_FOR_GATES = "wait until the controller has removed all gates"
+    FORCE_GATES = "remove the gates that are left, without a decision"
     REMOVE_CONTROLLER = "delete the controller's Deployment and all that belongs to it"
     RELEASE_CONFIGURATION = "remove the finalizers of the ClusterPodPlacementConfig"
     FINISHED = "nothing is left"
@@ -63,9 +63,9 @@ class Left(NamedTuple):
     gated: int = 0
     """Pods with our gate."""
     forcing_for: float = 0.0
-    """Seconds for which this process has been lifting gates itself; counts where no Deployment tells the time."""
+    """Seconds for which this process has been removing gates itself; counts where no Deployment tells the time."""
     hurried: bool = False
-    """Gates are lifted at once: the annotation ``force-uninstall`` is set."""
+    """Gates are removed at once: the annotation ``force-uninstall`` is set."""
 
 
 def next_step(left: Left) -> Step:
@@ -85,7 +85,7 @@ def next_step(left: Left) -> Step:
 
 def _controller(left: Left) -> Step | None:
     controller = left.controller
-    if not controller.stands:  # nobody but the operator can lift gates
+    if not controller.stands:  # nobody but the operator can remove gates
         if left.gated and left.forcing_for < FORCING_SECONDS:
             return Step.FORCE_GATES
         return Step.REMOVE_CONTROLLER if controller.objects else None

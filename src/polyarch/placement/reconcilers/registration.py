@@ -20,12 +20,12 @@ from polyarch.kube.runtime.informer import Informer
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.lifecycle.discovery import ISSUING, Discovery
-from polyarch.placement.lifecycle.observation import Observation
-from polyarch.placement.lifecycle.operand_sets import OperandSets
-from polyarch.placement.lifecycle.serving_secrets import ServingSecrets
 from polyarch.placement.operator import serving, webhooks
 from polyarch.placement.operator.settings import OperatorSettings
+from polyarch.placement.reconcilers.discovery import ISSUING, Discovery
+from polyarch.placement.reconcilers.observation import Observation
+from polyarch.placement.reconcilers.operand_sets import OperandSets
+from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 
 log = structlog.get_logger(__name__)
 

@@ -21,18 +21,18 @@ from polyarch.model.unstructured import Unstructured
 from polyarch.placement import names
 from polyarch.placement.api import conversion
 from polyarch.placement.api.resources import CPPCS, PPCS
-from polyarch.placement.lifecycle.deploying import Deploying
-from polyarch.placement.lifecycle.discovery import MONITORING, Discovery
-from polyarch.placement.lifecycle.lifting import named
-from polyarch.placement.lifecycle.observation import Observation
-from polyarch.placement.lifecycle.operand_sets import OperandSets
-from polyarch.placement.lifecycle.steps import Step, next_step
-from polyarch.placement.lifecycle.uninstalling import Seen, Uninstalling
 from polyarch.placement.operator import operands
 from polyarch.placement.operator.finalizers import Dependents, of_configuration
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.operator.status.conditions import Observed
 from polyarch.placement.operator.status.readiness import ignored_values
+from polyarch.placement.reconcilers.deploying import Deploying
+from polyarch.placement.reconcilers.discovery import MONITORING, Discovery
+from polyarch.placement.reconcilers.forced_release import named
+from polyarch.placement.reconcilers.observation import Observation
+from polyarch.placement.reconcilers.operand_sets import OperandSets
+from polyarch.placement.reconcilers.steps import Step, next_step
+from polyarch.placement.reconcilers.uninstalling import Seen, Uninstalling
 
 log = structlog.get_logger(__name__)
 
@@ -209,7 +209,7 @@ class Placement:
         return After(WAITING if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else SOON)
 
     def _complain(self, metadata: ObjectMeta | None, seen: Seen) -> None:
-        """PL-521: gates that nobody could lift."""
+        """PL-521: gates that nobody could remove."""
         text = f"pods keep their scheduling gate: {named(seen.gated)}"
         log.error("placement is removed although pods are gated", problem=text)
         if metadata is not None:
@@ -261,5 +261,5 @@ def _waiting(step: Step, seen: Seen) -> str:
         more = f" and {len(seen.configs) - 5} more" if len(seen.configs) > 5 else ""
         return f"PodPlacementConfigs depend on it: {', '.join(seen.configs[:5])}{more}; delete them"
     if step is Step.REMOVE_CONTROLLER and seen.gated:
-        return f"their gates could not be lifted: {named(seen.gated)}"
+        return f"their gates could not be removed: {named(seen.gated)}"
     return f"next: {step.value}"

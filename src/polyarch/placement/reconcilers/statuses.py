@@ -18,8 +18,8 @@ from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
-from polyarch.placement.lifecycle.observation import SINGLETON, Observation
 from polyarch.placement.operator.status import readiness
+from polyarch.placement.reconcilers.observation import SINGLETON, Observation
 from polyarch.placement.result.leader_notes import LeaderNotes
 
 COUNTING: Final = 30.0

@@ -17,13 +17,13 @@ from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, 
 from polyarch.model.meta import ObjectMeta
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig
-from polyarch.placement.lifecycle.observation import Observation
-from polyarch.placement.lifecycle.operand_sets import OperandSets
-from polyarch.placement.lifecycle.serving_secrets import ServingSecrets
 from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.operator.settings import Cluster, OperatorSettings
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.operator.status.conditions import Rollout
+from polyarch.placement.reconcilers.observation import Observation
+from polyarch.placement.reconcilers.operand_sets import OperandSets
+from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 
 log = structlog.get_logger(__name__)
 

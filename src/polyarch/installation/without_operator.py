@@ -1,6 +1,6 @@
-"""What the command line does itself where no operator does it: lifts gates and removes finalizers (IN-003, PL-521).
+"""What an uninstall does itself where no operator does it: it releases pods and removes finalizers (IN-003, PL-521).
 
-A pod whose gate is lifted here runs without a constraint; each is counted, and the first few are named.
+A released pod runs without a constraint; each is counted, and the first few are named.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,27 +12,23 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS, Resource
+from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.result.scheduling_gate import bare_release, carries_gate
+from polyarch.placement.reconcilers.forced_release import gated_pods, release
+from polyarch.placement.reconcilers.uninstalling import FINALIZERS
 
-FINALIZERS: Final = frozenset(
-    {names.POD_PLACEMENT_FINALIZER, names.NO_POD_PLACEMENT_CONFIG_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER}
-)
 WEBHOOKS: Final = (
     Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)),
     Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
     Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
 )
-GATED: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
-WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 ROUNDS: Final = 5
-"""A pod that changes while its gate is lifted is tried again this often."""
+"""A pod that changes while its gate is removed is tried again this often."""
 
 
-async def withdraw_webhooks(client: Client, definitions: Iterable[str]) -> None:
+async def delete_webhooks(client: Client, definitions: Iterable[str]) -> None:
     """Nobody answers them any more: from now on pods get no gate, and custom resources can be deleted."""
     for ref in WEBHOOKS:
         try:
@@ -46,30 +42,21 @@ async def withdraw_webhooks(client: Client, definitions: Iterable[str]) -> None:
             continue
 
 
-async def lift_gates(client: Client, tell: Callable[[str], None]) -> tuple[int, tuple[str, ...]]:
-    """Removes our gate from every pod. Returns how many were lifted, and the pods that still have it, with why."""
-    lifted = 0
+async def release_pods(client: Client, tell: Callable[[str], None]) -> tuple[int, tuple[str, ...]]:
+    """Removes our gate from every pod. Returns how many were released, and the pods that still have it, with why."""
+    released = 0
     refused: dict[str, str] = {}
     for _ in range(ROUNDS):
-        found = await gated(client)
+        found = await gated_pods(client)
         if not found:
-            return lifted, ()
-        if not lifted and not refused:
-            tell(f"lifting the gates of {len(found)} pods, which run without a constraint: {_few(found)}")
-        said = await together(_lift(client, pod) for pod in found)
-        lifted += said.count("")
+            return released, ()
+        if not released and not refused:
+            tell(f"removing the gates of {len(found)} pods, which run without a constraint: {_few(found)}")
+        said = await together(_release(client, pod) for pod in found)
+        released += said.count("")
         refused = {str(pod.metadata.key): problem for pod, problem in zip(found, said, strict=True) if problem}
-    left = await gated(client)
-    return lifted, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in _keys(left))
-
-
-async def gated(client: Client) -> list[Pod]:
-    """The pods with our gate. One may stand without our label, so if none has it, all that wait for a node are read."""
-    for labels, fields in ((GATED, ""), ("", WITHOUT_NODE)):
-        listed = await client.list(PODS, type=Pod, label_selector=labels, field_selector=fields)
-        if found := [pod for pod in listed.items if carries_gate(pod)]:
-            return found
-    return []
+    left = await gated_pods(client)
+    return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in _keys(left))
 
 
 async def remove_finalizers(client: Client, resource: Resource, objects: Iterable[PartialObjectMetadata]) -> None:
@@ -91,12 +78,10 @@ async def remove_finalizers(client: Client, resource: Resource, objects: Iterabl
             continue  # gone, or changed since: who calls looks again
 
 
-async def _lift(client: Client, pod: Pod) -> str:
-    metadata = pod.metadata
+async def _release(client: Client, pod: Pod) -> str:
+    """What the API server said against it; empty: nothing."""
     try:
-        await client.patch(PODS, metadata.name, JsonPatch(bare_release(pod)), namespace=metadata.namespace)
-    except NotFound:
-        return ""
+        await release(client, pod)
     except ApiError as error:
         return error.message or str(error)
     return ""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.placement.lifecycle.steps import (
+from polyarch.placement.reconcilers.steps import (
     FORCING_SECONDS,
     GATES_SECONDS,
     SETTLING,
@@ -44,11 +44,11 @@ ALONE = UNASKED._replace(webhook=0)
             Step.WAIT_FOR_GATES,
             id="an admission on its way may still gate a pod",
         ),
-        pytest.param(ALONE._replace(controller=leaving(119)), Step.WAIT_FOR_GATES, id="gates are being lifted"),
-        pytest.param(ALONE._replace(controller=leaving(121)), Step.FORCE_GATES, id="after 2 min the operator lifts"),
+        pytest.param(ALONE._replace(controller=leaving(119)), Step.WAIT_FOR_GATES, id="gates are being removed"),
+        pytest.param(ALONE._replace(controller=leaving(121)), Step.FORCE_GATES, id="after 2 min the operator removes"),
         pytest.param(ALONE._replace(controller=leaving(181)), Step.REMOVE_CONTROLLER, id="after 3 min it goes on"),
         pytest.param(
-            ALONE._replace(controller=leaving(0), hurried=True), Step.FORCE_GATES, id="in a hurry the operator lifts"
+            ALONE._replace(controller=leaving(0), hurried=True), Step.FORCE_GATES, id="in a hurry the operator removes"
         ),
         pytest.param(
             ALONE._replace(controller=leaving(SETTLING + FORCING_SECONDS + 1), hurried=True),
@@ -59,7 +59,9 @@ ALONE = UNASKED._replace(webhook=0)
             ALONE._replace(gated=0, controller=leaving(SETTLING)), Step.REMOVE_CONTROLLER, id="no pod is gated"
         ),
         pytest.param(
-            ALONE._replace(controller=Deployed(3)), Step.FORCE_GATES, id="without a controller the operator lifts gates"
+            ALONE._replace(controller=Deployed(3)),
+            Step.FORCE_GATES,
+            id="without a controller the operator removes gates",
         ),
         pytest.param(
             ALONE._replace(controller=Deployed(3), forcing_for=61), Step.REMOVE_CONTROLLER, id="but not for ever"
@@ -77,11 +79,11 @@ def test_pl_520_the_next_step(left: Left, step: Step) -> None:
 
 
 class World:
-    """A cluster in which each step has its effect, somewhat later; ``lifts``: the controller does its work."""
+    """A cluster in which each step has its effect, somewhat later; ``removes``: the controller does its work."""
 
-    def __init__(self, left: Left, *, lifts: bool, lets: bool) -> None:
+    def __init__(self, left: Left, *, removes: bool, lets: bool) -> None:
         self.left = left
-        self.lifts = lifts
+        self.removes = removes
         self.lets = lets
         self.seconds = 0.0
 
@@ -113,7 +115,7 @@ class World:
             return deployed if since is None else deployed._replace(leaving_for=since + seconds)
 
         left, self.seconds = self.left, self.seconds + seconds
-        if self.lifts and left.controller.stands and left.gated:
+        if self.removes and left.controller.stands and left.gated:
             left = left._replace(gated=left.gated - 1)
         self.left = left._replace(
             controller=later(left.controller),
@@ -142,9 +144,9 @@ LEFT = st.builds(
 
 
 @given(LEFT, st.booleans(), st.booleans())
-def test_pl_522_whatever_is_found_first_it_ends_with_nothing_left(left: Left, lifts: bool, lets: bool) -> None:
-    """Also with a controller that lifts nothing, and an API server that refuses to let the operator do so."""
-    world = World(left, lifts=lifts, lets=lets)
+def test_pl_522_whatever_is_found_first_it_ends_with_nothing_left(left: Left, removes: bool, lets: bool) -> None:
+    """Also with a controller that removes no gate, and an API server that refuses to let the operator do so."""
+    world = World(left, removes=removes, lets=lets)
     for _ in range(400):
         step = next_step(world.left)
         if step is Step.FINISHED:

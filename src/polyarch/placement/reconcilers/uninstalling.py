@@ -23,14 +23,14 @@ from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, PPCS
 from polyarch.placement.execmonitor import removal as monitor_removal
-from polyarch.placement.lifecycle.lifting import Gates
-from polyarch.placement.lifecycle.operand_sets import Found, OperandSets, belonging
-from polyarch.placement.lifecycle.steps import Deployed, Left, Step, next_step
+from polyarch.placement.reconcilers.forced_release import ForcedRelease, gated_pods
+from polyarch.placement.reconcilers.operand_sets import Found, OperandSets, belonging
+from polyarch.placement.reconcilers.steps import Deployed, Left, Step, next_step
 
 log = structlog.get_logger(__name__)
 
 FORCE: Final = f"{names.OWN_GROUP}/force-uninstall"
-"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are lifted at once (PL-521)."""
+"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are removed at once (PL-521)."""
 FINALIZERS: Final = (
     names.ENOEXEC_EVENTS_FINALIZER,
     names.NO_POD_PLACEMENT_CONFIG_FINALIZER,
@@ -54,10 +54,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Uninstalling:
     """``home`` is the operator's namespace. What it remembers are times, on its own clock, that no object records."""
 
-    def __init__(self, client: Client, operands: OperandSets, gates: Gates, *, home: str, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, operands: OperandSets, forced: ForcedRelease, *, home: str, clock: Clock
+    ) -> None:
         self._client = client
         self._operands = operands
-        self._gates = gates
+        self._forced = forced
         self._home = home
         self._clock = clock
         self._since: dict[str, float] = {}
@@ -71,7 +73,7 @@ class Uninstalling:
         )
         rest = found.keys() - webhook.keys() - node_side.keys() - handler.keys()
         deployment = found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
-        gated = await self._gates.gated()
+        gated = await gated_pods(self._client)
         configs: list[str] = []
         if configuration is not None:
             listed = await self._client.list(PPCS, type=PartialObjectMetadata)
@@ -113,7 +115,7 @@ class Uninstalling:
                 await self._retire_controller(seen.found)
             case Step.FORCE_GATES:
                 self._waited("forcing")
-                await self._gates.lift(seen.gated)
+                await self._forced.release(seen.gated)
             case Step.REMOVE_CONTROLLER:
                 await self._remove_controller(seen)
             case Step.RELEASE_CONFIGURATION if configuration is not None:
@@ -135,7 +137,7 @@ class Uninstalling:
         part that fails does not keep the others.
         """
         self._log("uninstall", "the operator's namespace is being deleted: all at once")
-        parts: list[Callable[[], Awaitable[Any]]] = [self.withdraw_webhook, self._lift_all]
+        parts: list[Callable[[], Awaitable[Any]]] = [self.withdraw_webhook, self._release_all]
         for name, finalizer in (
             (names.CONTROLLER, names.POD_PLACEMENT_FINALIZER),
             (names.ENOEXEC_HANDLER, names.ENOEXEC_EVENTS_FINALIZER),
@@ -152,8 +154,8 @@ class Uninstalling:
             except KubernetesError as error:
                 log.warning("left behind in a namespace that is being deleted", error=str(error))
 
-    async def _lift_all(self) -> None:
-        await self._gates.lift(await self._gates.gated())
+    async def _release_all(self) -> None:
+        await self._forced.release(await gated_pods(self._client))
 
     async def withdraw_webhook(self) -> bool:
         """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""
