@@ -77,12 +77,14 @@ async def setup(process: Process) -> Components:
     def controller(name: str, reconcile: Callable[[Key], Awaitable[Result]], keys: WorkQueue[Key]) -> Controller[Key]:
         return Controller(name, reconcile, queue=keys, workers=1, clock=clock, metrics=process.metrics)
 
-    controllers = (
+    controllers = [
         controller("certificates", secrets.reconcile, certificates),
-        controller("registration", registration.reconcile, registrations),
         controller("placement", placement.reconcile, placements),
         controller("statuses", statuses.reconcile, told),
-    )
+    ]
+    if settings.resource_webhooks == "operator":
+        controllers.append(controller("registration", registration.reconcile, registrations))
+        process.at_end(registration.close)
     certificates.add(secrets.key)
     told.add(SINGLETON)
     statuses.listen(told)
@@ -91,13 +93,12 @@ async def setup(process: Process) -> Components:
     definitions.add_handler(changed)
     for several in (sets, own):
         several.add_handler(changed)
-    process.at_end(registration.close)
     webhooks = ResourceWebhooks(client, observation.configurations.store, observation.configs.store)
     election = process.election(names.OPERATOR_LEASE)
     leads = leader_check(election)
     return Components(
         routes=webhooks.routes(),
-        leaderships=(Leadership(election=election, controllers=controllers),),
+        leaderships=(Leadership(election=election, controllers=tuple(controllers)),),
         background={"discovery": discovery.run, "predecessor": lambda: placement.watch_predecessor(leads)},
         recorders=(recorder,),
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
 Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
+ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
 Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -34,6 +35,9 @@ class OperatorFlags:
     certificates: Annotated[Certificates, option("Who issues the serving certificates", group=OPERATOR)] = (
         "self-managed"
     )
+    resource_webhooks: Annotated[
+        ResourceWebhooks, option("Who registers the webhooks of polyarch's own resources", group=OPERATOR)
+    ] = "operator"
     network_policies: Annotated[
         bool, Parameter(help="Make NetworkPolicies; on by default", group=OPERATOR, show_default=False)
     ] = True
@@ -70,6 +74,7 @@ class OperatorFlags:
             image_pull_policy=self.image_pull_policy,
             image_pull_secrets=tuple(self.image_pull_secret or ()),
             certificates=self.certificates,
+            resource_webhooks=self.resource_webhooks,
             network_policies=self.network_policies,
             webhook_replicas=self.webhook_replicas,
             controller_replicas=self.controller_replicas,

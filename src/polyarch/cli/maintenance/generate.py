@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance import chart, chart_values, rights_page, rules_page
+from polyarch.cli.maintenance import chart, chart_values, olm_bundle, rights_page, rules_page
 from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
@@ -18,7 +18,7 @@ from polyarch.installation.settings import InstallationSettings
 from polyarch.placement.operator.monitoring import dashboard
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
-FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", FOLDER)
+FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 
 
 def generated() -> dict[str, str]:
@@ -35,7 +35,8 @@ def generated() -> dict[str, str]:
     pages = {rules_page.PATH: rules_page.rules_page(), rights_page.PATH: rights_page.rights_page()}
     folders = ("deploy/dashboard", f"{chart.FOLDER}/dashboards")
     dashboards = {f"{folder}/{dashboard.FILE}": dashboard.text() for folder in folders}
-    return crds | kustomize_files() | chart.files() | values | pages | dashboards
+    bundle = {f"{olm_bundle.FOLDER}/{path}": text for path, text in olm_bundle.files().items()}
+    return crds | kustomize_files() | chart.files() | values | bundle | pages | dashboards
 
 
 def main(arguments: Sequence[str]) -> int:

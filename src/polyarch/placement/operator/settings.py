@@ -11,6 +11,7 @@ import msgspec
 from polyarch import __version__
 
 Certificates = Literal["self-managed", "cert-manager", "service-ca"]
+ResourceWebhooks = Literal["operator", "olm"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 DEFAULT_NAMESPACE: Final = "polyarch-system"
@@ -31,6 +32,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of Secrets in the operator's namespace."""
     certificates: Certificates = "self-managed"
     """Who issues the serving certificates (PL-540)."""
+    resource_webhooks: ResourceWebhooks = "operator"
+    """Who registers the webhooks and the conversion of custom resources (IN-012)."""
     network_policies: bool = True
     """PL-532."""
     webhook_replicas: int = 3

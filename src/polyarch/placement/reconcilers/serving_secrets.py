@@ -62,7 +62,7 @@ class ServingSecrets:
         self._makes_secret = settings.certificates == "service-ca"
         self.managed: SelfManaged | None = None
         if settings.certificates == "self-managed":
-            self.managed = SelfManaged(client, self_managed_settings(settings.namespace, owner), clock=clock)
+            self.managed = SelfManaged(client, self_managed_settings(settings, owner), clock=clock)
 
     async def reconcile(self, key: Key) -> After:
         """One pass over the certificates, then over the keys of records."""
@@ -109,16 +109,21 @@ class ServingSecrets:
         log.info("key of decision annotations made", secret=str(self.key), former_ones_kept=min(len(keys), KEYS - 1))
 
 
-def self_managed_settings(namespace: str, owner: Mapping[str, Any] | None) -> SelfManagedSettings:
-    """One leaf for all services of the namespace, trusted by our webhook configurations and the CPPC's conversion."""
+def self_managed_settings(settings: OperatorSettings, owner: Mapping[str, Any] | None) -> SelfManagedSettings:
+    """One leaf for all services of the namespace, trusted by our webhook configurations and the CPPC's conversion.
+
+    Where OLM registers the webhooks of custom resources, they trust OLM's CA and are left alone.
+    """
+    namespace = settings.namespace
+    ours = settings.resource_webhooks == "operator"
     return SelfManagedSettings(
         namespace=namespace,
         names=serving.dns_names(namespace),
         secret=names.CERTIFICATES_SECRET,
         authority_secret=names.AUTHORITY_SECRET,
-        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, names.OPERATOR),
-        validating_webhooks=(names.OPERATOR,),
-        conversions=(str(CPPCS),),
+        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, *([names.OPERATOR] if ours else ())),
+        validating_webhooks=(names.OPERATOR,) if ours else (),
+        conversions=(str(CPPCS),) if ours else (),
         owner=owner,
         interval=INTERVAL,
     )

@@ -84,7 +84,15 @@ def test_every_flag_of_the_operator_reaches_it(started, monkeypatch):
         *("--image-pull-secret", "one", "--image-pull-secret", "two", "--certificates", "cert-manager"),
         *("--no-network-policies", "--webhook-replicas", "5", "--controller-replicas", "3"),
         *("--handler-replicas", "4", "--registries-configmap", "mirrors", "--allow-address", "10.0.0.0/8"),
-        *("--priority-class=", "--node-selector", "infra=", "--toleration", "infra:NoSchedule"),
+        *(
+            "--resource-webhooks",
+            "olm",
+            "--priority-class=",
+            "--node-selector",
+            "infra=",
+            "--toleration",
+            "infra:NoSchedule",
+        ),
     ]
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     assert main(arguments) == 0
@@ -97,6 +105,7 @@ def test_every_flag_of_the_operator_reaches_it(started, monkeypatch):
         image_pull_policy="Always",
         image_pull_secrets=("one", "two"),
         certificates="cert-manager",
+        resource_webhooks="olm",
         network_policies=False,
         webhook_replicas=5,
         controller_replicas=3,
