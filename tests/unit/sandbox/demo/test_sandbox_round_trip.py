@@ -1,0 +1,37 @@
+"""What counts as made by the operator, in the demo's line about it (SB-007)."""
+
+from polyarch.installation.applying import Applied
+from polyarch.installation.survey import Found
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    PODS,
+    REPLICASETS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from polyarch.model.meta import Key, ObjectMeta
+from polyarch.sandbox.demo.round_trip import made
+
+
+def found(resource: Resource, name: str) -> Found:
+    return Found(Ref(resource, Key("polyarch-system", name)), ObjectMeta(name=name, namespace="polyarch-system"))
+
+
+def test_sb_007_objects_of_the_installation_and_of_kubernetes_are_not_the_operators() -> None:
+    new = [
+        found(DEPLOYMENTS, "polyarch-operator"),
+        found(REPLICASETS, "polyarch-operator-1"),
+        found(PODS, "polyarch-operator-1-a"),
+        found(ENDPOINT_SLICES, "polyarch-operator-x"),
+        found(CONFIGMAPS, "kube-root-ca.crt"),
+        found(SERVICE_ACCOUNTS, "default"),
+        found(SECRETS, "polyarch-ca"),
+        found(SERVICES, "pod-placement-web-hook"),
+    ]
+    applied = [Applied(new[0].ref, "created")]
+    assert [ref.key.name for ref in made(new, applied)] == ["polyarch-ca", "pod-placement-web-hook"]
