@@ -218,7 +218,7 @@ async def test_pl_520_two_hundred_gated_pods_are_released_within_a_minute(world:
         assert not forced, "the controller did it"
 
 
-async def test_pl_521_gates_are_lifted_at_once_if_somebody_is_in_a_hurry(world: World) -> None:
+async def test_pl_521_gates_are_removed_at_once_if_it_is_forced(world: World) -> None:
     """With no controller that would do it."""
     async with available(world):
         namespace = await gate(world, 30)

@@ -18,17 +18,17 @@ from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.placement.operator.status import conditions
-from polyarch.placement.reconcilers.configuration import Placement
-from polyarch.placement.reconcilers.deploying import Deploying
+from polyarch.placement.reconcilers.configuration import PlacementReconciler
+from polyarch.placement.reconcilers.deploying import Deployer
 from polyarch.placement.reconcilers.discovery import Discovery
 from polyarch.placement.reconcilers.forced_release import ForcedRelease
 from polyarch.placement.reconcilers.observation import SINGLETON, Observation
 from polyarch.placement.reconcilers.operand_sets import OperandSets, operand_kinds
-from polyarch.placement.reconcilers.registration import KINDS, Definition, Registration
+from polyarch.placement.reconcilers.registration import KINDS, Definition, RegistrationReconciler
 from polyarch.placement.reconcilers.resource_webhooks import ResourceWebhooks
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, operator_account
-from polyarch.placement.reconcilers.statuses import Statuses
-from polyarch.placement.reconcilers.uninstalling import Uninstalling
+from polyarch.placement.reconcilers.statuses import StatusReconciler
+from polyarch.placement.reconcilers.uninstalling import Uninstaller
 from polyarch.run.logs import Verbosity
 
 
@@ -55,20 +55,20 @@ async def setup(process: Process) -> Components:
     own = OperandSets(
         client, process.informers, KINDS, home=home, label=names.CONTROLLER_LABEL, part_of=names.OPERATOR, clock=clock
     )
-    registration = Registration(client, settings, observation, discovery, definitions, own, secrets)
+    registration = RegistrationReconciler(client, settings, observation, discovery, definitions, own, secrets)
     kinds = operand_kinds(home, operator_rules(settings, cluster).namespaces)
     sets = OperandSets(client, process.informers, kinds, home=home, clock=clock)
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
-    statuses = Statuses(client, observation, home=home, clock=clock)
-    placement = Placement(
+    statuses = StatusReconciler(client, observation, home=home, clock=clock)
+    placement = PlacementReconciler(
         client,
         observation,
         discovery,
         sets,
-        Deploying(client, settings, observation, sets, secrets),
-        Uninstalling(client, sets, ForcedRelease(client, recorder, forced), home=home, clock=clock),
+        Deployer(client, settings, observation, sets, secrets),
+        Uninstaller(client, sets, ForcedRelease(client, recorder, forced), home=home, clock=clock),
         recorder,
         clock,
         lambda: conditions.left_out(statuses.notes.left_out),

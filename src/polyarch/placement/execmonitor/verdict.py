@@ -27,7 +27,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename={"container_
     container_id: str = ""
 
 
-class Statuses(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """core/v1 PodStatus: only the containers."""
 
     container_statuses: list[ContainerStatus] | None = None
@@ -35,7 +35,7 @@ class Statuses(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ephemeral_container_statuses: list[ContainerStatus] | None = None
 
 
-class Placement(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """core/v1 PodSpec: only the node."""
 
     node_name: str = ""
@@ -45,8 +45,8 @@ class FailedPod(msgspec.Struct, frozen=True, gc=False):
     """core/v1 Pod."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Placement = Placement()
-    status: Statuses = Statuses()
+    spec: Spec = Spec()
+    status: Status = Status()
 
 
 class Ignore(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ def label_patch(uid: str) -> dict[str, Any]:
     return {"metadata": {"uid": uid, "labels": {names.EXEC_FORMAT_ERROR_LABEL: "true"}}}
 
 
-def container_name(statuses: Statuses, container_id: str) -> str:
+def container_name(statuses: Status, container_id: str) -> str:
     """The container with this id; "" if none has it. The runtime is not compared: the node side may not know it."""
     digits = container_id.rpartition("/")[2]
     kinds = (statuses.container_statuses, statuses.init_container_statuses, statuses.ephemeral_container_statuses)

@@ -65,6 +65,16 @@ def is_monitored(configuration: ClusterPodPlacementConfig) -> bool:
     return monitor is not None and monitor.enabled
 
 
+def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tuple[str, ...]:
+    """Those of a ClusterPodPlacementConfig that is not being deleted (PL-003). ``configs``: PodPlacementConfigs of all
+    namespaces."""
+    return (
+        names.POD_PLACEMENT_FINALIZER,
+        *((names.NO_POD_PLACEMENT_CONFIG_FINALIZER,) if configs else ()),
+        *((names.ENOEXEC_EVENTS_FINALIZER,) if is_monitored(configuration) else ()),
+    )
+
+
 def namespace(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, monitored: bool = False) -> Document:
     """The labels of the operator's namespace (PL-552). The monitor's node side needs level ``privileged``.
 

@@ -4,7 +4,7 @@ PL-020 to PL-022, PL-500 to PL-504, PL-520. Every pass starts from what is there
 absent object is believed absent only after a live read (PL-522).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -22,17 +22,16 @@ from polyarch.placement import names
 from polyarch.placement.api import conversion
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.placement.operator import operands
-from polyarch.placement.operator.finalizers import Dependents, of_configuration
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.operator.status.conditions import Observed
 from polyarch.placement.operator.status.readiness import ignored_values
-from polyarch.placement.reconcilers.deploying import Deploying
+from polyarch.placement.reconcilers.deploying import Deployer
 from polyarch.placement.reconcilers.discovery import MONITORING, Discovery
 from polyarch.placement.reconcilers.forced_release import named
 from polyarch.placement.reconcilers.observation import Observation
 from polyarch.placement.reconcilers.operand_sets import OperandSets
 from polyarch.placement.reconcilers.steps import Step, next_step
-from polyarch.placement.reconcilers.uninstalling import Seen, Uninstalling
+from polyarch.placement.reconcilers.uninstalling import Seen, Uninstaller
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +43,7 @@ CONTESTED: Final = 30.0
 PREDECESSOR: Final = 5.0
 
 
-class Placement:
+class PlacementReconciler:
     """The reconciler; its only key is ``SINGLETON``. ``left_out``: problems that the controller's leader has told."""
 
     def __init__(
@@ -53,8 +52,8 @@ class Placement:
         observation: Observation,
         discovery: Discovery,
         sets: OperandSets,
-        deploying: Deploying,
-        uninstalling: Uninstalling,
+        deployer: Deployer,
+        uninstaller: Uninstaller,
         recorder: Recorder,
         clock: Clock,
         left_out: Callable[[], tuple[str, ...]] = tuple,
@@ -63,8 +62,8 @@ class Placement:
         self._observation = observation
         self._discovery = discovery
         self._sets = sets
-        self._deploying = deploying
-        self._uninstalling = uninstalling
+        self._deployer = deployer
+        self._uninstaller = uninstaller
         self._recorder = recorder
         self._clock = clock
         self._left_out = left_out
@@ -97,32 +96,33 @@ class Placement:
 
     async def _deploy(self, document: Unstructured) -> Result:
         configuration, cluster = self._observation.configuration, self._discovery.cluster
-        if configuration is None or cluster is None or not self._deploying.is_ready:
+        if configuration is None or cluster is None or not self._deployer.is_ready:
             return After(SOON)
-        hindrance = self._hindrance()
-        if hindrance:
-            await self._tell(document, self._observed(problems=hindrance))
+        obstacles = self._obstacles()
+        if obstacles:
+            await self._write_conditions(document, self._observed(problems=obstacles))
             return After(PREDECESSOR)
-        self._uninstalling.forget()
+        self._uninstaller.forget()
         self._looked_for_gates = False
-        if not self._deploying.should_be_configured and self._deploying.is_configured:
-            await self._uninstalling.withdraw_webhook()
-        if not await self._add_finalizers(document):
+        if not self._deployer.should_be_configured and self._deployer.is_configured:
+            await self._uninstaller.delete_webhook_configuration()
+        wanted = operands.finalizers(configuration, configs=len(self._observation.configs.store))
+        if not await self._add_finalizers(document, wanted):
             return After(SOON)
-        deployed = await self._deploying.apply(configuration, cluster)
+        deployed = await self._deployer.apply(configuration, cluster)
         problems = (
             *deployed.problems,
             *conversion.problems(document.document),
             *ignored_values(configuration),
             *self._left_out(),
         )
-        await self._tell(document, self._observed(problems=problems))
+        await self._write_conditions(document, self._observed(problems=problems))
         if deployed.failure is not None:
             raise deployed.failure
         monitored = operands.is_monitored(configuration)
-        if not monitored and (waits := await self._without_monitor(document)) is not None:
+        if not monitored and (waits := await self._remove_monitor(document)) is not None:
             return waits
-        await self._drop_finalizer(document)
+        await self._drop_finalizer(document, wanted)
         if deployed.outcome.contested:
             return After(CONTESTED)
         return After(WAITING) if deployed.outcome.leaving or not self._sets.is_complete else Done()
@@ -135,11 +135,11 @@ class Placement:
             if document is None or leads() or self._observation.predecessor is None:
                 continue
             try:
-                await self._tell(document, self._observed(problems=self._hindrance()))
+                await self._write_conditions(document, self._observed(problems=self._obstacles()))
             except KubernetesError as error:
                 log.warning("that the predecessor runs is not told", error=str(error))
 
-    def _hindrance(self) -> tuple[str, ...]:
+    def _obstacles(self) -> tuple[str, ...]:
         """Why nothing is deployed."""
         cluster, predecessor = self._discovery.cluster, self._observation.predecessor
         if cluster is not None and (problem := conditions.version_problem(cluster)):
@@ -149,39 +149,27 @@ class Placement:
             return (f"another operator for the same objects runs, {predecessor}; this one takes over after: {command}",)
         return ()
 
-    async def _add_finalizers(self, document: Unstructured) -> bool:
+    async def _add_finalizers(self, document: Unstructured, wanted: Iterable[str]) -> bool:
         """False: the object is being deleted by now."""
-        wanted = of_configuration(self._dependents(document), document.metadata.finalizers or ())
-        for name in wanted.add:
-            if not await finalizers.add(self._client, CPPCS, document.metadata, name):
+        present = document.metadata.finalizers or ()
+        for name in wanted:
+            if name not in present and not await finalizers.add(self._client, CPPCS, document.metadata, name):
                 return False
         return True
 
-    async def _drop_finalizer(self, document: Unstructured) -> None:
-        """The one for PodPlacementConfigs goes with the last of them, after a live read."""
+    async def _drop_finalizer(self, document: Unstructured, wanted: Iterable[str]) -> None:
+        """The one for PodPlacementConfigs goes with the last of them, after a live read (PL-522)."""
         name = names.NO_POD_PLACEMENT_CONFIG_FINALIZER
-        unneeded = of_configuration(self._dependents(document), document.metadata.finalizers or ()).remove
-        if name in unneeded and not (await self._client.list(PPCS, type=PartialObjectMetadata, limit=1)).items:
+        if name in wanted or name not in (document.metadata.finalizers or ()):
+            return
+        if not (await self._client.list(PPCS, type=PartialObjectMetadata, limit=1)).items:
             await finalizers.remove(self._client, CPPCS, document.metadata, name)
 
-    def _dependents(self, document: Unstructured) -> Dependents:
-        configuration = self._observation.configuration
-        monitored = configuration is not None and operands.is_monitored(configuration)
-        kept = names.ENOEXEC_EVENTS_FINALIZER in (document.metadata.finalizers or ())
-        return Dependents(
-            deleting=False,
-            webhook_configured=self._deploying.is_configured,
-            gated_pods=0,
-            configs=len(self._observation.configs.store),
-            monitor_enabled=monitored,
-            monitor_objects=int(kept),
-        )
-
-    async def _without_monitor(self, document: Unstructured) -> Result | None:
+    async def _remove_monitor(self, document: Unstructured) -> Result | None:
         """The monitor's own removal, while anything of it is there (PL-630)."""
         if names.ENOEXEC_EVENTS_FINALIZER not in (document.metadata.finalizers or ()):
             return None
-        await self._uninstalling.remove_monitor(await self._sets.live(), document.metadata)
+        await self._uninstaller.remove_monitor(await self._sets.live(), document.metadata)
         return After(SOON)
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
@@ -189,26 +177,26 @@ class Placement:
     async def _uninstall(self, document: Unstructured | None) -> Result:
         metadata = document.metadata if document is not None else None
         if self._observation.is_namespace_leaving:
-            await self._uninstalling.abandon(metadata)
+            await self._uninstaller.abandon(metadata)
             return After(WAITING)
         if document is None and not self._sets.cached() and self._looked_for_gates:
             return Done()
-        seen = await self._uninstalling.look(metadata)
+        seen = await self._uninstaller.look(metadata)
         step = next_step(seen.left)
         if document is not None:
             waiting = _waiting(step, seen)
             observed = self._observed(deleting=True, gated=len(seen.gated), waiting_for=waiting)
-            await self._tell(document, observed)
+            await self._write_conditions(document, observed)
         if step is Step.REMOVE_CONTROLLER and seen.gated:
-            self._complain(metadata, seen)
-        await self._uninstalling.take(seen, metadata)
+            self._report_gated(metadata, seen)
+        await self._uninstaller.take(seen, metadata)
         if step is Step.FINISHED:
             self._looked_for_gates = True
             log.info("nothing of placement is left")
             return Done()
         return After(WAITING if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else SOON)
 
-    def _complain(self, metadata: ObjectMeta | None, seen: Seen) -> None:
+    def _report_gated(self, metadata: ObjectMeta | None, seen: Seen) -> None:
         """PL-521: gates that nobody could remove."""
         text = f"pods keep their scheduling gate: {named(seen.gated)}"
         log.error("placement is removed although pods are gated", problem=text)
@@ -232,16 +220,16 @@ class Placement:
         problems: tuple[str, ...] = (),
     ) -> Observed:
         return Observed(
-            controller=self._deploying.rollout(names.CONTROLLER),
-            webhook=self._deploying.rollout(names.WEBHOOK),
-            configured=self._deploying.is_configured,
+            controller=self._deployer.rollout(names.CONTROLLER),
+            webhook=self._deployer.rollout(names.WEBHOOK),
+            configured=self._deployer.is_configured,
             deleting=deleting,
             gated_pods=gated,
             waiting_for=waiting_for,
             problems=problems,
         )
 
-    async def _tell(self, document: Unstructured, observed: Observed) -> None:
+    async def _write_conditions(self, document: Unstructured, observed: Observed) -> None:
         """Writes the conditions if they changed (PL-021)."""
         metadata = document.metadata
         found = merged(

@@ -46,7 +46,7 @@ class Deployed(msgspec.Struct, frozen=True, kw_only=True):
     """To be raised after the conditions are written, so that the pass is repeated."""
 
 
-class Deploying:
+class Deployer:
     """Applies everything that is desired in one pass."""
 
     def __init__(

@@ -50,7 +50,7 @@ class Definition(msgspec.Struct, frozen=True):
         return str((webhook.get("clientConfig") or {}).get("caBundle") or "")
 
 
-class Registration:
+class RegistrationReconciler:
     """The reconciler; its only key is :attr:`key`. ``sets``: the operator's own objects of :data:`KINDS`."""
 
     def __init__(

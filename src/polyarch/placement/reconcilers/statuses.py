@@ -26,7 +26,7 @@ COUNTING: Final = 30.0
 """Seconds between two writes of the numbers of pods."""
 
 
-class Statuses:
+class StatusReconciler:
     """Keys: a namespace of PodPlacementConfigs as ``Key(namespace, "")``, and ``SINGLETON`` for the policy."""
 
     def __init__(self, client: Client, observation: Observation, *, home: str, clock: Clock) -> None:

@@ -17,33 +17,33 @@ SETTLING: Final = 8.0
 learn of a configuration's deletion by a watch."""
 GATES_SECONDS: Final = 120.0
 """The controller's time to remove all gates (PL-521)."""
-FORCING_SECONDS: Final = 60.0
+RELEASE_SECONDS: Final = 60.0
 """The operator's time to remove the gates that are left (PL-521)."""
 
 
 class Step(Enum):
     """What to do next; every step can be repeated."""
 
-    WITHDRAW_WEBHOOK = "delete the pod webhook's configuration"
+    DELETE_WEBHOOK_CONFIGURATION = "delete the pod webhook's configuration"
     REMOVE_MONITOR = "remove the exec-format-error monitor"
     WAIT_FOR_CONFIGS = "wait until all PodPlacementConfigs are deleted"
     REMOVE_WEBHOOK = "delete the webhook's Deployment and all that belongs to it"
     RETIRE_CONTROLLER = "request the deletion of the controller, which goes on until its finalizer is removed"
     WAIT_FOR_GATES = "wait until the controller has removed all gates"
-    FORCE_GATES = "remove the gates that are left, without a decision"
+    RELEASE_PODS = "remove the gates that are left, without a decision"
     REMOVE_CONTROLLER = "delete the controller's Deployment and all that belongs to it"
     RELEASE_CONFIGURATION = "remove the finalizers of the ClusterPodPlacementConfig"
     FINISHED = "nothing is left"
 
 
-class Deployed(NamedTuple):
+class ControllerLeft(NamedTuple):
     """The controller's Deployment, which has our finalizer, and the objects that belong to it."""
 
     objects: int = 0
     """Of all kinds, the Deployment included."""
-    stands: bool = False
+    exists: bool = False
     """The Deployment exists."""
-    leaving_for: float | None = None
+    deleting_for: float | None = None
     """Seconds since its deletion was requested; None: it was not."""
 
 
@@ -59,22 +59,22 @@ class Left(NamedTuple):
     """Objects of the webhook."""
     monitor: bool = False
     """Anything of the exec-format-error monitor, which has its own steps (PL-630)."""
-    controller: Deployed = Deployed()
+    controller: ControllerLeft = ControllerLeft()
     gated: int = 0
     """Pods with our gate."""
-    forcing_for: float = 0.0
+    releasing_for: float = 0.0
     """Seconds for which this process has been removing gates itself; counts where no Deployment tells the time."""
-    hurried: bool = False
+    forced: bool = False
     """Gates are removed at once: the annotation ``force-uninstall`` is set."""
 
 
 def next_step(left: Left) -> Step:
     """The next step; ``FINISHED`` iff nothing is left."""
     if left.webhook_configured:
-        return Step.WITHDRAW_WEBHOOK
+        return Step.DELETE_WEBHOOK_CONFIGURATION
     if left.monitor:
         return Step.REMOVE_MONITOR
-    if left.configs and not left.hurried:
+    if left.configs and not left.forced:
         return Step.WAIT_FOR_CONFIGS
     if left.webhook:
         return Step.REMOVE_WEBHOOK
@@ -85,16 +85,16 @@ def next_step(left: Left) -> Step:
 
 def _controller(left: Left) -> Step | None:
     controller = left.controller
-    if not controller.stands:  # nobody but the operator can remove gates
-        if left.gated and left.forcing_for < FORCING_SECONDS:
-            return Step.FORCE_GATES
+    if not controller.exists:  # nobody but the operator can remove gates
+        if left.gated and left.releasing_for < RELEASE_SECONDS:
+            return Step.RELEASE_PODS
         return Step.REMOVE_CONTROLLER if controller.objects else None
-    since = controller.leaving_for
+    since = controller.deleting_for
     if since is None:
         return Step.RETIRE_CONTROLLER
-    waits = SETTLING if left.hurried else GATES_SECONDS
+    waits = SETTLING if left.forced else GATES_SECONDS
     if not left.gated:
         return Step.WAIT_FOR_GATES if since < SETTLING else Step.REMOVE_CONTROLLER
-    if since < GATES_SECONDS and not left.hurried:
+    if since < GATES_SECONDS and not left.forced:
         return Step.WAIT_FOR_GATES
-    return Step.FORCE_GATES if since < waits + FORCING_SECONDS else Step.REMOVE_CONTROLLER
+    return Step.RELEASE_PODS if since < waits + RELEASE_SECONDS else Step.REMOVE_CONTROLLER

@@ -25,7 +25,7 @@ from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, PPCS
 from polyarch.placement.execmonitor import removal as monitor_removal
 from polyarch.placement.reconcilers.forced_release import ForcedRelease, gated_pods
 from polyarch.placement.reconcilers.operand_sets import Found, OperandSets, belonging
-from polyarch.placement.reconcilers.steps import Deployed, Left, Step, next_step
+from polyarch.placement.reconcilers.steps import ControllerLeft, Left, Step, next_step
 
 log = structlog.get_logger(__name__)
 
@@ -51,15 +51,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     leases: Sequence[str]
 
 
-class Uninstalling:
+class Uninstaller:
     """``home`` is the operator's namespace. What it remembers are times, on its own clock, that no object records."""
 
     def __init__(
-        self, client: Client, operands: OperandSets, forced: ForcedRelease, *, home: str, clock: Clock
+        self, client: Client, operands: OperandSets, forced_release: ForcedRelease, *, home: str, clock: Clock
     ) -> None:
         self._client = client
         self._operands = operands
-        self._forced = forced
+        self._forced_release = forced_release
         self._home = home
         self._clock = clock
         self._since: dict[str, float] = {}
@@ -87,14 +87,14 @@ class Uninstalling:
             webhook_configured=await self._is_webhook_configured(),
             webhook=len(webhook),
             monitor=bool(node_side or handler or names.ENOEXEC_EVENTS_FINALIZER in kept),
-            controller=Deployed(
+            controller=ControllerLeft(
                 objects=len(rest) + len(leases),
-                stands=deployment is not None,
-                leaving_for=self._leaving_for(deployment.metadata) if deployment is not None else None,
+                exists=deployment is not None,
+                deleting_for=self._deleting_for(deployment.metadata) if deployment is not None else None,
             ),
             gated=len(gated),
-            forcing_for=self._waited("forcing", begin=False),
-            hurried=configuration is not None and (configuration.annotations or {}).get(FORCE) == "true",
+            releasing_for=self._waited("releasing", begin=False),
+            forced=configuration is not None and (configuration.annotations or {}).get(FORCE) == "true",
         )
         return Seen(left=left, found=found, gated=gated, configs=configs, leases=leases)
 
@@ -103,24 +103,24 @@ class Uninstalling:
         step = next_step(seen.left)
         self._log("uninstall", step.value, gated_pods=len(seen.gated))
         if configuration is not None and not seen.configs:
-            await self._release(configuration, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
+            await self._drop_finalizer(configuration, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
         match step:
-            case Step.WITHDRAW_WEBHOOK:
-                await self.withdraw_webhook()
+            case Step.DELETE_WEBHOOK_CONFIGURATION:
+                await self.delete_webhook_configuration()
             case Step.REMOVE_MONITOR:
                 await self.remove_monitor(seen.found, configuration)
             case Step.REMOVE_WEBHOOK:
                 await self._operands.remove(belonging(seen.found, names.WEBHOOK))
             case Step.RETIRE_CONTROLLER:
                 await self._retire_controller(seen.found)
-            case Step.FORCE_GATES:
-                self._waited("forcing")
-                await self._forced.release(seen.gated)
+            case Step.RELEASE_PODS:
+                self._waited("releasing")
+                await self._forced_release.release(seen.gated)
             case Step.REMOVE_CONTROLLER:
                 await self._remove_controller(seen)
             case Step.RELEASE_CONFIGURATION if configuration is not None:
                 for name in (names.NO_POD_PLACEMENT_CONFIG_FINALIZER, names.POD_PLACEMENT_FINALIZER):
-                    await self._release(configuration, name)
+                    await self._drop_finalizer(configuration, name)
             case Step.FINISHED:
                 self.forget()
         return step
@@ -137,7 +137,7 @@ class Uninstalling:
         part that fails does not keep the others.
         """
         self._log("uninstall", "the operator's namespace is being deleted: all at once")
-        parts: list[Callable[[], Awaitable[Any]]] = [self.withdraw_webhook, self._release_all]
+        parts: list[Callable[[], Awaitable[Any]]] = [self.delete_webhook_configuration, self._release_all]
         for name, finalizer in (
             (names.CONTROLLER, names.POD_PLACEMENT_FINALIZER),
             (names.ENOEXEC_HANDLER, names.ENOEXEC_EVENTS_FINALIZER),
@@ -147,7 +147,7 @@ class Uninstalling:
         in_cluster = [ref for ref in self._operands.cached() if not ref.resource.namespaced]
         parts += [partial(deletion.delete, self._client, ref.resource, ref.key) for ref in in_cluster]
         if configuration is not None:
-            parts += [partial(self._release, configuration, finalizer) for finalizer in FINALIZERS]
+            parts += [partial(self._drop_finalizer, configuration, finalizer) for finalizer in FINALIZERS]
         for part in parts:
             try:
                 await part()
@@ -155,9 +155,9 @@ class Uninstalling:
                 log.warning("left behind in a namespace that is being deleted", error=str(error))
 
     async def _release_all(self) -> None:
-        await self._forced.release(await gated_pods(self._client))
+        await self._forced_release.release(await gated_pods(self._client))
 
-    async def withdraw_webhook(self) -> bool:
+    async def delete_webhook_configuration(self) -> bool:
         """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""
         key = Key("", names.WEBHOOK_CONFIGURATION)
         return await deletion.delete(self._client, MUTATING_WEBHOOKS, key) is not None
@@ -193,7 +193,7 @@ class Uninstalling:
             case monitor_removal.Step.DELETE_HANDLER:
                 await self._operands.remove(handler)
             case monitor_removal.Step.DROP_CONFIGURATION_FINALIZER if configuration is not None:
-                await self._release(configuration, finalizer)
+                await self._drop_finalizer(configuration, finalizer)
         if not events:
             self._since.pop("monitor's events", None)
         return step
@@ -219,7 +219,7 @@ class Uninstalling:
         for name in seen.leases:
             await deletion.delete(self._client, LEASES, Key(self._home, name))
 
-    async def _release(self, configuration: ObjectMeta, name: str) -> None:
+    async def _drop_finalizer(self, configuration: ObjectMeta, name: str) -> None:
         await finalizers.remove(self._client, CPPCS, configuration, name)
 
     async def _events(self) -> tuple[list[ObjectMeta], list[ObjectMeta]]:
@@ -250,7 +250,7 @@ class Uninstalling:
             return False
         return True
 
-    def _leaving_for(self, metadata: ObjectMeta) -> float | None:
+    def _deleting_for(self, metadata: ObjectMeta) -> float | None:
         """Seconds since the object's deletion was requested, or since this process saw that, whichever is more: the
         clocks of API server and operator may differ."""
         if metadata.deletion_timestamp is None:

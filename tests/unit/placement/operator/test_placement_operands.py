@@ -99,6 +99,20 @@ def test_pl_002_every_operand_carries_both_labels(cluster, configuration):
         ), key
 
 
+@pytest.mark.parametrize(
+    ("configuration", "configs", "finalizers"),
+    [
+        pytest.param(CONFIGURATION, 0, ["pod-placement"], id="always"),
+        pytest.param(CONFIGURATION, 1, ["pod-placement", "no-pod-placement-config"], id="a PodPlacementConfig exists"),
+        pytest.param(MONITORED, 0, ["pod-placement", "enoexec-events"], id="with the monitor"),
+    ],
+)
+def test_pl_003_the_configuration_is_kept_for_what_depends_on_it(configuration, configs, finalizers):
+    """PL-003, PL-013, PL-630."""
+    found = operands.finalizers(configuration, configs=configs)
+    assert found == tuple(f"finalizers.multiarch.openshift.io/{name}" for name in finalizers)
+
+
 def test_pl_502_the_deployments_roll_by_a_quarter_and_run_the_roles():
     """PL-502, PL-002."""
     found = {
@@ -219,7 +233,7 @@ def test_pl_502_pods_take_the_settings_of_scheduling():
     assert of_kind(made(settings), "Deployment")[names.WEBHOOK]["spec"]["replicas"] == 5
 
 
-def test_pl_520_what_lifts_the_gates_does_not_belong_to_the_configuration():
+def test_pl_520_what_removes_the_gates_does_not_belong_to_the_configuration():
     """PL-520: a foreground deletion must not collect the controller, its rights or its account; the rest may go."""
     for cluster in (ANYWHERE, OPENSHIFT):
         for key, document in made(cluster=cluster, configuration=MONITORED).items():

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch.placement.reconcilers.steps import (
-    FORCING_SECONDS,
     GATES_SECONDS,
+    RELEASE_SECONDS,
     SETTLING,
-    Deployed,
+    ControllerLeft,
     Left,
     Step,
     next_step,
 )
 
-STANDING: Final = Deployed(8, stands=True)
+STANDING: Final = ControllerLeft(8, exists=True)
 
 
-def leaving(seconds: float, objects: int = 8) -> Deployed:
-    return Deployed(objects, stands=True, leaving_for=seconds)
+def leaving(seconds: float, objects: int = 8) -> ControllerLeft:
+    return ControllerLeft(objects, exists=True, deleting_for=seconds)
 
 
 WHOLE = Left(configuration=True, webhook_configured=True, webhook=9, controller=STANDING, gated=5)
@@ -31,10 +31,10 @@ ALONE = UNASKED._replace(webhook=0)
 @pytest.mark.parametrize(
     ("left", "step"),
     [
-        pytest.param(WHOLE, Step.WITHDRAW_WEBHOOK, id="no more pods are gated"),
-        pytest.param(WHOLE._replace(configs=2), Step.WITHDRAW_WEBHOOK, id="not even while configs are waited for"),
+        pytest.param(WHOLE, Step.DELETE_WEBHOOK_CONFIGURATION, id="no more pods are gated"),
+        pytest.param(WHOLE._replace(configs=2), Step.DELETE_WEBHOOK_CONFIGURATION, id="also while there are configs"),
         pytest.param(UNASKED._replace(configs=2), Step.WAIT_FOR_CONFIGS, id="configs go first"),
-        pytest.param(UNASKED._replace(configs=2, hurried=True), Step.REMOVE_WEBHOOK, id="unless in a hurry"),
+        pytest.param(UNASKED._replace(configs=2, forced=True), Step.REMOVE_WEBHOOK, id="unless when forced"),
         pytest.param(UNASKED._replace(monitor=True), Step.REMOVE_MONITOR, id="the monitor goes first"),
         pytest.param(UNASKED, Step.REMOVE_WEBHOOK, id="the webhook goes before the controller"),
         pytest.param(ALONE, Step.RETIRE_CONTROLLER, id="the controller's time begins"),
@@ -45,32 +45,36 @@ ALONE = UNASKED._replace(webhook=0)
             id="an admission on its way may still gate a pod",
         ),
         pytest.param(ALONE._replace(controller=leaving(119)), Step.WAIT_FOR_GATES, id="gates are being removed"),
-        pytest.param(ALONE._replace(controller=leaving(121)), Step.FORCE_GATES, id="after 2 min the operator removes"),
+        pytest.param(ALONE._replace(controller=leaving(121)), Step.RELEASE_PODS, id="after 2 min the operator removes"),
         pytest.param(ALONE._replace(controller=leaving(181)), Step.REMOVE_CONTROLLER, id="after 3 min it goes on"),
         pytest.param(
-            ALONE._replace(controller=leaving(0), hurried=True), Step.FORCE_GATES, id="in a hurry the operator removes"
+            ALONE._replace(controller=leaving(0), forced=True), Step.RELEASE_PODS, id="when forced the operator removes"
         ),
         pytest.param(
-            ALONE._replace(controller=leaving(SETTLING + FORCING_SECONDS + 1), hurried=True),
+            ALONE._replace(controller=leaving(SETTLING + RELEASE_SECONDS + 1), forced=True),
             Step.REMOVE_CONTROLLER,
-            id="in a hurry it goes on after a minute",
+            id="when forced it goes on after a minute",
         ),
         pytest.param(
             ALONE._replace(gated=0, controller=leaving(SETTLING)), Step.REMOVE_CONTROLLER, id="no pod is gated"
         ),
         pytest.param(
-            ALONE._replace(controller=Deployed(3)),
-            Step.FORCE_GATES,
+            ALONE._replace(controller=ControllerLeft(3)),
+            Step.RELEASE_PODS,
             id="without a controller the operator removes gates",
         ),
         pytest.param(
-            ALONE._replace(controller=Deployed(3), forcing_for=61), Step.REMOVE_CONTROLLER, id="but not for ever"
+            ALONE._replace(controller=ControllerLeft(3), releasing_for=61),
+            Step.REMOVE_CONTROLLER,
+            id="not for ever",
         ),
-        pytest.param(ALONE._replace(gated=0, controller=Deployed(3)), Step.REMOVE_CONTROLLER, id="what belongs to it"),
+        pytest.param(
+            ALONE._replace(gated=0, controller=ControllerLeft(3)), Step.REMOVE_CONTROLLER, id="what belongs to it"
+        ),
         pytest.param(Left(configuration=True), Step.RELEASE_CONFIGURATION, id="finalizers last"),
         pytest.param(Left(), Step.FINISHED, id="nothing is left"),
         pytest.param(Left(webhook=2), Step.REMOVE_WEBHOOK, id="operands without a configuration"),
-        pytest.param(Left(gated=1), Step.FORCE_GATES, id="gates without anything else"),
+        pytest.param(Left(gated=1), Step.RELEASE_PODS, id="gates without anything else"),
     ],
 )
 def test_pl_520_the_next_step(left: Left, step: Step) -> None:
@@ -90,42 +94,42 @@ class World:
     def take(self, step: Step) -> None:
         left = self.left
         match step:
-            case Step.WITHDRAW_WEBHOOK:
+            case Step.DELETE_WEBHOOK_CONFIGURATION:
                 left = left._replace(webhook_configured=False)
             case Step.REMOVE_MONITOR:
                 left = left._replace(monitor=False)
             case Step.REMOVE_WEBHOOK:
                 left = left._replace(webhook=left.webhook - 1)
             case Step.RETIRE_CONTROLLER:
-                left = left._replace(controller=left.controller._replace(leaving_for=0.0))
+                left = left._replace(controller=left.controller._replace(deleting_for=0.0))
             case Step.REMOVE_CONTROLLER:
-                left = left._replace(controller=Deployed(left.controller.objects - 1))
-            case Step.FORCE_GATES:
+                left = left._replace(controller=ControllerLeft(left.controller.objects - 1))
+            case Step.RELEASE_PODS:
                 left = left._replace(gated=0 if self.lets else left.gated)
             case Step.WAIT_FOR_CONFIGS:
                 left = left._replace(configs=left.configs - 1)
             case Step.RELEASE_CONFIGURATION:
                 left = left._replace(configuration=False)
         self.left = left
-        self._pass_time(2.0, forcing=step is Step.FORCE_GATES)
+        self._pass_time(2.0, releasing=step is Step.RELEASE_PODS)
 
-    def _pass_time(self, seconds: float, *, forcing: bool) -> None:
-        def later(deployed: Deployed) -> Deployed:
-            since = deployed.leaving_for
-            return deployed if since is None else deployed._replace(leaving_for=since + seconds)
+    def _pass_time(self, seconds: float, *, releasing: bool) -> None:
+        def later(controller: ControllerLeft) -> ControllerLeft:
+            since = controller.deleting_for
+            return controller if since is None else controller._replace(deleting_for=since + seconds)
 
         left, self.seconds = self.left, self.seconds + seconds
-        if self.removes and left.controller.stands and left.gated:
+        if self.removes and left.controller.exists and left.gated:
             left = left._replace(gated=left.gated - 1)
         self.left = left._replace(
             controller=later(left.controller),
-            forcing_for=left.forcing_for + seconds if forcing else left.forcing_for,
+            releasing_for=left.releasing_for + seconds if releasing else left.releasing_for,
         )
 
 
-def deployed() -> st.SearchStrategy[Deployed]:
-    absent = st.integers(0, 4).map(Deployed)
-    there = st.tuples(st.integers(1, 4), st.just(True), st.none() | st.floats(0, 60)).map(Deployed._make)
+def controllers() -> st.SearchStrategy[ControllerLeft]:
+    absent = st.integers(0, 4).map(ControllerLeft)
+    there = st.tuples(st.integers(1, 4), st.just(True), st.none() | st.floats(0, 60)).map(ControllerLeft._make)
     return absent | there
 
 
@@ -136,10 +140,10 @@ LEFT = st.builds(
     webhook_configured=st.booleans(),
     webhook=st.integers(0, 4),
     monitor=st.booleans(),
-    controller=deployed(),
+    controller=controllers(),
     gated=st.integers(0, 40),
-    forcing_for=st.floats(0, 30),
-    hurried=st.booleans(),
+    releasing_for=st.floats(0, 30),
+    forced=st.booleans(),
 )
 
 
@@ -165,19 +169,19 @@ def test_pl_520_the_controller_stays_while_pods_are_gated_until_time_is_up(left:
     """And the webhook stays away from the time on that the first step is done."""
     step = next_step(left)
     if step is Step.REMOVE_CONTROLLER and left.gated:
-        since = left.controller.leaving_for
-        is_late = since is not None and since >= FORCING_SECONDS + (SETTLING if left.hurried else GATES_SECONDS)
-        assert is_late or (not left.controller.stands and left.forcing_for >= FORCING_SECONDS)
-    if step is not Step.WITHDRAW_WEBHOOK:
+        since = left.controller.deleting_for
+        is_late = since is not None and since >= RELEASE_SECONDS + (SETTLING if left.forced else GATES_SECONDS)
+        assert is_late or (not left.controller.exists and left.releasing_for >= RELEASE_SECONDS)
+    if step is not Step.DELETE_WEBHOOK_CONFIGURATION:
         assert not left.webhook_configured
     if step is Step.RETIRE_CONTROLLER:
         assert not left.webhook, "the controller's time begins when no pod can be gated any more"
 
 
 @given(LEFT)
-def test_pl_521_in_a_hurry_nothing_is_waited_for_but_admissions_on_their_way(left: Left) -> None:
-    step = next_step(left._replace(hurried=True))
+def test_pl_521_when_forced_nothing_is_waited_for_but_admissions_on_their_way(left: Left) -> None:
+    step = next_step(left._replace(forced=True))
     assert step is not Step.WAIT_FOR_CONFIGS
     if step is Step.WAIT_FOR_GATES:
-        assert left.controller.leaving_for is not None
-        assert left.controller.leaving_for < SETTLING
+        assert left.controller.deleting_for is not None
+        assert left.controller.deleting_for < SETTLING
