@@ -122,9 +122,9 @@ def not_after(text: bytes) -> datetime:
 
 
 def is_due(certificate: Certificate, now: datetime) -> bool:
-    """Whether the certificate is old enough to be replaced."""
+    """Whether the certificate is old enough to be replaced, or not valid yet: its maker's clock was ahead."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return now >= begin + (end - begin) * RENEW_AT
+    return now < begin or now >= begin + (end - begin) * RENEW_AT
 
 
 def fits(certificate: Certificate, authority: Certificate, subject: Subject, names: Sequence[str] = ()) -> bool:

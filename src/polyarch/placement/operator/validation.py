@@ -41,6 +41,8 @@ class Submitted(msgspec.Struct, frozen=True):
     server once before it accepts (PL-031)."""
     cluster_configured: bool
     """A ClusterPodPlacementConfig exists."""
+    cluster_leaving: bool = False
+    """It is being deleted, which waits until there are no PodPlacementConfigs any more."""
 
 
 def judge(submitted: Submitted) -> Refusal | None:
@@ -50,6 +52,12 @@ def judge(submitted: Submitted) -> Refusal | None:
 
 
 def _needs_the_cluster_configuration(submitted: Submitted) -> Refusal | None:
+    if submitted.cluster_configured and submitted.cluster_leaving and submitted.old is None:
+        return Refusal(
+            BAD_REQUEST,
+            f"{_name(submitted.config)}: the ClusterPodPlacementConfig {SINGLETON} is being deleted, so it would have "
+            f"no effect; wait until it is gone, and create it again first",
+        )
     if submitted.cluster_configured:
         return None
     return Refusal(

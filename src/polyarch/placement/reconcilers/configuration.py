@@ -5,6 +5,7 @@ absent object is believed absent only after a live read (PL-522).
 """
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Final
 
 import structlog
@@ -25,7 +26,7 @@ from polyarch.placement.operator import operands
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.operator.status.conditions import Observed
 from polyarch.placement.operator.status.readiness import ignored_values
-from polyarch.placement.reconcilers.deploying import Deployer
+from polyarch.placement.reconcilers.deploying import MONITOR, Deployer
 from polyarch.placement.reconcilers.discovery import MONITORING, Discovery
 from polyarch.placement.reconcilers.forced_release import named
 from polyarch.placement.reconcilers.observation import Observation
@@ -37,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 SOON: Final = 0.2
 """Seconds until the next pass when a step was taken."""
+MOST_REPEATED: Final = 10
+"""Passes with the same step after which the pause does not grow any more (11 s)."""
 WAITING: Final = 1.0
 """Seconds until the next pass while something is waited for."""
 CONTESTED: Final = 30.0
@@ -68,6 +71,8 @@ class PlacementReconciler:
         self._clock = clock
         self._left_out = left_out
         self._looked_for_gates = False
+        self._last_step: Enum | None = None
+        self._repeated = 0
 
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
@@ -167,10 +172,10 @@ class PlacementReconciler:
 
     async def _remove_monitor(self, document: Unstructured) -> Result | None:
         """The monitor's own removal, while anything of it is there (PL-630)."""
-        if names.ENOEXEC_EVENTS_FINALIZER not in (document.metadata.finalizers or ()):
+        kept = names.ENOEXEC_EVENTS_FINALIZER in (document.metadata.finalizers or ())
+        if not kept and not self._sets.has_any_of(MONITOR):
             return None
-        await self._uninstaller.remove_monitor(await self._sets.live(), document.metadata)
-        return After(SOON)
+        return self._again(await self._uninstaller.remove_monitor(await self._sets.live(), document.metadata))
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +199,14 @@ class PlacementReconciler:
             self._looked_for_gates = True
             log.info("nothing of placement is left")
             return Done()
-        return After(WAITING if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else SOON)
+        return After(WAITING) if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else self._again(step)
+
+    def _again(self, step: Enum) -> After:
+        """Soon after a step, and ever later while the same one is taken: something may be held by others for ever.
+        Whatever goes meanwhile begins a pass at once."""
+        self._repeated = min(self._repeated + 1, MOST_REPEATED) if step is self._last_step else 0
+        self._last_step = step
+        return After(SOON * 1.5**self._repeated)
 
     def _report_gated(self, metadata: ObjectMeta | None, seen: Seen) -> None:
         """PL-521: gates that nobody could remove."""

@@ -4,7 +4,7 @@ Kinds that every API server has are one apply set; each kind of a CRD that other
 the kind is served. All are labelled as one part, so that nothing made by an earlier version or setting is forgotten.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -177,6 +177,12 @@ class OperandSets:
 
     def _sets(self) -> list[ApplySet]:
         return [self._main, *(kept for kept, _ in self._optional.values())]
+
+    def has_any_of(self, controllers: Collection[str]) -> bool:
+        """Whether the caches show an object of one of these Deployments or DaemonSets."""
+        found = (each.get(ref.resource, ref.key) for each in self._sets() for ref in each.cached(self._part))
+        labels = (each.metadata.labels or {} for each in found if each is not None)
+        return any(each.get(names.CONTROLLER_LABEL) in controllers for each in labels)
 
     def cached(self) -> list[Ref]:
         """What the caches show."""

@@ -75,6 +75,8 @@ class RegistrationReconciler:
 
     async def reconcile(self, key: Key) -> Result:
         """One pass: who issues certificates first, then the webhooks once they can be reached and trusted."""
+        if self._observation.is_namespace_leaving:
+            return await self._withdraw()
         serves = self._observation.is_operator_available and self._secrets.is_known
         served = self._discovery.served & ISSUING
         self._sets.serve(served)
@@ -91,6 +93,14 @@ class RegistrationReconciler:
         if serves and definition is not None:
             await self._convert(definition)
         return Done() if self._sets.is_complete else After(1.0)
+
+    async def _withdraw(self) -> Result:
+        """The Service goes with its namespace: then nobody answers, and no custom resource could be changed."""
+        definition = self._definitions.store.get(Key("", str(CPPCS)))
+        if definition is not None and (definition.spec.conversion or {}).get("strategy") == "Webhook":
+            await self._switch_off()
+        await self._sets.apply([], keeps=lambda _: False)
+        return Done()
 
     async def _owner(self) -> Owner | None:
         try:
@@ -133,14 +143,16 @@ class RegistrationReconciler:
         """Switches the conversion off if the operator is being removed."""
         if not self._converts:
             return
+        home = self._settings.namespace
         try:
-            await self._client.get(
-                DEPLOYMENTS, names.OPERATOR, namespace=self._settings.namespace, type=PartialObjectMetadata
-            )
+            found = await self._client.get(DEPLOYMENTS, names.OPERATOR, namespace=home, type=PartialObjectMetadata)
         except NotFound:
             await self._switch_off()
         except KubernetesError as error:
             log.warning("whether the operator is being removed is not known", error=str(error))
+        else:
+            if found.metadata.deletion_timestamp is not None:  # deleted in the foreground: it goes after its pods
+                await self._switch_off()
 
     async def _switch_off(self) -> None:
         annotations: dict[str, None] = dict.fromkeys(serving.INJECTIONS)

@@ -106,11 +106,13 @@ class ResourceWebhooks:
             return ALLOWED
         namespace = request.namespace
         configured = await self._is_configured()
+        known = self._configuration.get(_SINGLETON)
+        leaving = known is not None and known.metadata.deletion_timestamp is not None
         cached = [config for config in self._configs.values() if config.metadata.namespace == namespace]
-        refusal = judge(Submitted(new, old, cached, configured))
+        refusal = judge(Submitted(new, old, cached, configured, leaving))
         if refusal is None:
             listed = (await self._client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
-            refusal = judge(Submitted(new, old, listed, configured))
+            refusal = judge(Submitted(new, old, listed, configured, leaving))
         return _answer(refusal)
 
     async def _is_configured(self) -> bool:

@@ -17,7 +17,7 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.objects import deletion, finalizers
 from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Resource
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
@@ -76,8 +76,7 @@ class Uninstaller:
         gated = await gated_pods(self._client)
         configs: list[str] = []
         if configuration is not None:
-            listed = await self._client.list(PPCS, type=PartialObjectMetadata)
-            configs = sorted(str(each.metadata.key) for each in listed.items)
+            configs = sorted(str(each.key) for each in await self._listed(PPCS))
         leases = [] if rest else [name for name in LEASE_NAMES if await self._exists(name)]
         ours = (names.POD_PLACEMENT_FINALIZER, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
         kept = set((configuration.finalizers if configuration is not None else None) or ())
@@ -224,13 +223,19 @@ class Uninstaller:
 
     async def _events(self) -> tuple[list[ObjectMeta], list[ObjectMeta]]:
         """ENoExecEvents: those that could not be reported, and the others."""
+        failed: list[ObjectMeta] = []
+        others: list[ObjectMeta] = []
+        for each in await self._listed(ENOEXECEVENTS, namespace=self._home):
+            (failed if names.ENOEXEC_EVENT_ERROR_LABEL in (each.labels or {}) else others).append(each)
+        return failed, others
+
+    async def _listed(self, resource: Resource, *, namespace: str = "") -> list[ObjectMeta]:
+        """Objects of a kind of ours; none if it is not served any more: then there are none, for good."""
         try:
-            listed = await self._client.list(ENOEXECEVENTS, type=PartialObjectMetadata, namespace=self._home)
-        except NotFound:  # the kind is not served (any more)
-            return [], []
-        events: list[ObjectMeta] = [each.metadata for each in listed.items]
-        failed = [each for each in events if names.ENOEXEC_EVENT_ERROR_LABEL in (each.labels or {})]
-        return failed, [each for each in events if each not in failed]
+            found = await self._client.list(resource, type=PartialObjectMetadata, namespace=namespace)
+        except NotFound:
+            return []
+        return [each.metadata for each in found.items]
 
     async def _delete_events(self, events: Sequence[ObjectMeta]) -> None:
         for each in events:

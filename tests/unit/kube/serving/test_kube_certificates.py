@@ -590,3 +590,15 @@ def test_a_leaf_without_names_is_refused():
 
 def test_kr_033_renewal_is_due_before_two_thirds_of_the_life():
     assert RENEW_AT < 2 / 3
+
+
+async def test_kr_033_what_was_made_by_a_clock_that_was_ahead_is_replaced(clock):
+    """KR-033: a certificate that is valid next year only is refused by every client until then."""
+    ahead = ManualClock(start=0, now=clock.now() + timedelta(days=400))
+    cluster = Cluster(ahead)
+    await cluster.reconcile()
+    cluster.clock, cluster.managed = clock, SelfManaged(cluster.api, SETTINGS, clock=clock)
+    await cluster.reconcile()
+    assert cluster.leaf.not_valid_before_utc < clock.now()
+    assert cluster.authorities[0].not_valid_before_utc < clock.now()
+    assert all(trusted_by(bundle, cluster.data["tls.crt"]) for bundle in cluster.bundles())

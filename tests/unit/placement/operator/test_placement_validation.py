@@ -112,3 +112,13 @@ def test_pl_032_of_equal_priorities_the_later_names_are_shadowed() -> None:
     configs = [config("c", 7), config("a", 7), config("b", 7), config("d", 8)]
     assert shadowed(configs) == {"b": "a", "c": "a"}
     assert shadowed([]) == {}
+
+
+def test_pl_031_none_is_created_while_the_cluster_configuration_is_being_deleted() -> None:
+    """PL-031: it would only prolong the deletion; what is there can still be changed."""
+    late = Submitted(config(), None, (), cluster_configured=True, cluster_leaving=True)
+    refused = judge(late)
+    assert refused is not None
+    assert refused.code == 400
+    assert "is being deleted" in refused.message
+    assert judge(msgspec.structs.replace(late, old=config(priority=1))) is None

@@ -24,6 +24,9 @@ NOT_CONFIGURED: Final = "MutatingWebhookConfigurationNotAvailable"
 ALL_READY: Final = "AllComponentsReady"
 MOST_PROBLEMS: Final = 5
 """Named in one message."""
+LONGEST: Final = 4096
+"""Characters of one message. The API server refuses more than 32768, and its own words about one refused object may be
+longer than that."""
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +143,7 @@ def _leaving(observed: Observed) -> str:
 
 def _condition(type: str, is_so: bool, reason: str, message: str) -> Condition:
     status: Literal["True", "False"] = "True" if is_so else "False"
-    return Condition(type, status, reason, message)
+    return Condition(type, status, reason, message if len(message) <= LONGEST else message[: LONGEST - 1] + "…")
 
 
 def contested(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]:

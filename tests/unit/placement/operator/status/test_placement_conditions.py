@@ -250,3 +250,11 @@ def test_pl_020_a_deployment_that_is_new_or_gone_is_neither():
         found = Rollout.of(document)
         assert (found.available, found.up_to_date) == (False, False)
     assert Rollout.of(None).told == "it does not exist"
+
+
+def test_pl_020_what_the_api_server_says_at_length_still_fits_into_a_condition():
+    """PL-020: it repeats a refused selector with all its values, and refuses more than 32768 characters."""
+    found = table(problems=refused_webhook("Invalid value: " + "x" * 100_000))["Degraded"]
+    assert found.status == "True"
+    assert "spec.namespaceSelector" in found.message
+    assert len(found.message) <= 32768

@@ -1,0 +1,130 @@
+"""What is left where somebody removes the operator or its kinds otherwise than in order (PL-520 to PL-522, PL-540)."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from operator_world import World, eventually
+
+from polyarch.kube.client.client import MergePatch
+from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.resources import (
+    CRDS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+)
+from polyarch.placement import names
+from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.placement.operator import monitor_objects
+from polyarch.placement.operator.settings import Cluster, OperatorSettings
+from polyarch.sandbox.cluster import Sandbox
+
+HELD = "example.com/held"
+
+
+@pytest.fixture
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+    async with World.opened(operated_sandbox, tmp_path) as world:
+        yield world
+
+
+async def conversion(world: World) -> str:
+    return str((await world.client.get(CRDS, str(CPPCS)))["spec"]["conversion"]["strategy"])
+
+
+async def test_pl_522_all_kinds_deleted_at_once_placement_is_removed(world: World) -> None:
+    """``kubectl delete -f deploy/crds``: the other kinds are gone before the ClusterPodPlacementConfig is."""
+    try:
+        async with world.operator():
+            await world.create(CPPCS, names.SINGLETON, {})
+            await world.condition("Available", "True")
+            for kind in (PPCS, ENOEXECEVENTS, POLICIES, CPPCS):
+                await world.client.delete(CRDS, str(kind))
+            await eventually(lambda: world.is_gone(CRDS, str(CPPCS)))
+            assert await world.left() == []
+    finally:
+        with suppress(NotFound):
+            await world.delete(CPPCS, names.SINGLETON)
+        await eventually(lambda: world.is_gone(CRDS, str(CPPCS)))
+        await world.install()
+
+
+async def test_pl_520_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers(world: World) -> None:
+    """``kubectl delete namespace polyarch-system``: the operator has seconds, and rights that vanish meanwhile."""
+    pod = f"held-{secrets.token_hex(3)}"
+    async with world.deployed(replicas=2):
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.create(POLICIES, names.SINGLETON, {"onUnresolved": {"action": "hold"}})
+        await world.condition("Available", "True")
+        document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": pod},
+            "spec": {"containers": [{"name": "main", "image": "registry.invalid/absent:1"}]},
+        }
+        await world.client.create(PODS, document, namespace="default")
+        try:
+            assert (await world.client.get(PODS, pod, namespace="default"))["spec"]["schedulingGates"]
+            await world.client.delete(NAMESPACES, world.namespace)
+            await eventually(lambda: world.is_gone(NAMESPACES, world.namespace), seconds=90)
+            assert "schedulingGates" not in (await world.client.get(PODS, pod, namespace="default"))["spec"]
+        finally:
+            await world.client.delete(PODS, pod, namespace="default")
+        assert await world.is_gone(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
+        assert await world.is_gone(MUTATING_WEBHOOKS, names.OPERATOR)
+        assert await world.is_gone(VALIDATING_WEBHOOKS, names.OPERATOR)
+        assert await conversion(world) == "None"
+        await world.client.delete(CPPCS, names.SINGLETON)  # nobody has to be asked
+
+
+async def test_pl_520_a_deployment_deleted_in_the_foreground_switches_the_conversion_off(world: World) -> None:
+    """Argo CD deletes like this: the Deployment is there until its pods are gone."""
+    async with world.deployed(replicas=2):
+        await world.client.delete(DEPLOYMENTS, names.OPERATOR, namespace=world.namespace, propagation="Foreground")
+        await eventually(lambda: world.is_gone(DEPLOYMENTS, names.OPERATOR, world.namespace))
+        assert await conversion(world) == "None"
+
+
+async def test_pl_031_nobody_prolongs_an_uninstall_by_new_configurations(world: World) -> None:
+    """A ClusterPodPlacementConfig on its way out waits for PodPlacementConfigs, so no more of them are taken."""
+    async with world.deployed():
+        await world.create(CPPCS, names.SINGLETON, {}, finalizers=[HELD])
+        await world.client.delete(CPPCS, names.SINGLETON)
+        await world.condition("Deprovisioning", "True")
+        with pytest.raises(ApiError, match="is being deleted"):
+            await world.create(PPCS, "late", {"plugins": {}}, namespace="default")
+
+
+async def test_pl_521_an_object_that_others_hold_is_not_asked_for_all_the_time(world: World) -> None:
+    """A finalizer of others may stay for days."""
+    async with world.operator():
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.condition("Available", "True")
+        hold = MergePatch({"metadata": {"finalizers": [HELD]}})
+        await world.client.patch(SERVICES, names.WEBHOOK, hold, namespace=world.namespace)
+        await world.client.delete(CPPCS, names.SINGLETON)
+        await asyncio.sleep(20)
+        audit = world.audit()
+        await asyncio.sleep(15)
+        assert (await audit.requests()).count("list pods") <= 10
+        free = MergePatch({"metadata": {"finalizers": None}})
+        await world.client.patch(SERVICES, names.WEBHOOK, free, namespace=world.namespace)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+
+
+async def test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: World) -> None:
+    """Its ClusterPodPlacementConfig lost its finalizers and is gone; the next one does not enable the monitor."""
+    objects = monitor_objects.objects(OperatorSettings(namespace=world.namespace), Cluster())
+    handler = next(each for each in objects if each["kind"] == "Deployment")
+    await world.client.apply(DEPLOYMENTS, handler, namespace=world.namespace)
+    await world.create(CPPCS, names.SINGLETON, {})
+    async with world.operator():
+        await world.condition("Available", "True")
+        await eventually(lambda: world.is_gone(DEPLOYMENTS, names.ENOEXEC_HANDLER, world.namespace))
