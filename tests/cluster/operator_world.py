@@ -20,11 +20,11 @@ from audited import Audited
 from placement_process import start
 
 from polyarch.installation.documents import operator_objects
+from polyarch.installation.operator import rights as operator_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import NotFound, Unavailable
-from polyarch.kube.objects.rbac import granted
 from polyarch.kube.resources import (
     CRDS,
     DEPLOYMENTS,
@@ -39,7 +39,6 @@ from polyarch.kube.resources import (
 from polyarch.placement import names
 from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.placement.reconcilers.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
@@ -139,12 +138,7 @@ class World:
         await self.client.apply(NAMESPACES, home)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
         await self.client.apply(SERVICE_ACCOUNTS, account, namespace=self.namespace)
-        accounts = [(self.namespace, names.OPERATOR)]
-        rights = operator_rules(OperatorSettings(namespace=self.namespace), Cluster())
-        documents = granted(names.OPERATOR, rights.cluster, accounts)
-        for namespace, rules in rights.namespaces.items():
-            documents += granted(names.OPERATOR, rules, accounts, namespace=namespace)
-        for document in documents:
+        for document in operator_rights(OperatorSettings(namespace=self.namespace), Cluster()):
             where = document["metadata"].get("namespace", "")
             await self.client.apply(by_kind(document["apiVersion"], document["kind"]), document, namespace=where)
 

@@ -6,7 +6,7 @@ objects are those of an installation and of the operator; none is listed here.
 
 from typing import get_args
 
-from polyarch.installation import documents
+from polyarch.installation import documents, waiting
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
@@ -17,7 +17,7 @@ from polyarch.placement.api.settings import WarmUpKind
 from polyarch.placement.operator import operands, rbac
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.operator import GLOBAL_PULL_SECRET, until_asked
-from polyarch.sandbox.tasks import together, until
+from polyarch.sandbox.tasks import together
 
 __all__ = ["ACCOUNTS", "CONTROLLER", "GLOBAL_PULL_SECRET", "USERS", "WEBHOOK", "install", "until_asked"]
 
@@ -26,7 +26,6 @@ ACCOUNTS = {WEBHOOK: names.WEBHOOK, CONTROLLER: names.CONTROLLER}
 """Role of ``polyarch run`` → its ServiceAccount."""
 USERS = {f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}": role for role, account in ACCOUNTS.items()}
 """User name in the audit log → role."""
-SECONDS = 60.0
 
 
 async def install(client: Client) -> None:
@@ -34,7 +33,7 @@ async def install(client: Client) -> None:
     settings = InstallationSettings()
     definitions = documents.definitions(settings)
     await together(client.apply(CRDS, definition) for definition in definitions)
-    await together(_established(client, definition["metadata"]["name"]) for definition in definitions)
+    await waiting.established(client, [definition["metadata"]["name"] for definition in definitions])
     pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
     parts = rbac.Parts(
         node_aware=True,
@@ -50,11 +49,3 @@ async def install(client: Client) -> None:
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
     await client.apply(CPPCS, cluster_configuration())
-
-
-async def _established(client: Client, name: str) -> None:
-    async def is_served() -> bool:
-        conditions = (await client.get(CRDS, name)).get("status", {}).get("conditions") or ()
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-    assert await until(is_served, seconds=SECONDS), f"{name} is not served"

@@ -5,7 +5,7 @@ SelfSubjectAccessReviews. Objects of the same names are read, and it is found ou
 would say to each write is asked with a dry run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from polyarch.installation.ownership import Check, Whose
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.objects.managed_fields import differences
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
 from polyarch.kube.rights import Access
 from polyarch.model.meta import Key
@@ -28,8 +28,6 @@ Document = dict[str, Any]
 MANAGER: Final = "polyarch-install"
 """The field manager of everything that an installation applies."""
 OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES)}
-FEW: Final = 5
-"""Names in a message; more are counted."""
 VERBS: Final = ("get", "create", "patch")
 
 
@@ -124,7 +122,7 @@ def _rights(facts: Facts) -> Check:
     return Check(
         "Rights",
         "refused",
-        f"not allowed: {_few(listed)}",
+        f"not allowed: {few(listed)}",
         "use an account with the ClusterRole cluster-admin, or ask somebody who has one",
     )
 
@@ -138,13 +136,9 @@ def _same_names(facts: Facts) -> list[Check]:
     lines = []
     for whose, objects in found.items():
         check = ownership.OBJECTS[whose]
-        few = f"{len(objects)} objects" if whose is Whose.OURS and len(objects) > 1 else _few(objects)
-        lines.append(msgspec.structs.replace(check, message=f"{few}: {check.message}"))
+        which = f"{len(objects)} objects" if whose is Whose.OURS and len(objects) > 1 else few(objects)
+        lines.append(msgspec.structs.replace(check, message=f"{which}: {check.message}"))
     return lines or [Check("Objects", "ok", "none of the names is taken")]
-
-
-def _few(listed: Sequence[str]) -> str:
-    return ", ".join(listed[:FEW]) + (f" and {len(listed) - FEW} more" if len(listed) > FEW else "")
 
 
 def _dry_run(facts: Facts) -> list[Check]:

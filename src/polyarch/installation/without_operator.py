@@ -11,7 +11,7 @@ from polyarch.kube.client import jsonpatch
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import ApiError, Invalid, NotFound
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
@@ -51,12 +51,13 @@ async def release_pods(client: Client, tell: Callable[[str], None]) -> tuple[int
         if not found:
             return released, ()
         if not released and not refused:
-            tell(f"removing the gates of {len(found)} pods, which run without a constraint: {_few(found)}")
+            few_pods = few(pod.metadata.key for pod in found)
+            tell(f"removing the gates of {len(found)} pods, which run without a constraint: {few_pods}")
         said = await together(_release(client, pod) for pod in found)
         released += said.count("")
         refused = {str(pod.metadata.key): problem for pod, problem in zip(found, said, strict=True) if problem}
-    left = await gated_pods(client)
-    return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in _keys(left))
+    left = [str(pod.metadata.key) for pod in await gated_pods(client)]
+    return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in left)
 
 
 async def remove_finalizers(client: Client, resource: Resource, objects: Iterable[PartialObjectMetadata]) -> None:
@@ -85,12 +86,3 @@ async def _release(client: Client, pod: Pod) -> str:
     except ApiError as error:
         return error.message or str(error)
     return ""
-
-
-def _keys(pods: Iterable[Pod]) -> list[str]:
-    return [str(pod.metadata.key) for pod in pods]
-
-
-def _few(pods: list[Pod], most: int = 5) -> str:
-    listed = _keys(pods)
-    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

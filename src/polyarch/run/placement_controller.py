@@ -17,8 +17,8 @@ from polyarch.placement.controller.pod_controller import PodController
 from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
 from polyarch.placement.lookups.attempts import Attempts
 from polyarch.placement.lookups.image_lookup import ImageKey
+from polyarch.placement.lookups.low_priority import LowPriorityLookups
 from polyarch.placement.lookups.secret_reads import SecretReads
-from polyarch.placement.lookups.unhurried import Unhurried
 from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.leader_notes import LeaderNotes
@@ -101,7 +101,7 @@ def components(process: Process, parts: Parts) -> Components:
         list_pending=strays.look,
         informers=process.informers,
         facts=parts.facts,
-        images=Unhurried(parts.registries, parts.secrets, clock, metrics),
+        images=LowPriorityLookups(parts.registries, parts.secrets, clock, metrics),
         post=post,
         namespace=process.settings.namespace,
         is_leading=is_leading,
@@ -113,7 +113,7 @@ def components(process: Process, parts: Parts) -> Components:
         facts=parts.facts,
         inspector=parts.registries,
         secrets=parts.secrets,
-        images=Unhurried(parts.registries, parts.secrets, clock, metrics),
+        images=LowPriorityLookups(parts.registries, parts.secrets, clock, metrics),
         clock=clock,
     )
     led: dict[str, Task] = {

@@ -142,15 +142,5 @@ def _document(found: Comparison) -> dict[str, Any]:
         "version": __version__,
         "checks": [msgspec.to_builtins(each) for each in found.checks],
         "findings": [msgspec.to_builtins(each) for each in found.findings],
-        "changes": [
-            {
-                "apiVersion": each.ref.resource.api_version,
-                "kind": each.ref.resource.kind,
-                "namespace": each.ref.key.namespace,
-                "name": each.ref.key.name,
-                "before": each.before,
-                "after": each.after,
-            }
-            for each in found.changes
-        ],
+        "changes": [each.ref.document() | {"before": each.before, "after": each.after} for each in found.changes],
     }

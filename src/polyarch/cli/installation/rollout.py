@@ -188,17 +188,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "components": list(outcome.settings.components),
         "dryRun": outcome.dry_run,
         "checks": [msgspec.to_builtins(each) for each in outcome.checks],
-        "objects": [
-            {
-                "apiVersion": each.ref.resource.api_version,
-                "kind": each.ref.resource.kind,
-                "namespace": each.ref.key.namespace,
-                "name": each.ref.key.name,
-                "result": each.verb,
-                "taken": list(each.taken),
-            }
-            for each in outcome.applied
-        ],
+        "objects": [each.ref.document() | {"result": each.verb, "taken": list(each.taken)} for each in outcome.applied],
         "changed": sum(each.verb in ("created", "configured") for each in outcome.applied),
         "available": outcome.available,
         "problem": outcome.problem,

@@ -15,6 +15,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.installation import removing
 from polyarch.installation.removing import NotOurs, Removal
 from polyarch.kube.client.client import Client
+from polyarch.kube.objects.refs import few
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 SCHEMA_VERSION = "polyarch.dev/uninstall/v1"
@@ -57,9 +58,7 @@ def uninstall(
         raise CouldNotComplete(f"uninstall: {error}") from None
     emit(chosen, lambda form, colour: _text(done) if form == "text" else document_text(_document(done), form))
     if done.removal.left:
-        left = done.removal.left
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        raise CouldNotComplete(f"uninstall: still there after {done.seconds:.0f} s: {', '.join(left[:5])}{more}")
+        raise CouldNotComplete(f"uninstall: still there after {done.seconds:.0f} s: {few(done.removal.left)}")
     return 0
 
 
@@ -85,15 +84,7 @@ def _document(done: Done) -> dict[str, Any]:
         "schemaVersion": SCHEMA_VERSION,
         "namespace": done.namespace,
         "seconds": round(done.seconds, 1),
-        "deleted": [
-            {
-                "apiVersion": each.resource.api_version,
-                "kind": each.resource.kind,
-                "namespace": each.key.namespace,
-                "name": each.key.name,
-            }
-            for each in removal.deleted
-        ],
+        "deleted": [each.document() for each in removal.deleted],
         "releasedPods": removal.released,
         "byForce": removal.by_force,
         "kept": removal.kept,

@@ -16,7 +16,7 @@ from polyarch.installation.checking import MANAGER, OURS, Facts, changes, is_rea
 from polyarch.installation.upgrade import definitions
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.objects.refs import Ref
+from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS
 
 Document = dict[str, Any]
@@ -70,7 +70,7 @@ async def findings(client: Client, documents: Iterable[Document], facts: Facts) 
         objects = await _objects(client, name)
         for path in removed:
             users = definitions.using(objects, path)
-            where = f"; used by {', '.join(users[:5])}" if users else ""
+            where = f"; used by {few(users)}" if users else ""
             text = f"{name}: this version does not have the field {definitions.shown(path)}{where}"
             found.append(Finding("refused" if users else "note", text))
     return found

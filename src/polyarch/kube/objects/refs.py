@@ -38,6 +38,16 @@ class Ref(NamedTuple):
     resource: Resource
     key: Key
 
+    def document(self) -> dict[str, str]:
+        """As documents of the command line name an object."""
+        resource, key = self
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "namespace": key.namespace,
+            "name": key.name,
+        }
+
     def __str__(self) -> str:
         return f"{self.resource} {self.key}"
 
@@ -53,3 +63,9 @@ def rank(ref: Ref) -> int:
     if kind in FIRST:
         return FIRST.index(kind)
     return len(FIRST) + (LAST.index(kind) + 1 if kind in LAST else 0)
+
+
+def few(names: Iterable[object], most: int = 5) -> str:
+    """The first of them, and how many more there are: for messages about many objects."""
+    listed = [str(each) for each in names]
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
+from polyarch.kube.objects.refs import few
 from polyarch.placement.api.resources import NodeAffinityScoring, Plugins, PodPlacementConfig
 from polyarch.placement.decide.scoring import precedence, selector_problem
 from polyarch.placement.names import SINGLETON
 
-MOST_NAMED: Final = 5
 """PodPlacementConfigs listed in one message (PL-011)."""
 BAD_REQUEST: Final = 400
 INVALID: Final = 422
@@ -119,11 +119,9 @@ def judge_removal(configs: Iterable[PodPlacementConfig]) -> Refusal | None:
     names = sorted(str(config.metadata.key) for config in configs)
     if not names:
         return None
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return Refusal(
         FORBIDDEN,
-        f"ClusterPodPlacementConfig {SINGLETON}: PodPlacementConfigs depend on it: {', '.join(names[:MOST_NAMED])}"
-        f"{more}; delete them first",
+        f"ClusterPodPlacementConfig {SINGLETON}: PodPlacementConfigs depend on it: {few(names)}; delete them first",
     )
 
 

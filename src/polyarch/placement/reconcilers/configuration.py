@@ -15,6 +15,7 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.conditions import apply_status, merged
+from polyarch.kube.objects.refs import few
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
@@ -258,8 +259,7 @@ class PlacementReconciler:
 def _waiting(step: Step, seen: Seen) -> str:
     """For people: what happens, and what it waits for."""
     if step is Step.WAIT_FOR_CONFIGS:
-        more = f" and {len(seen.configs) - 5} more" if len(seen.configs) > 5 else ""
-        return f"PodPlacementConfigs depend on it: {', '.join(seen.configs[:5])}{more}; delete them"
+        return f"PodPlacementConfigs depend on it: {few(seen.configs)}; delete them"
     if step is Step.REMOVE_CONTROLLER and seen.gated:
         return f"their gates could not be removed: {named(seen.gated)}"
     return f"next: {step.value}"

@@ -14,6 +14,7 @@ from prometheus_client import Counter
 
 from polyarch.kube.client.client import Client, JsonPatch
 from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.objects.refs import few
 from polyarch.kube.resources import PODS
 from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.model.pod import Pod
@@ -27,8 +28,6 @@ GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
 WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
 AT_ONCE: Final = 16
 """Concurrent PATCHes."""
-MOST_NAMED: Final = 5
-"""Pods named in one message."""
 
 
 async def gated_pods(client: Client) -> list[Pod]:
@@ -91,9 +90,7 @@ class ForcedRelease:
 
 def named(pods: Sequence[Pod]) -> str:
     """Up to five of the pods, and how many more there are; then the command that removes the gate of the first."""
-    keys = ", ".join(str(pod.metadata.key) for pod in pods[:MOST_NAMED])
-    more = f" and {len(pods) - MOST_NAMED} more" if len(pods) > MOST_NAMED else ""
-    return f"{keys}{more}; remove a gate with: {command(pods[0])}"
+    return f"{few(pod.metadata.key for pod in pods)}; remove a gate with: {command(pods[0])}"
 
 
 def command(pod: Pod) -> str:

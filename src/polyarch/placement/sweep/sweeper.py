@@ -32,7 +32,7 @@ from polyarch.oci.cache.recent import Recent
 from polyarch.placement import names
 from polyarch.placement.api.settings import SweepAction
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.lookups.unhurried import Unhurried
+from polyarch.placement.lookups.low_priority import LowPriorityLookups
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event
 from polyarch.placement.sweep import notes
@@ -83,7 +83,7 @@ class Sweeper:
         list_pending: Callable[[], Awaitable[Iterable[Pod] | None]],
         informers: Shares,
         facts: ClusterFacts,
-        images: Unhurried,
+        images: LowPriorityLookups,
         post: Callable[[Pod, Event], None],
         namespace: str,
         is_leading: Callable[[], bool],

@@ -21,8 +21,8 @@ from polyarch.placement.decide.images import images_of
 from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.lookups.image_lookup import failure_of
+from polyarch.placement.lookups.low_priority import LowPriorityLookups
 from polyarch.placement.lookups.secrets import PullSecrets, PullSource
-from polyarch.placement.lookups.unhurried import Unhurried
 from polyarch.placement.warm.templates import KINDS, CronJob, Workload, pod_of
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class WarmUp:
         facts: ClusterFacts,
         inspector: Inspects,
         secrets: PullSecrets,
-        images: Unhurried,
+        images: LowPriorityLookups,
         clock: Clock,
     ) -> None:
         self._facts = facts

@@ -15,8 +15,8 @@ from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequ
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
+from polyarch.placement.lookups.low_priority import LowPriorityLookups
 from polyarch.placement.lookups.secrets import PullSecrets
-from polyarch.placement.lookups.unhurried import Unhurried
 from polyarch.placement.sweep.sweeper import PAGE, Sweeper
 
 APP = "quay.io/team/app:1"
@@ -47,7 +47,7 @@ class Cluster:
             list_pending=self.list_pending,
             informers=self.watches,
             facts=self.facts,
-            images=Unhurried(self.registry, secrets, self.clock, metrics),
+            images=LowPriorityLookups(self.registry, secrets, self.clock, metrics),
             post=lambda pod, event: self.events.append((pod.metadata.name, str(event.reason))),
             namespace=OPERATOR,
             is_leading=lambda: self.leading,

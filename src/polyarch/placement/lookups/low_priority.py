@@ -28,7 +28,7 @@ LONGEST: Final = 30.0
 EVER: Final = float("-inf")
 
 
-class Unhurried:
+class LowPriorityLookups:
     """Looks images up, at most :data:`AT_ONCE` at a time."""
 
     def __init__(self, inspector: Inspects, secrets: PullSecrets, clock: Clock, metrics: PlacementMetrics) -> None:
