@@ -45,7 +45,7 @@ async def install(client: Client) -> None:
         global_pull_secret=pull_secret,
     )
     rights = (*rbac.service_accounts(), *rbac.rbac(parts))
-    for document in (*documents.home(settings), *rights, operands.readings(DEFAULT_NAMESPACE)):
+    for document in (*documents.own_namespace(settings), *rights, operands.readings(DEFAULT_NAMESPACE)):
         resource = by_kind(document["apiVersion"], document["kind"])
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
     await client.apply(CPPCS, cluster_configuration())

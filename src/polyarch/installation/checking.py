@@ -22,6 +22,7 @@ from polyarch.kube.rights import Access
 from polyarch.model.meta import Key
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 from polyarch.placement.operator.settings import OLDEST_KUBERNETES
+from polyarch.placement.reconcilers.discovery import version_of
 
 Document = dict[str, Any]
 
@@ -34,7 +35,8 @@ VERBS: Final = ("get", "create", "patch")
 class Facts(msgspec.Struct, frozen=True):
     """What was read of a cluster."""
 
-    version: str
+    version: tuple[int, int]
+    """Of Kubernetes: major and minor."""
     live: Mapping[Ref, Document | None]
     """Each object of the installation as it is; None if there is none."""
     deployments: tuple[Document, ...]
@@ -55,7 +57,7 @@ def ref_of(document: Mapping[str, Any]) -> Ref:
 async def gather(client: Client, documents: Iterable[Document]) -> Facts:
     """Reads everything that :func:`checks` judges; writes nothing."""
     wanted = {ref_of(document): document for document in documents}
-    version = await server_version(client)
+    version = version_of(msgspec.json.decode(await client.raw("GET", "/version")))
     denied = await _denied(client, wanted)
     live = dict(zip(wanted, await together(_read(client, ref) for ref in wanted), strict=True))
     named = await together(_deployments(client, name) for name in ownership.DEPLOYMENT_NAMES)
@@ -78,12 +80,6 @@ def checks(facts: Facts, *, namespace: str) -> tuple[Check, ...]:
     )
 
 
-async def server_version(client: Client) -> str:
-    """``major.minor`` of the API server, such as ``1.31``."""
-    said = msgspec.json.decode(await client.raw("GET", "/version"))
-    return f"{said['major']}.{str(said['minor']).rstrip('+')}"
-
-
 def changes(document: Document, live: Document | None) -> bool:
     """Whether applying the document would change anything."""
     if live is None:
@@ -102,17 +98,16 @@ def is_ready_for(ref: Ref, live: Mapping[Ref, Document | None]) -> bool:
     return all(live.get(each) is not None for each in needed if each is not None and each in live)
 
 
-def _version(version: str) -> Check:
-    found = tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
-    oldest = ".".join(map(str, OLDEST_KUBERNETES))
-    if found < OLDEST_KUBERNETES:
+def _version(version: tuple[int, int]) -> Check:
+    found, oldest = (".".join(map(str, each)) for each in (version, OLDEST_KUBERNETES))
+    if version < OLDEST_KUBERNETES:
         return Check(
             "Kubernetes",
             "refused",
-            f"the API server is version {version}",
+            f"the API server is version {found}",
             f"upgrade the cluster: polyarch needs {oldest} or newer",
         )
-    return Check("Kubernetes", "ok", f"version {version}; {oldest} or newer is needed")
+    return Check("Kubernetes", "ok", f"version {found}; {oldest} or newer is needed")
 
 
 def _rights(facts: Facts) -> Check:

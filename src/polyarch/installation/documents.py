@@ -27,7 +27,7 @@ def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESP
     """CustomResourceDefinitions, namespace, ServiceAccount and rights, configuration, Deployment, custom resources."""
     return (
         *definitions(settings),
-        *home(settings, namespace=namespace),
+        *own_namespace(settings, namespace=namespace),
         *operator_objects(settings, namespace=namespace),
         *configuration(settings),
     )
@@ -38,7 +38,7 @@ def definitions(settings: InstallationSettings) -> tuple[Document, ...]:
     return _marked(settings, (each for component in chosen(settings) for each in component.definitions()))
 
 
-def home(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
+def own_namespace(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """The namespace; Helm and OLM have made it already."""
     return _marked(settings, [operands.namespace(namespace)])
 

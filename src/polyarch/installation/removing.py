@@ -16,7 +16,7 @@ import msgspec
 from polyarch.installation import operator, ownership, without_operator
 from polyarch.installation.asking import together
 from polyarch.installation.components import COMPONENTS
-from polyarch.installation.survey import Found, Survey, survey
+from polyarch.installation.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
 from polyarch.installation.waiting import conditions
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
@@ -302,8 +302,6 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
 CONTROLLERS: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
-OF_EVERY_NAMESPACE: Final = (("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"))
-"""Objects that Kubernetes makes in each namespace."""
 
 
 def is_ours(found: Found, namespace: str) -> bool:
@@ -329,7 +327,7 @@ def foreign(seen: Survey, namespace: str) -> list[Found]:
         each
         for each in inside
         if not is_ours(each, namespace)
-        and (str(each.ref.resource), each.ref.key.name) not in OF_EVERY_NAMESPACE
+        and (each.ref.resource, each.ref.key.name) not in IN_EVERY_NAMESPACE
         and not any(owner.uid in ours for owner in each.metadata.owner_references or ())
     ]
 

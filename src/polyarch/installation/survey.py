@@ -12,12 +12,14 @@ from polyarch.installation.asking import together
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, MethodNotAllowed, NotFound, UnreadableAnswer
 from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import Resource
+from polyarch.kube.resources import CONFIGMAPS, SERVICE_ACCOUNTS, Resource
 from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
 
 DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 LEFT_OUT: Final = ("events", "endpoints", "componentstatuses")
 """Events expire by themselves; the others are deprecated and say nothing that other kinds do not."""
+IN_EVERY_NAMESPACE: Final = frozenset({(CONFIGMAPS, "kube-root-ca.crt"), (SERVICE_ACCOUNTS, "default")})
+"""Objects that Kubernetes makes in each namespace."""
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ def deployment(name: str, namespace: str, replicas: int = 1, labels: Json | None
 
 
 def said(
-    found: Json | None = None, *deployments: Json, version: str = "1.31", kind: str = "ClusterRole"
+    found: Json | None = None, *deployments: Json, version: tuple[int, int] = (1, 31), kind: str = "ClusterRole"
 ) -> list[Check]:
     facts = Facts(version, {**ABSENT, ref(kind): found}, deployments)
     return list(checking.checks(facts, namespace=HERE))
@@ -54,9 +54,9 @@ def test_in_002_an_empty_cluster_passes_and_every_check_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "passes"), [("1.29", False), ("1.30", True), ("1.36", True), ("2.0", True), ("1.9", False)]
+    ("version", "passes"), [((1, 29), False), ((1, 30), True), ((1, 36), True), ((2, 0), True), ((1, 9), False)]
 )
-def test_in_002_pl_504_kubernetes_from_1_30_on(version: str, passes: bool) -> None:
+def test_in_002_pl_504_kubernetes_from_1_30_on(version: tuple[int, int], passes: bool) -> None:
     found = refused(said(version=version))
     assert [each.name for each in found] == ([] if passes else ["Kubernetes"])
     assert all("1.30" in each.action for each in found)
@@ -64,7 +64,7 @@ def test_in_002_pl_504_kubernetes_from_1_30_on(version: str, passes: bool) -> No
 
 def test_in_002_missing_rights_are_named_with_their_namespace() -> None:
     denied = ((Access("create", "", "secrets"), HERE), (Access("patch", "apps", "deployments", "x"), ""))
-    (found,) = refused(list(checking.checks(Facts("1.31", ABSENT, (), denied), namespace=HERE)))
+    (found,) = refused(list(checking.checks(Facts((1, 31), ABSENT, (), denied), namespace=HERE)))
     assert found.message == f"not allowed: create secrets in namespace {HERE}, patch deployments.apps x"
 
 
@@ -123,7 +123,7 @@ def test_in_002_pl_503_other_installations(deployments: list[Json], outcome: str
 
 def test_in_002_what_the_dry_run_was_told_is_passed_on_with_what_to_do() -> None:
     problem = Forbidden(403, message="user bob is attempting to grant RBAC permissions not currently held")
-    facts = Facts("1.31", ABSENT, (), (), {ref("ClusterRole"): problem})
+    facts = Facts((1, 31), ABSENT, (), (), {ref("ClusterRole"): problem})
     (found,) = refused(list(checking.checks(facts, namespace=HERE)))
     assert problem.message in found.message
     assert "only who has a right may grant it" in found.action

@@ -51,7 +51,7 @@ def kustomize_files() -> dict[str, str]:
         + note
         + manifest_text([_kustomization(["crds.yaml", "namespace.yaml", "operator.yaml"])]),
         f"{FOLDER}/crds.yaml": HEADER + manifest_text(documents.definitions(settings)),
-        f"{FOLDER}/namespace.yaml": HEADER + manifest_text(documents.home(settings)),
+        f"{FOLDER}/namespace.yaml": HEADER + manifest_text(documents.own_namespace(settings)),
         f"{FOLDER}/operator.yaml": HEADER + manifest_text(documents.operator_objects(settings)),
     }
     for each in components():

@@ -87,7 +87,7 @@ class PlacementReconciler:
             return After(SOON)
         if document.metadata.deletion_timestamp is not None:
             return await self._uninstall(document)
-        if self._observation.is_namespace_leaving:
+        if self._observation.is_namespace_terminating:
             return await self._uninstall(document)
         return await self._deploy(document)
 
@@ -182,8 +182,8 @@ class PlacementReconciler:
 
     async def _uninstall(self, document: Unstructured | None) -> Result:
         metadata = document.metadata if document is not None else None
-        if self._observation.is_namespace_leaving:
-            await self._uninstaller.abandon(metadata)
+        if self._observation.is_namespace_terminating:
+            await self._uninstaller.remove_at_once(metadata)
             return After(WAITING)
         if document is None and not self._sets.cached() and self._looked_for_gates:
             return Done()

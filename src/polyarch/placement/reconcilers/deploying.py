@@ -89,11 +89,11 @@ class Deployer:
     async def apply(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> Deployed:
         """One pass over all operands. Raises nothing that the API server says about single objects."""
         for name in (names.CONTROLLER, *MONITOR[1:]):
-            await self._let_go(name)
+            await self._drop_finalizers(name)
         await self.label_namespace(cluster, monitored=operands.is_monitored(configuration))
         documents = self._documents(configuration, cluster)
         for document in documents:
-            await self._make_way(document)
+            await self._delete_if_unchangeable(document)
         keeps = _keeping(monitored=operands.is_monitored(configuration))
         try:
             outcome = await self._sets.apply(documents, keeps=keeps)
@@ -126,14 +126,14 @@ class Deployer:
         registered = (found.document.get("webhooks") if found is not None else None) or [{}]
         return str((registered[0].get("clientConfig") or {}).get("caBundle") or "")
 
-    async def _let_go(self, deployment: str) -> None:
+    async def _drop_finalizers(self, deployment: str) -> None:
         """A Deployment that somebody deletes while placement stays is made anew as soon as our finalizer is off it."""
         found = self._sets.get(DEPLOYMENTS, deployment)
         if found is not None and found.metadata.deletion_timestamp is not None:
             for name in (names.POD_PLACEMENT_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER):
                 await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
 
-    async def _make_way(self, document: Document) -> None:
+    async def _delete_if_unchangeable(self, document: Document) -> None:
         """Deletes an object that differs in a field that cannot be changed: it is made anew (PL-503)."""
         resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
         found = self._sets.get(resource, document["metadata"]["name"]) if resource is not None else None

@@ -65,6 +65,6 @@ class Discovery:
 
 
 def version_of(answer: dict[str, Any]) -> tuple[int, int]:
-    """Major and minor of ``/version``; some providers write ``30+``."""
+    """Major and minor of an answer to ``/version``; some providers write ``30+``."""
     major, minor = (int(re.match(r"\d*", str(answer.get(part, "")))[0] or 0) for part in ("major", "minor"))  # type: ignore[index]  # this pattern matches any text
     return major, minor

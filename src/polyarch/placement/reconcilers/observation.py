@@ -103,7 +103,7 @@ class Observation:
         return self._namespaces.store.get(Key("", self._settings.namespace))
 
     @property
-    def is_namespace_leaving(self) -> bool:
+    def is_namespace_terminating(self) -> bool:
         """The operator's namespace is being deleted, or is gone."""
         namespace = self.namespace
         return namespace is None or namespace.metadata.deletion_timestamp is not None

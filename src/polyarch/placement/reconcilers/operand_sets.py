@@ -56,7 +56,7 @@ GRANTED: Final = (ROLES, ROLE_BINDINGS)
 """In the operator's namespace and in those where a role may do more."""
 
 
-class Optional:
+class OptionalInformers:
     """Informers that do not make the process unready, and that end together with their kind."""
 
     def __init__(self, informers: Informers) -> None:
@@ -94,7 +94,7 @@ class OperandSets:
         self._label = label
         self._part = part_of
         self._main = ApplySet(client, informers, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
-        self._optional: dict[Resource, tuple[ApplySet, Optional]] = {}
+        self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
         self._handlers: list[Handler] = []
 
     def add_handler(self, handler: Handler) -> None:
@@ -107,7 +107,7 @@ class OperandSets:
         """The optional kinds that the API server has now."""
         served = set(kinds)
         for kind in served - self._optional.keys():
-            caches = Optional(self._informers)
+            caches = OptionalInformers(self._informers)
             kept = ApplySet(self._client, caches, kinds=[(kind, self._home)], label=self._label, clock=self._clock)
             for handler in self._handlers:
                 kept.add_handler(handler)

@@ -75,7 +75,7 @@ class RegistrationReconciler:
 
     async def reconcile(self, key: Key) -> Result:
         """One pass: who issues certificates first, then the webhooks once they can be reached and trusted."""
-        if self._observation.is_namespace_leaving:
+        if self._observation.is_namespace_terminating:
             return await self._withdraw()
         serves = self._observation.is_operator_available and self._secrets.is_known
         served = self._discovery.served & ISSUING

@@ -129,7 +129,7 @@ class Uninstaller:
         self._since.clear()
         self._logged.clear()
 
-    async def abandon(self, configuration: ObjectMeta | None) -> None:
+    async def remove_at_once(self, configuration: ObjectMeta | None) -> None:
         """All that can still be done while the operator's namespace is being deleted, and its own rights with it.
 
         Whatever is namespaced goes by itself, but for our finalizers. So nothing is waited for or listed there, and a

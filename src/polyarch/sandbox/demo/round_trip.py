@@ -7,17 +7,16 @@ from typing import Final, Self
 import msgspec
 
 from polyarch.installation.applying import Applied
-from polyarch.installation.survey import Found, Survey, survey
+from polyarch.installation.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import CONFIGMAPS, ENDPOINT_SLICES, NAMESPACES, PODS, REPLICASETS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, REPLICASETS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import DemoOperator
 from polyarch.sandbox.progress import Silent
 
 OF_KUBERNETES: Final = frozenset({PODS, REPLICASETS, ENDPOINT_SLICES})
 """Kinds whose objects Kubernetes' controllers make from others."""
-IN_EVERY_NAMESPACE: Final = frozenset({(CONFIGMAPS, "kube-root-ca.crt"), (SERVICE_ACCOUNTS, "default")})
 
 
 class RoundTrip:
