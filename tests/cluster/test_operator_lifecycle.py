@@ -267,7 +267,7 @@ async def until_logged(world: World, event: str, times: int) -> None:
         async def done() -> bool:
             entries = operator.entries
             return sum(entry.get("event") == event for entry in entries) >= times or any(
-                entry.get("event") == "nothing of placement is left" for entry in entries
+                entry.get("event") == "placement is uninstalled" for entry in entries
             )
 
         await eventually(done, seconds=40, pause=0.01)

@@ -1,4 +1,4 @@
-"""Pods that slipped past while the API server could not call the webhook, on a real one (PL-370, PL-371, PL-811)."""
+"""Pods that were missed while the API server could not call the webhook, on a real one (PL-370, PL-371, PL-811)."""
 
 import asyncio
 import secrets
@@ -157,7 +157,7 @@ async def test_all_pods_created_while_the_webhook_was_away_are_reported_within_a
     assert await world.audited.refused() == [], "PL-550"
 
 
-async def test_pods_that_slipped_past_are_evicted_and_their_owners_create_placed_ones(world):
+async def test_pods_that_were_missed_are_evicted_and_their_owners_create_placed_ones(world):
     """PL-371: one waits for a node, one is on the wrong node, and one is protected by a PodDisruptionBudget."""
     cluster, namespace = world.cluster, world.evicts
     nodes = (await cluster.client.list(NODES)).items

@@ -40,7 +40,7 @@ async def setup(process: Process) -> Components:
     recorder = process.recorder("polyarch.dev/operator")
     observation = Observation(process, settings)
     definitions = process.informer(CRDS, Definition, field_selector=f"metadata.name={CPPCS}")
-    certificates, registrations, placements, told = (
+    certificates, registrations, placements, status_keys = (
         WorkQueue[Key](name, clock, metrics=process.metrics)
         for name in ("certificates", "registration", "placement", "statuses")
     )
@@ -80,14 +80,14 @@ async def setup(process: Process) -> Components:
     controllers = [
         controller("certificates", secrets.reconcile, certificates),
         controller("placement", placement.reconcile, placements),
-        controller("statuses", statuses.reconcile, told),
+        controller("statuses", statuses.reconcile, status_keys),
     ]
     if settings.resource_webhooks == "operator":
         controllers.append(controller("registration", registration.reconcile, registrations))
         process.at_end(registration.close)
     certificates.add(secrets.key)
-    told.add(SINGLETON)
-    statuses.listen(told)
+    status_keys.add(SINGLETON)
+    statuses.listen(status_keys)
     changed()
     observation.on_change(changed)
     definitions.add_handler(changed)

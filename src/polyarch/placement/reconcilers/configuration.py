@@ -48,7 +48,7 @@ PREDECESSOR: Final = 5.0
 
 
 class PlacementReconciler:
-    """The reconciler; its only key is ``SINGLETON``. ``left_out``: problems that the controller's leader has told."""
+    """The reconciler; its only key is ``SINGLETON``. ``left_out``: problems that the controllers' leader reports."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class PlacementReconciler:
             try:
                 await self._write_conditions(document, self._observed(problems=self._obstacles()))
             except KubernetesError as error:
-                log.warning("that the predecessor runs is not told", error=str(error))
+                log.warning("conditions not written", error=str(error))
 
     def _obstacles(self) -> tuple[str, ...]:
         """Why nothing is deployed."""
@@ -198,7 +198,7 @@ class PlacementReconciler:
         await self._uninstaller.take(seen, metadata)
         if step is Step.FINISHED:
             self._looked_for_gates = True
-            log.info("nothing of placement is left")
+            log.info("placement is uninstalled")
             return Done()
         return After(WAITING) if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else self._again(step)
 

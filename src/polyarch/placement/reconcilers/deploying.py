@@ -98,7 +98,7 @@ class Deployer:
         try:
             outcome = await self._sets.apply(documents, keeps=keeps)
         except ApplyFailed as error:
-            return Deployed(outcome=error.outcome, problems=_told(error), failure=error)
+            return Deployed(outcome=error.outcome, problems=_problems(error), failure=error)
         return Deployed(outcome=outcome, problems=conditions.contested(outcome.contested))
 
     def _documents(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> list[Document]:
@@ -127,21 +127,22 @@ class Deployer:
         return str((registered[0].get("clientConfig") or {}).get("caBundle") or "")
 
     async def _drop_finalizers(self, deployment: str) -> None:
-        """A Deployment that somebody deletes while placement stays is made anew as soon as our finalizer is off it."""
+        """A Deployment that somebody deletes while placement stays is created again once our finalizer is removed."""
         found = self._sets.get(DEPLOYMENTS, deployment)
         if found is not None and found.metadata.deletion_timestamp is not None:
             for name in (names.POD_PLACEMENT_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER):
                 await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
 
     async def _delete_if_unchangeable(self, document: Document) -> None:
-        """Deletes an object that differs in a field that cannot be changed: it is made anew (PL-503)."""
+        """Deletes an object that differs in a field that cannot be changed: it is created again (PL-503)."""
         resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
         found = self._sets.get(resource, document["metadata"]["name"]) if resource is not None else None
         if resource is None or found is None or found.metadata.deletion_timestamp is not None:
             return
         if fixed(document) != fixed(found.document):
             log.warning(
-                "object made anew, as a field of it cannot be changed", object=str(Ref(resource, found.metadata.key))
+                "deleted an object, to create it with another immutable field",
+                object=str(Ref(resource, found.metadata.key)),
             )
             await deletion.delete(self._client, resource, found.metadata.key, uid=found.metadata.uid)
 
@@ -170,7 +171,7 @@ def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:
     return keeps
 
 
-def _told(error: ApplyFailed) -> tuple[str, ...]:
+def _problems(error: ApplyFailed) -> tuple[str, ...]:
     """What the API server refused, and the fields that others keep taking back."""
     found: list[str] = []
     for ref, failure in error.failures.items():

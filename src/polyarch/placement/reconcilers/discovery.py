@@ -45,7 +45,7 @@ class Discovery:
             try:
                 await self.look()
             except KubernetesError as error:
-                log.warning("what the API server serves is not known", error=str(error))
+                log.warning("discovery failed", error=str(error))
 
     async def look(self) -> Cluster:
         """Asks once, and tells of a change. Raises ``KubernetesError``."""
@@ -59,7 +59,7 @@ class Discovery:
         )
         if (cluster, served) != (self.cluster, self.served):
             self.cluster, self.served = cluster, served
-            log.info("found", cluster=msgspec.to_builtins(cluster), kinds=sorted(map(str, served)))
+            log.info("discovered the cluster", cluster=msgspec.to_builtins(cluster), kinds=sorted(map(str, served)))
             self._changed()
         return cluster
 

@@ -50,7 +50,7 @@ async def release(client: Client, pod: Pod) -> bool:
 
 
 class ForcedRelease:
-    """The operator's: each release is logged, told by an event on the pod, and counted by ``releases``."""
+    """The operator's: each release is logged, reported by an event on the pod, and counted by ``releases``."""
 
     def __init__(self, client: Client, recorder: Recorder, releases: Counter) -> None:
         self._client = client

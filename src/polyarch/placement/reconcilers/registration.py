@@ -149,7 +149,7 @@ class RegistrationReconciler:
         except NotFound:
             await self._switch_off()
         except KubernetesError as error:
-            log.warning("whether the operator is being removed is not known", error=str(error))
+            log.warning("cannot tell whether the operator is being removed", error=str(error))
         else:
             if found.metadata.deletion_timestamp is not None:  # deleted in the foreground: it goes after its pods
                 await self._switch_off()

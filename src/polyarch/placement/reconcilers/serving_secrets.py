@@ -106,7 +106,9 @@ class ServingSecrets:
             metadata |= {"ownerReferences": [self._owner]} if self._owner is not None else {}
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
             await self._client.create(SECRETS, secret, namespace=namespace)
-        log.info("key of decision annotations made", secret=str(self.key), former_ones_kept=min(len(keys), KEYS - 1))
+        log.info(
+            "created a key for decision annotations", secret=str(self.key), former_ones_kept=min(len(keys), KEYS - 1)
+        )
 
 
 def self_managed_settings(settings: OperatorSettings, owner: Mapping[str, Any] | None) -> SelfManagedSettings:

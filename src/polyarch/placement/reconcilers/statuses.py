@@ -53,7 +53,7 @@ class StatusReconciler:
 
     @property
     def notes(self) -> LeaderNotes:
-        """What the controllers' leader told last."""
+        """What the controllers' leader last reported."""
         return self._notes
 
     async def reconcile(self, key: Key) -> Result:
@@ -94,7 +94,7 @@ class StatusReconciler:
         return After(COUNTING)
 
     async def _ask(self) -> None:
-        """Reads what the controllers' leader told, if that was last done long ago."""
+        """Reads what the controllers' leader reports, unless that was done shortly before."""
         now = self._clock.monotonic()
         if self._observation.configuration is None:
             self._notes, self._asked_at = LeaderNotes(), None

@@ -1,7 +1,7 @@
 """How many pods may be evicted, and whose (PL-371).
 
 At most so many a minute; one per owner in five minutes; and none for an hour if it did not help, that is, if the new
-pod of that owner slipped past as well. "New" is measured by creation times alone, all by the API server's clock. Other
+pod of that owner was missed as well. "New" is measured by creation times alone, all by the API server's clock. Other
 times are ``Clock.monotonic()``. What is kept is bounded, since it ends after an hour. A process that begins to
 lead begins anew. Pure.
 """
@@ -42,7 +42,7 @@ class Allowance:
         return len(self._owners)
 
     def saw(self, owner: str, created: str) -> None:
-        """A pod of this owner, created then (RFC 3339, UTC), has slipped past."""
+        """A pod of this owner, created then (RFC 3339, UTC), was missed."""
         known = self._owners.get(owner)
         if known is not None and created > known.latest:
             known.no_help = True

@@ -1,4 +1,4 @@
-"""Evicts pods that slipped past, through the eviction API, so that PodDisruptionBudgets hold (PL-371)."""
+"""Evicts pods that the webhook missed, through the eviction API, so that PodDisruptionBudgets hold (PL-371)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -48,7 +48,7 @@ class Eviction:
         self._allowance = Allowance()
 
     def saw(self, found: Iterable[Judgement]) -> None:
-        """These pods have slipped past, whether or not they may be evicted."""
+        """The webhook missed these pods, whether or not they may be evicted."""
         for each in found:
             if each.owner is not None:
                 self._allowance.saw(each.owner.uid, each.pod.metadata.creation_timestamp or "")

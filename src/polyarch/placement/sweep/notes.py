@@ -7,7 +7,7 @@ from polyarch.placement.sweep.verdict import Fault, Judgement
 
 
 def reported(found: Judgement) -> Event:
-    """The Warning for a pod that slipped past; nothing is changed."""
+    """The Warning for a pod that the webhook missed; nothing is changed."""
     recreated = "delete it, and its owner creates a new one, which is placed"
     remedy = recreated if found.owner is not None else "delete it and create it again"
     note = f"{_what(found)}; {remedy}."

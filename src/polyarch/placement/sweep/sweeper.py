@@ -1,8 +1,8 @@
 """The leader's search for pods that the webhook missed (PL-370 to PL-372).
 
 A round lists the Pending pods without a node, from the same list that finds stray gates; with ``scope: all`` also the
-pods on nodes, page by page. What slipped past is reported once per pod and counted by namespace; where the policy says
-``evict``, some of it is evicted. Every round begins anew, so it may be cut off anywhere.
+pods on nodes, page by page. A missed pod is reported once and counted by namespace; where the policy says ``evict``,
+some are evicted. Every round begins anew, so it may be cut off anywhere.
 
 Rounds follow each other at the policy's interval, soon after the webhook was away (then pods of any age count, as they
 were created meanwhile), and as soon as an eviction that had to wait may be made.
@@ -162,10 +162,10 @@ class Sweeper:
         try:
             return await self._sweep(any_age=any_age)
         except KubernetesError as error:
-            log.warning("pods that the webhook missed could not be looked for", error=str(error))
+            log.warning("the sweep failed", error=str(error))
         except Exception as error:
             self._metrics.internal_errors.inc()
-            log.error("the sweep met a bug", exc_info=error if self._causes.is_new(error) else None)
+            log.error("the sweep failed with an internal error", exc_info=error if self._causes.is_new(error) else None)
         return None
 
     async def _sweep(self, *, any_age: bool) -> float | None:
@@ -202,7 +202,7 @@ class Sweeper:
         try:
             selected = Selector.parse(selector)
         except InvalidSelector as error:
-            log.warning("the sweep knows no namespace: the namespaceSelector is invalid", error=str(error))
+            log.warning("the sweep looks at no pod: the namespaceSelector is invalid", error=str(error))
             return frozenset()
         found = await self._client.list(NAMESPACES, type=PartialObjectMetadata, resource_version="0")
         return frozenset(each.metadata.name for each in found.items if selected.matches(each.metadata.labels or {}))
@@ -213,7 +213,7 @@ class Sweeper:
         try:
             nodes = await self._client.list(NODES, type=PartialObjectMetadata, resource_version="0")
         except Forbidden as error:
-            log.warning("the sweep does not know the nodes", error=str(error))
+            log.warning("the sweep cannot list the nodes", error=str(error))
             return {}
         found = ((node.metadata.name, (node.metadata.labels or {}).get(names.ARCH_KEY)) for node in nodes.items)
         return {name: architecture for name, architecture in found if architecture}

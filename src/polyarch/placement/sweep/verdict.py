@@ -1,4 +1,4 @@
-"""Which pods slipped past the webhook, by the rules that place pods, and which may be evicted (PL-370 to PL-372).
+"""Which pods the webhook missed, by the rules that place pods, and which may be evicted (PL-370 to PL-372).
 
 There are two steps, as in ``rules``, because registries are asked in between: :func:`suspect` looks at the pod alone,
 :func:`judge` adds the answers for its images and the nodes. Pure: no I/O, no clock.
@@ -50,7 +50,7 @@ class Suspect(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A pod that slipped past, and what would be decided for a new one."""
+    """A pod that the webhook missed, and what would be decided for a new one."""
 
     fault: Fault
     pod: Pod

@@ -23,7 +23,7 @@ def test_one_pod_of_an_owner_in_five_minutes():
     assert allowance.wait("web", PER_OWNER, per_minute=10) == 0
 
 
-def test_not_within_an_hour_if_the_new_pod_slipped_past_as_well():
+def test_not_within_an_hour_if_the_new_pod_was_missed_as_well():
     """PL-371: never twice for one owner within an hour if it did not help."""
     allowance = Allowance()
     evict(allowance, "web", 0.0)
@@ -33,7 +33,7 @@ def test_not_within_an_hour_if_the_new_pod_slipped_past_as_well():
 
 
 def test_a_pod_that_was_there_before_says_nothing_about_whether_it_helped():
-    """PL-371: the other replicas, which slipped past at the same time, follow every five minutes."""
+    """PL-371: the other replicas, which were missed at the same time, follow every five minutes."""
     allowance = Allowance()
     evict(allowance, "web", 0.0)
     allowance.saw("web", BEFORE)

@@ -422,7 +422,7 @@ async def test_one_pod_of_an_owner_in_five_minutes(make):
 
 
 async def test_an_eviction_that_did_not_help_is_not_repeated_for_an_hour(make):
-    """PL-371: the owner's new pod slipped past as well."""
+    """PL-371: the owner's new pod was missed as well."""
     cluster = make(sweep={"interval": "1m", "action": "evict", "minAge": "30s"})
     cluster.registry.set(APP, "linux/arm64")
     cluster.create("first", age=300, owner="web")

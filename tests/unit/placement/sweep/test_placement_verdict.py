@@ -1,4 +1,4 @@
-"""Which pods slipped past the webhook, and which may be evicted: the rules alone (PL-370 to PL-372)."""
+"""Which pods the webhook missed, and which may be evicted: the rules alone (PL-370 to PL-372)."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -36,7 +36,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """At least one pod is available."""
     up_to_date: bool = False
     """Every pod is of the newest template, and available."""
-    told: str = "it does not exist"
+    summary: str = "it does not exist"
     """The same for people."""
 
     @classmethod
@@ -54,7 +54,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
             up_to_date=updated == total == available == ready == wanted
             and not status.get("unavailableReplicas")
             and status.get("observedGeneration") == metadata.get("generation"),
-            told=f"{available} of {wanted} pods are available, {updated} are up to date",
+            summary=f"{available} of {wanted} pods are available, {updated} are up to date",
         )
 
 
@@ -119,7 +119,7 @@ def _broken(observed: Observed) -> dict[str, str]:
         (WEBHOOK_NOT_ROLLED_OUT, names.WEBHOOK, observed.webhook),
     ):
         if not (rollout.available and rollout.up_to_date):
-            found[kind] = f"Deployment {name}: {rollout.told}"
+            found[kind] = f"Deployment {name}: {rollout.summary}"
     if not observed.configured:
         found[NOT_CONFIGURED] = (
             "the pod webhook is not registered"

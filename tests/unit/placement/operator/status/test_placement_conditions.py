@@ -19,9 +19,9 @@ from polyarch.placement.operator.status.conditions import (
     version_problem,
 )
 
-DONE = Rollout(available=True, up_to_date=True, told="2 of 2 pods are available, 2 are up to date")
-ROLLING = Rollout(available=True, up_to_date=False, told="2 of 2 pods are available, 1 are up to date")
-DOWN = Rollout(available=False, up_to_date=False, told="0 of 2 pods are available, 2 are up to date")
+DONE = Rollout(available=True, up_to_date=True, summary="2 of 2 pods are available, 2 are up to date")
+ROLLING = Rollout(available=True, up_to_date=False, summary="2 of 2 pods are available, 1 are up to date")
+DOWN = Rollout(available=False, up_to_date=False, summary="0 of 2 pods are available, 2 are up to date")
 CONTROLLER, WEBHOOK, CONFIGURATION = (
     "PodPlacementControllerNotRolledOut",
     "PodPlacementWebhookNotRolledOut",
@@ -249,7 +249,7 @@ def test_pl_020_a_deployment_that_is_new_or_gone_is_neither():
     for document in (None, {"metadata": {"generation": 1}, "spec": {"replicas": 2}}):
         found = Rollout.of(document)
         assert (found.available, found.up_to_date) == (False, False)
-    assert Rollout.of(None).told == "it does not exist"
+    assert Rollout.of(None).summary == "it does not exist"
 
 
 def test_pl_020_what_the_api_server_says_at_length_still_fits_into_a_condition():
