@@ -170,6 +170,24 @@ def _of_a_scenario(found: Found) -> bool:
     return name.startswith(NAMESPACE_PREFIX)
 
 
+class FailedOpen:
+    """What the API server says of webhooks that it could not ask, since this was made."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._log = sandbox.folder.root / "logs" / "kube-apiserver.log"
+        self._offset = self._log.stat().st_size
+
+    def reasons(self) -> list[str]:
+        with self._log.open("rb") as log:
+            log.seek(self._offset)
+            lines = log.read().decode(errors="replace").splitlines()
+        return [each.rpartition("failed to call webhook:")[2] for each in lines if "failing open" in each]
+
+    def but_for_time(self) -> list[str]:
+        """Without those that were not answered within 5 s."""
+        return [each for each in self.reasons() if "context deadline exceeded" not in each]
+
+
 class Load:
     """Pods asked for at a steady rate, as dry runs: admission does all of its work, and nothing is left.
 

@@ -1,17 +1,31 @@
 """PL-500 to PL-522: an operator that dies at every step, that is fought, and that meets an older API server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
 from fault_crowd import POLICY, crowd_in, seed
 from fault_operator import Mortal
+from fault_proxy import Answer, Seen, status
 from operator_world import World, eventually
 from placement_cluster import labels, pod
 
 from polyarch.kube.resources import PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES
+
+WITHOUT_WATCH_LIST = status(
+    422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+)
+VERSION_1_30 = Answer(
+    200, b'{"major": "1", "minor": "30", "gitVersion": "v1.30.0"}', [("Content-Type", "application/json")]
+)
+
+
+def as_of_1_30(seen: Seen) -> bool:
+    """What such an API server refuses (KR-011)."""
+    return "sendInitialEvents" in seen.query
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -76,3 +90,57 @@ async def test_pl_522_killed_at_every_step_of_install_and_uninstall(mortal, told
     assert not left
     assert row.sound, row
     assert {"DELETE mutatingwebhookconfigurations", "DELETE deployments"} <= set(mortal.killed_at)
+
+
+async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30(mortal, told):
+    """The operator meets an API server that does not stream lists, and a ClusterPodPlacementConfig that comes and goes
+    before and while it acts."""
+    world = mortal.world
+    mortal.proxy.inject(as_of_1_30, WITHOUT_WATCH_LIST)
+    mortal.proxy.inject(lambda seen: seen.path == "/version", VERSION_1_30)
+    await mortal.start()
+    images = await seed(world.sandbox, "quay.io", 4)
+    for pause in (0.0, 0.3, 0.9):
+        await world.create(CPPCS, names.SINGLETON, {})
+        await asyncio.sleep(pause)
+        await world.client.delete(CPPCS, names.SINGLETON, propagation="Foreground" if pause else "Background")
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+
+    async def nothing_is_left() -> bool:
+        return not await world.left()
+
+    await eventually(nothing_is_left)
+    await world.create(CPPCS, names.SINGLETON, {})
+    await until_asked(world)
+    async with crowd_in(world.client, world.sandbox.audit_log) as crowd:
+        await crowd.create(images, 20)
+        await crowd.released(seconds=60)
+        await world.client.delete(CPPCS, names.SINGLETON)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+        await eventually(nothing_is_left)
+        streamed = mortal.proxy.count(as_of_1_30)
+        row = told(
+            await crowd.row(
+                "made and deleted within a second; API server as of 1.30",
+                note=f"{streamed} streamed lists refused; left: nothing",
+            )
+        )
+    assert row.sound, row
+    assert not row.missed
+    assert streamed
+
+
+async def test_kr_011_webhook_and_controller_start_with_an_api_server_as_of_1_30(faults, told):
+    refused = faults.api.inject(as_of_1_30, WITHOUT_WATCH_LIST)
+    for replica in (*faults.fleet.controllers, *faults.fleet.webhooks):
+        await replica.end()
+    await faults.fleet.ensure()
+    images = await faults.seed("steady", 4)
+    async with faults.crowd() as crowd:
+        await crowd.create(images, 60)
+        await crowd.released(seconds=60)
+        note = f"{refused.hits} streamed lists refused"
+        row = told(await crowd.row("API server as of 1.30", registry=[faults.hosts["steady"]], note=note))
+    assert row.sound, row
+    assert not row.missed
+    assert refused.hits

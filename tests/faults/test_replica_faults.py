@@ -142,7 +142,8 @@ async def test_pl_530_a_webhook_replica_is_killed_and_another_rolled_out(faults,
 
 
 async def test_pl_900_row_11_private_images_while_all_leaders_are_killed(faults, told):
-    """New replicas see gated pods before they know the global pull secret and decide nothing until they do (PL-301)."""
+    """PL-900 row 11: new replicas see gated pods before they know the global pull secret, and decide nothing until they
+    do (PL-301)."""
     images = await faults.seed("private", 4, private=True, users={"robot": "marker-7d1f"})
     host = faults.hosts["private"]
     authentication = base64.b64encode(b"robot:marker-7d1f").decode()

@@ -12,7 +12,8 @@ takes the next step; the process may crash after any step. This order keeps ever
    that leaf.
 
 If the Secrets are lost, step 2 also keeps our CAs that it finds in the configurations, so that replicas that still
-serve the lost leaf from memory stay trusted.
+serve the lost leaf from memory stay trusted. If somebody else has made the leaf until now, its CA stays trusted in the
+same way until replicas have had time to load ours.
 """
 
 import binascii
@@ -37,6 +38,9 @@ log = structlog.get_logger(__name__)
 
 PROPAGATION: Final = 30.0
 """Seconds after which every API server has seen, by its watch, a caBundle that was written (PL-540)."""
+
+LOADING: Final = 180.0
+"""Seconds after which every replica has loaded a leaf that was written: kubelets renew mounted Secrets each minute."""
 
 _STEPS: Final = 4
 """Create a CA, create a leaf, remove old CAs, find nothing to do; more passes mean that something undoes our writes."""
@@ -118,6 +122,8 @@ class SelfManaged:
         self._bundle: tuple[Certificate, ...] = ()
         self._overlapping = False
         self._trusted_since: tuple[Certificate | None, float] = (None, 0.0)
+        self._foreign: tuple[Certificate | None, float] = (None, 0.0)
+        """A leaf that somebody else's CA has signed, and until when replicas may serve it."""
         self.key = Key(settings.namespace, settings.secret)
 
     @property
@@ -134,12 +140,20 @@ class SelfManaged:
         lost = [
             known
             for known in x509.certificates_of(_from_base64(found))
-            if self._overlapping
-            and known not in bundle
-            and known.subject == bundle[0].subject
+            if known not in bundle
             and known.not_valid_after_utc > now
+            and ((self._overlapping and known.subject == bundle[0].subject) or self._has_signed_foreign(known))
         ]
         return _base64(x509.pem(*bundle, *lost))
+
+    def _has_signed_foreign(self, authority: Certificate) -> bool:
+        leaf, until = self._foreign
+        return leaf is not None and self._clock.monotonic() < until and x509.has_signed(authority, leaf)
+
+    def _notice_foreign(self, leaf: Issued | None, bundle: tuple[Certificate, ...]) -> None:
+        if leaf is None or any(x509.has_signed(each, leaf.certificate) for each in bundle):
+            return
+        self._foreign = (leaf.certificate, self._clock.monotonic() + PROPAGATION + LOADING)
 
     async def reconcile(self, key: Key) -> After:
         """One pass over CA, trust, leaf and old CAs, as far as each is due. The process may crash after any step."""
@@ -158,9 +172,10 @@ class SelfManaged:
             authority = known.current
             overlapping = now < authority.certificate.not_valid_before_utc + settings.leaf_lifetime + 2 * x509.SKEW
             bundle = known.bundle if overlapping else known.bundle[:1]
-            others = await self._trust(bundle, overlapping)
             served = await self._read(settings.secret)
             leaf = leaf_of(served.data or {})
+            self._notice_foreign(leaf, bundle)
+            others = await self._trust(bundle, overlapping)
             if leaf is None or needs_leaf(leaf, authority.certificate, settings.names, now):
                 if others and (left := self._until_known(authority.certificate)) > 0:
                     return After(left)

@@ -129,15 +129,22 @@ def is_due(certificate: Certificate, now: datetime) -> bool:
 
 def fits(certificate: Certificate, authority: Certificate, subject: Subject, names: Sequence[str] = ()) -> bool:
     """Whether it was signed by this authority, for this subject and exactly these names."""
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    if not has_signed(authority, certificate):
         return False
     try:
         found = set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         found = set()
     return certificate.subject == _name(subject) and found == set(_alternative_names(names))
+
+
+def has_signed(authority: Certificate, certificate: Certificate) -> bool:
+    """Whether the signature is this authority's; validity aside."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def make_authority(name: str, *, now: datetime, lifetime: timedelta) -> Issued:

@@ -24,6 +24,8 @@ DIAL_SECONDS = 5.0
 HALF_CLOSED_SECONDS = 60.0
 """How long a connection that one side has closed may stay silent."""
 PIECE_BYTES = 64 * 1024
+WAITING = 1024
+"""Connections that wait to be accepted: an API server opens one for each admission that is under way."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial = Callable[[ToPod | ToKubelet], Awaitable[Streams]]
@@ -42,7 +44,7 @@ class Proxy:
     @contextlib.asynccontextmanager
     async def serving(self, path: str) -> AsyncIterator[None]:
         """Listen on the unix socket ``path`` during the block; a socket that an earlier process left is replaced."""
-        server = await asyncio.start_unix_server(self._accept, path, limit=PIECE_BYTES)
+        server = await asyncio.start_unix_server(self._accept, path, limit=PIECE_BYTES, backlog=WAITING)
         try:
             yield
         finally:

@@ -35,7 +35,7 @@ from polyarch.kube.serving.certificates import (
     server_context,
 )
 from polyarch.kube.serving.listener import HttpServer
-from polyarch.kube.serving.self_managed import PROPAGATION, SelfManaged, SelfManagedSettings
+from polyarch.kube.serving.self_managed import LOADING, PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.kube.serving.x509 import RENEW_AT, certificates_of, make_authority
 
 CA = trustme.CA()
@@ -539,6 +539,32 @@ async def test_kr_033_a_foreign_ca_in_a_bundle_is_not_kept(cluster):
     foreign = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     configuration["webhooks"][0]["clientConfig"]["caBundle"] = foreign
     cluster.api.put(MUTATING_WEBHOOKS, configuration)
+    await cluster.reconcile()
+    assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
+
+
+async def test_in_004_somebody_elses_leaf_is_replaced_and_no_admission_fails(cluster, clock):
+    """PL-540: its CA stays trusted until every replica has loaded ours, and no longer."""
+    authority = trustme.CA()
+    leaf = authority.issue_cert("webhook.polyarch.svc")
+    entries = {"tls.crt": leaf.cert_chain_pems[0].bytes(), "tls.key": leaf.private_key_pem.bytes()}
+    data = {name: base64.b64encode(content).decode() for name, content in entries.items()}
+    cluster.api.put(SECRETS, {"metadata": {"name": "certs", "namespace": "polyarch"}, "data": data})
+    trusted = base64.b64encode(authority.cert_pem.bytes()).decode()
+    for resource, name in ((MUTATING_WEBHOOKS, "pods"), (VALIDATING_WEBHOOKS, "configs")):
+        configuration = cluster.api.read(resource, name)
+        for each in configuration["webhooks"]:
+            each["clientConfig"]["caBundle"] = trusted
+        cluster.api.put(resource, configuration)
+    definition = cluster.api.read(CRDS, "things")
+    definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = trusted
+    cluster.api.put(CRDS, definition)
+    async with watched(cluster, [entries["tls.crt"]]):
+        await cluster.reconcile()
+        assert cluster.data["tls.crt"] != entries["tls.crt"]
+        clock.advance(LOADING - PROPAGATION)
+        await cluster.reconcile()
+    clock.advance(2 * PROPAGATION)
     await cluster.reconcile()
     assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
 

@@ -149,7 +149,8 @@ LEFT = st.builds(
 
 @given(LEFT, st.booleans(), st.booleans())
 def test_pl_522_whatever_is_found_first_it_ends_with_nothing_left(left: Left, removes: bool, lets: bool) -> None:
-    """Also with a controller that removes no gate, and an API server that refuses to let the operator do so."""
+    """Also with a controller that removes no gate, and an API server that refuses to let the operator do so: one stuck
+    pod does not block the uninstall (PL-900 row 25)."""
     world = World(left, removes=removes, lets=lets)
     for _ in range(400):
         step = next_step(world.left)
