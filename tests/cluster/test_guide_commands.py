@@ -16,11 +16,23 @@ from typing import NamedTuple
 
 import pytest
 from installing import PROJECT
+from left_behind import Kubectl, leave_behind, taken_over
 
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import Settings
 
-PAGES = ("installation.md",)
+
+def nothing(kubectl: Kubectl) -> None:
+    pass
+
+
+PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = {
+    "installation.md": (nothing, nothing),
+    "helm.md": (nothing, nothing),
+    "kustomize.md": (nothing, nothing),
+    "migration.md": (leave_behind, taken_over),
+}
+"""With what there has to be in the cluster before, and what has to be so afterwards."""
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANYTHING = "…"
 SECONDS = 280
@@ -73,19 +85,31 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "kubectl").symlink_to(peer("kubectl"))
+    (programs / "helm").symlink_to(peer("helm-4"))
     (programs / "polyarch").symlink_to(Path(sys.executable).parent / "polyarch")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "deploy").symlink_to(PROJECT / "deploy")
+    (folder / "values.yaml").symlink_to(guide_sandbox.folder.values)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("POLYARCH_")},
         "KUBECONFIG": str(guide_sandbox.kubeconfig),
         "PATH": f"{programs}:{os.environ['PATH']}",
         "NO_COLOR": "1",
     }
+
+    def kubectl(*arguments: str, stdin: str = "") -> str:
+        command = [peer("kubectl"), *arguments]
+        return subprocess.run(
+            command, input=stdin, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=SECONDS
+        ).stdout
+
+    before, afterwards = PAGES[page]
+    await asyncio.to_thread(before, kubectl)
     run = 0
     for step in steps((PROJECT / "docs" / "guide" / page).read_text(encoding="utf-8")):
         if step.file:
+            (folder / step.file).parent.mkdir(exist_ok=True)
             (folder / step.file).write_text(step.command)
             continue
         done = await asyncio.to_thread(
@@ -103,4 +127,5 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
         missing = differs(step.expected, done.stdout.splitlines())
         assert missing is None, f"$ {step.command}\nprinted\n{done.stdout}\nand not: {missing}"
         run += 1
-    assert run > 5
+    assert run
+    await asyncio.to_thread(afterwards, kubectl)

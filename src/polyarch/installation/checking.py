@@ -156,6 +156,13 @@ def advice(error: ApiError) -> str:
             return "run the command again; if it stays, another program changes the object all the time"
         case 422 | 400:
             return "correct the value that is named; if it is none of yours, report it with this message"
+        case 404 if error.message.startswith("namespaces "):
+            return "create that namespace first, or correct the value that names it"
+        case 500 if "failed calling webhook" in error.message:
+            return (
+                "start what serves that webhook, or delete its registration if that is gone for good: "
+                "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+            )
         case 429:
             return "the API server is busy: run the command again"
     return "look at the API server, then run the command again: it goes on where it stopped"

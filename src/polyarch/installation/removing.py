@@ -190,7 +190,7 @@ class _Remover:
         if problem:
             return f"{resource.kind}: {problem}"
         if resource != CPPCS:
-            return f"waiting until {len(found)} objects of kind {resource.kind} are gone"
+            return f"{_counted([Ref(resource, each.metadata.key) for each in found])}: deletion requested"
         try:
             said = conditions(await self._client.get(CPPCS, names.SINGLETON)).get("Deprovisioning", {})
         except NotFound:
@@ -243,7 +243,7 @@ class _Remover:
             self.removal.left = [*self._gates, *map(str, mine)]
             if not mine or self._left() <= 0:
                 return
-            self._tell_new(f"still there: {_counted(mine)}")
+            self._tell_new(f"{_counted([each.ref for each in mine])} left")
             await self._delete_next(mine)
             await self._clock.sleep(LOOK_EVERY / 2)
 
@@ -256,7 +256,7 @@ class _Remover:
             if resource == CRDS and self._keep_crds:
                 kept.append(f"{each.ref.key.name}: --keep-crds")
             elif resource == NAMESPACES and (others := foreign(seen, each.ref.key.name)):
-                kept.append(f"namespace {each.ref.key.name}: it has {_counted(others)}")
+                kept.append(f"namespace {each.ref.key.name}: it has {_counted([each.ref for each in others])}")
             else:
                 mine.append(each)
         self.removal.kept = kept
@@ -302,6 +302,8 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
 CONTROLLERS: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
+NAMED_AT_MOST: Final = 3
+"""Objects that are told by name; more are told by number."""
 
 
 def is_ours(found: Found, namespace: str) -> bool:
@@ -341,11 +343,11 @@ def _phase(ref: Ref) -> int:
     return 1 if ref.resource.group == "apps" or ref in without_operator.WEBHOOKS else 2
 
 
-def _counted(found: Sequence[Found]) -> str:
-    """One by name, several by number and kind."""
-    if len(found) == 1:
-        return f"{found[0].ref.resource.kind} {found[0].ref.key}"
-    return f"{len(found)} objects ({', '.join(sorted({each.ref.resource.kind for each in found}))})"
+def _counted(found: Sequence[Ref]) -> str:
+    """Few by name, many by number."""
+    if len(found) <= NAMED_AT_MOST:
+        return ", ".join(f"{each.resource.kind} {each.key}" for each in found)
+    return f"{len(found)} objects"
 
 
 def _once(tell: Tell) -> Tell:

@@ -14,6 +14,9 @@ from polyarch.placement.api.resources import CPPCS
 Document = dict[str, Any]
 
 ESTABLISHED_SECONDS: Final = 60.0
+DEGRADED_SECONDS: Final = 30.0
+"""For how long placement that is available and has a problem is waited for."""
+AVAILABLE_BUT: Final = "placement is available, but: "
 POLL: Final = 0.2
 LOOK_EVERY: Final = 1.0
 """Usual seconds between looks at what takes seconds."""
@@ -60,11 +63,16 @@ async def available(
 ) -> None:
     """Until the operator runs and, if it is ``configured``, the ClusterPodPlacementConfig is Available.
 
+    What is available but Degraded is waited for a little: after a takeover the Deployments of before are available.
     ``tell`` gets each new word about what is waited for. Raises :class:`NotInTime` with the last one.
     """
     clock = clock or SystemClock()
-    end, said = clock.monotonic() + seconds, ""
+    begun, said = clock.monotonic(), ""
+    end, patience = begun + seconds, begun + min(seconds, DEGRADED_SECONDS)
     while (missing := await _missing(client, namespace, configured=configured)) is not None:
+        if missing.startswith(AVAILABLE_BUT) and clock.monotonic() >= patience:
+            tell(missing)
+            return
         if missing != said:
             said = missing
             tell(said)
@@ -87,7 +95,10 @@ async def _missing(client: Client, namespace: str, *, configured: bool) -> str |
         cppc = await client.get(CPPCS, names.SINGLETON)
     except NotFound:
         return f"there is no {CPPCS.kind} {names.SINGLETON}"
-    return None if is_true(cppc, "Available") else _state(cppc)
+    if not is_true(cppc, "Available"):
+        return _state(cppc)
+    degraded = conditions(cppc).get("Degraded", {})
+    return f"{AVAILABLE_BUT}{degraded.get('message')}" if degraded.get("status") == "True" else None
 
 
 def _not_rolled_out(deployment: Document) -> str | None:
@@ -119,5 +130,5 @@ def _state(cppc: Document) -> str:
     for name in ("Deprovisioning", "Degraded", "Progressing", "Available"):
         each = found.get(name, {})
         if each.get("message") and (each.get("status") == "True" or name == "Available"):
-            return f"{CPPCS.kind}: {name}: {each['message']}"
-    return f"{CPPCS.kind}: the operator has not looked at it yet"
+            return f"placement: {each['message']}"
+    return "placement: the operator has not begun"

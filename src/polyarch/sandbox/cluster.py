@@ -227,6 +227,7 @@ class Sandbox:
         sockets.prepare(self.folder.root)
         controlplane.write_files(layout, dt.datetime.now(dt.UTC))
         service.write_files(layout, self.state.settings.registries_conf)
+        operator.write_values(layout, self.state.settings)
         await together([controlplane.start(layout, progress), self._registry(layout)])
         async with self.client() as client:
             wanted = sum(self.state.settings.nodes.values())

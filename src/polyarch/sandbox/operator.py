@@ -8,6 +8,8 @@ sandbox adds are ordinary values of an installation: fewer replicas, the way to 
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from polyarch.installation import applying, checking, documents, removing, waiting
 from polyarch.installation.applying import Applied, ApplyRefused
 from polyarch.installation.settings import (
@@ -17,6 +19,7 @@ from polyarch.installation.settings import (
     Registries,
     SecretName,
     Toleration,
+    recorded,
 )
 from polyarch.installation.waiting import NotInTime
 from polyarch.kube.client.client import Client
@@ -59,6 +62,14 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
             handler_replicas=settings.replicas,
         ),
     )
+
+
+def write_values(layout: Layout, settings: Settings) -> None:
+    """For ``polyarch install --values`` and ``helm install --values`` by hand, into any namespace of the sandbox."""
+    values = installation(layout, settings)
+    registries = msgspec.structs.replace(values.registries, global_pull_secret=None)
+    values = msgspec.structs.replace(values, registries=registries)
+    layout.folder.values.write_text(recorded(values) + "\n", encoding="utf-8")
 
 
 def check(settings: Settings) -> None:

@@ -181,6 +181,7 @@ class Folder:
         self.audit_log = root / "logs" / "audit.log"
         self.registry_log = root / "logs" / "registry-access.log"
         self.registries_conf = root / "registries.conf"
+        self.values = root / "values.json"
 
     @classmethod
     def of(cls, name: str, home: Path | None = None) -> "Folder":

@@ -81,7 +81,7 @@ def bring_up(wanted: Wanted, outputs: Sequence[Output], *, messages: Messages) -
         return await document.describe(sandbox), 0
 
     result, code = _run(start(), messages)
-    _print(result, outputs, lambda _: "" if wanted.demo else _summary(result))
+    _print(result, outputs, lambda _: "" if wanted.demo else _summary(result, installed=wanted.polyarch))
     return code
 
 
@@ -264,12 +264,13 @@ def _option(name: str) -> str:
     return "" if name == state.DEFAULT_NAME else f" --name {name}"
 
 
-def _summary(result: Document) -> str:
+def _summary(result: Document, *, installed: bool) -> str:
     counts: dict[str, int] = {}
     for node in result.nodes:
         counts[node.architecture] = counts.get(node.architecture, 0) + 1
     nodes = ", ".join(f"{count} {architecture}" for architecture, count in counts.items()) or "none"
     option = _option(result.name)
+    install = f"polyarch install --values {Folder(Path(result.kubeconfig).parent).values} --wait"
     return f"""\
 sandbox     {result.name} (Kubernetes {result.version})
 API server  {result.api_server}
@@ -280,7 +281,7 @@ kubeconfig  {result.kubeconfig}
 Next:
   export KUBECONFIG={result.kubeconfig}
   kubectl get nodes -L kubernetes.io/arch
-  kubectl run web --image=nginx:1.27
+  {"kubectl run web --image=nginx:1.27" if installed else install}
   polyarch status{option}    polyarch down{option}    polyarch up --demo{option}
 """
 
