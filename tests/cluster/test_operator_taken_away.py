@@ -128,3 +128,36 @@ async def test_pl_630_a_monitor_that_nothing_reminds_of_is_removed_as_well(world
     async with world.operator():
         await world.condition("Available", "True")
         await eventually(lambda: world.is_gone(DEPLOYMENTS, names.ENOEXEC_HANDLER, world.namespace))
+
+
+async def test_pl_503_a_predecessor_that_runs_ends_its_own_uninstall(world: World) -> None:
+    """Its controller is in its own namespace and constrains pods; ours would only release them."""
+    elsewhere, name = f"operator-{secrets.token_hex(3)}-former", "multiarch-tuning-operator-controller-manager"
+    await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})
+    pod = {"containers": [{"name": "manager", "image": "registry.invalid/none:1"}]}
+    labels = {"app": "predecessor"}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    await world.create(DEPLOYMENTS, name, spec, namespace=elsewhere)
+    gated = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "waits", "labels": {names.SCHEDULING_GATE_LABEL: names.GATED}},
+        "spec": {**pod, "schedulingGates": [{"name": names.GATE}]},
+    }
+    await world.client.create(PODS, gated, namespace=elsewhere)
+    await world.create(CPPCS, names.SINGLETON, {}, finalizers=[names.POD_PLACEMENT_FINALIZER])
+    await world.client.delete(CPPCS, names.SINGLETON)
+
+    async def is_gated() -> bool:
+        return "schedulingGates" in (await world.client.get(PODS, "waits", namespace=elsewhere))["spec"]
+
+    async with world.operator():
+        leaving = await world.condition("Deprovisioning", "True")
+        assert f"kubectl scale deployment {name} -n {elsewhere} --replicas=0" in leaving["message"]
+        await asyncio.sleep(3)
+        assert await is_gated()
+        await world.client.patch(DEPLOYMENTS, name, MergePatch({"spec": {"replicas": 0}}), namespace=elsewhere)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+        assert not await is_gated()
+    await world.client.delete(NAMESPACES, elsewhere)

@@ -81,7 +81,7 @@ imagePullSecrets:
 {{- $compared := and .key (ne (default "" .operator) "Exists") -}}
 {{- $value := ternary (printf "=%s" (default "" .value)) "" (not (not $compared)) -}}
 {{- $effect := ternary (printf ":%s" (default "" .effect)) "" (not (not .effect)) -}}
-{{- $tolerations = append $tolerations (printf "%s%s%s" (default "" .key) $value $effect) -}}
+{{- $tolerations = append $tolerations (printf "%s%s%s" (default "" .key) $value $effect | default ":") -}}
 {{- end -}}
 {{- $labels := list -}}
 {{- range $name, $value := $values.nodeSelector -}}

@@ -43,7 +43,7 @@ def workload_objects(settings: InstallationSettings, own: OperatorSettings, clus
     """Service, NetworkPolicy, PodDisruptionBudget and Deployment."""
     workload = workloads.Workload(
         name=OPERATOR,
-        container="operator",
+        container=workloads.OPERATOR_CONTAINER,
         role="operator",
         replicas=settings.operator.replicas,
         cpu="20m",

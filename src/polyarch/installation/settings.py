@@ -89,9 +89,9 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = ""
 
     def __str__(self) -> str:
-        """As a flag: ``key[=value][:effect]``."""
+        """As a flag: ``key[=value][:effect]``, or ``:`` for every taint: an empty one would be lost among others."""
         compared = self.key and self.operator != "Exists"
-        return f"{self.key}{f'={self.value}' if compared else ''}{f':{self.effect}' if self.effect else ''}"
+        return f"{self.key}{f'={self.value}' if compared else ''}{f':{self.effect}' if self.effect else ''}" or ":"
 
 
 class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

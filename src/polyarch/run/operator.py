@@ -18,6 +18,7 @@ from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.placement.operator.status import conditions
+from polyarch.placement.operator.workloads import OPERATOR_CONTAINER
 from polyarch.placement.reconcilers.configuration import PlacementReconciler
 from polyarch.placement.reconcilers.deploying import Deployer
 from polyarch.placement.reconcilers.discovery import Discovery
@@ -61,7 +62,7 @@ async def setup(process: Process) -> Components:
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
-    statuses = StatusReconciler(client, observation, home=home, clock=clock)
+    statuses = StatusReconciler(client, observation, home=home, clock=clock, left_out=changed)
     placement = PlacementReconciler(
         client,
         observation,
@@ -112,7 +113,9 @@ async def as_own_pod(client: Client, settings: OperatorSettings, environment: Ma
     if not name or not namespace:
         return msgspec.structs.replace(settings, image=DEFAULT_IMAGE)
     pod = await client.get(PODS, name, namespace=namespace)
-    container, secrets = pod["spec"]["containers"][0], pod["spec"].get("imagePullSecrets") or ()
+    containers, secrets = pod["spec"]["containers"], pod["spec"].get("imagePullSecrets") or ()
+    # A service mesh may put a container of its own in front.
+    container = next((each for each in containers if each["name"] == OPERATOR_CONTAINER), containers[0])
     return msgspec.structs.replace(
         settings,
         image=container["image"],

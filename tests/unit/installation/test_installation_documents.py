@@ -15,6 +15,7 @@ from polyarch.installation.settings import (
     of_record,
     recorded,
 )
+from polyarch.placement.operator import workloads
 from polyarch.placement.operator.settings import OperatorSettings
 
 NAMESPACE = "tools"
@@ -216,3 +217,19 @@ def test_in_004_values_that_this_version_does_not_have_are_left_out() -> None:
     assert of_record('{"image": {"repository": "r.example/p", "gone": 1}, "gone": {"a": 1}}') == InstallationSettings(
         image=Image(repository="r.example/p")
     )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"operator": "Exists"},
+        {"operator": "Exists", "effect": "NoExecute"},
+        {"key": "infra", "operator": "Exists"},
+        {"key": "infra", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+    ],
+)
+def test_in_001_tolerations_reach_the_roles_as_they_reach_the_operator(given: Json) -> None:
+    """IN-001: they travel as one variable, in which an empty text would be lost."""
+    settings = read({"tolerations": [given, {"key": "other", "operator": "Exists"}]})
+    told = values_of(settings)["POLYARCH_TOLERATION"].split()
+    assert [workloads.toleration(each) for each in told] == [given, {"key": "other", "operator": "Exists"}]

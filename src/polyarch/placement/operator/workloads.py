@@ -19,6 +19,8 @@ HEALTH_PORT: Final = 8081
 REGISTRIES_DIRECTORY: Final = "/etc/polyarch/registries"
 ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 """Of our image."""
+OPERATOR_CONTAINER: Final = "operator"
+"""Its name, by which the operator finds its own image."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

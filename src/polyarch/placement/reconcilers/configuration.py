@@ -185,6 +185,11 @@ class PlacementReconciler:
         if self._observation.is_namespace_terminating:
             await self._uninstaller.remove_at_once(metadata)
             return After(WAITING)
+        if self._observation.predecessor is not None:  # its controller removes the gates, with constraints
+            if document is not None:
+                observed = self._observed(deleting=True, waiting_for="; ".join(self._obstacles()))
+                await self._write_conditions(document, observed)
+            return After(PREDECESSOR)
         if document is None and not self._sets.cached() and self._looked_for_gates:
             return Done()
         seen = await self._uninstaller.look(metadata)

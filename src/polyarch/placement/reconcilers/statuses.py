@@ -4,6 +4,7 @@ A pass is about one namespace, or about the policy, and writes only what differs
 come from the controllers' leader, at most every 30 s.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from polyarch.kube.client.client import Client
@@ -27,13 +28,25 @@ COUNTING: Final = 30.0
 
 
 class StatusReconciler:
-    """Keys: a namespace of PodPlacementConfigs as ``Key(namespace, "")``, and ``SINGLETON`` for the policy."""
+    """Keys: a namespace of PodPlacementConfigs as ``Key(namespace, "")``, and ``SINGLETON`` for the policy.
 
-    def __init__(self, client: Client, observation: Observation, *, home: str, clock: Clock) -> None:
+    ``left_out``: called when the controllers' leader tells of other facts that it does without.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        observation: Observation,
+        *,
+        home: str,
+        clock: Clock,
+        left_out: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client = client
         self._observation = observation
         self._home = home
         self._clock = clock
+        self._left_out = left_out
         self._notes = LeaderNotes()
         self._asked_at: float | None = None
 
@@ -102,6 +115,7 @@ class StatusReconciler:
         if self._asked_at is not None and now - self._asked_at < COUNTING - 1:
             return
         self._asked_at = now
+        before = self._notes.left_out
         try:
             lease = await self._client.get(
                 LEASES, names.CONTROLLER_LEASE, namespace=self._home, type=PartialObjectMetadata
@@ -110,6 +124,8 @@ class StatusReconciler:
             self._notes = LeaderNotes()
         else:
             self._notes = LeaderNotes.of(lease.metadata.annotations)
+        if self._notes.left_out != before:
+            self._left_out()
 
     def _merged(self, condition: Condition, document: Unstructured) -> list[dict[str, Any]]:
         return merged(
