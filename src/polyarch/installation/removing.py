@@ -1,10 +1,10 @@
 """Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
 
-The custom resources go first. Then the operator takes placement apart: webhook, gates, controller. When it is done, or
-cannot do it, everything that an installation consists of is deleted: what carries our label, and what is ours by name.
-At last a look at every object of the API server says what is left.
+The custom resources are deleted first. The operator answers by removing webhook, gates and controller. When it has
+finished, or cannot, everything else that an installation consists of is deleted: what carries our label, and what is
+ours by name. At last a list of every object of the API server shows what is left.
 
-If no operator runs, or it does not come to an end, gates and finalizers are removed from here: at once with ``force``,
+If no operator runs, or it does not finish, gates and finalizers are removed from here: at once with ``force``,
 otherwise after a while.
 """
 
@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 SECONDS: Final = 240.0
 """The longest that an uninstall takes."""
 RESERVE: Final = 45.0
-"""Of these, what is kept for deleting everything when the operator is done, or has been given up."""
+"""Of these, what is kept for deleting everything when the operator has finished, or is not waited for any longer."""
 PATIENCE: Final = 30.0
 """How long an operator of which no pod is ready is waited for."""
 LOOK_EVERY: Final = 1.0
@@ -49,7 +49,7 @@ class Removal(msgspec.Struct, kw_only=True):
     released: int = 0
     """Pods whose gates were removed from here, without a decision: they have no constraint."""
     by_force: str = ""
-    """Why the operator was not waited for any longer; empty: it came to its end."""
+    """Why the operator was not waited for any longer; empty: it finished."""
     kept: list[str] = []
     """What is left on purpose, with the reason."""
     left: list[str] = []
@@ -164,7 +164,7 @@ class _Remover:
         if not runs and waited >= PATIENCE:
             return f"no operator has run for {PATIENCE:.0f} s"
         if self._left() <= RESERVE:
-            return f"the operator has not come to its end in {SECONDS - RESERVE:.0f} s"
+            return f"the operator has not finished in {SECONDS - RESERVE:.0f} s"
         return ""
 
     async def _delete_resources(self, resource: Resource, found: Iterable[PartialObjectMetadata]) -> str:

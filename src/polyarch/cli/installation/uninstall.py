@@ -17,11 +17,11 @@ REMOVED = subject("What to remove")
 
 EPILOGUE = epilogue(
     note="""\
-Deletes the custom resources, waits until the operator has removed every gate and taken
-placement apart, then deletes everything that was installed, and looks through the whole
+Deletes the custom resources, waits until the operator has removed every gate and its
+other objects, then deletes everything that was installed, and looks through the whole
 API server for what is left. It ends within 4 minutes: if no operator runs, or it does
-not come to its end, gates and finalizers are removed by this command. Pods that were
-placed keep their constraints.""",
+not finish, gates and finalizers are removed by this command. Pods that were placed keep
+their constraints.""",
     examples=(
         ("Remove polyarch", "polyarch uninstall"),
         ("Keep the definitions of the custom resources", "polyarch uninstall --keep-crds"),

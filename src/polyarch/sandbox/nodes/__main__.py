@@ -26,7 +26,7 @@ from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.registration import Registration
 from polyarch.sandbox.pods.contents import Cluster
-from polyarch.sandbox.pods.host import Host
+from polyarch.sandbox.pods.runner import PodRunner
 from polyarch.sandbox.state import LOOPBACK, Folder
 
 WORKERS = 16
@@ -52,7 +52,7 @@ async def serve(folder: Folder) -> None:
         # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
         events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)
-        host = Host(
+        runner = PodRunner(
             client,
             informers,
             folder.root,
@@ -63,12 +63,12 @@ async def serve(folder: Folder) -> None:
             changed=lambda key: controller.queue.add(key),
         )
         kubelets = Kubelets(
-            client, images, pods.store, plans, clock=clock, events=events, host=host, pod_network=state.pod_network
+            client, images, pods.store, plans, clock=clock, events=events, runner=runner, pod_network=state.pod_network
         )
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
         nodes = informers.informer(NODES, Node, label_selector=fleet.LABEL)
-        kubelet_api = KubeletApi(pods.store, host, now=clock.now)
+        kubelet_api = KubeletApi(pods.store, runner, now=clock.now)
         registered = Registration(client, nodes.store, plans, clock=clock)
         keeper: Controller[Key] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)
         nodes.add_handler(lambda change: keeper.queue.add(change.key))
@@ -76,11 +76,11 @@ async def serve(folder: Folder) -> None:
             tasks.create_task(informers.run())
             tasks.create_task(events.run())
             adopted = asyncio.Event()
-            tasks.create_task(host.run(adopted))
+            tasks.create_task(runner.run(adopted))
             await nodes.synced()
             await pods.synced()
             await adopted.wait()
-            host.sweep({pod.metadata.uid for pod in pods.store.values()})
+            runner.sweep({pod.metadata.uid for pod in pods.store.values()})
             for key in registered.keys:
                 keeper.queue.add(key)
             tasks.create_task(keeper.run())

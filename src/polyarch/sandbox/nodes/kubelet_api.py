@@ -32,8 +32,8 @@ PLAYED: Final = (
 )
 
 
-class Host(Protocol):
-    """What runs pods (``sandbox.pods.host``), as far as it is asked here."""
+class RunsPods(Protocol):
+    """What runs pods (``sandbox.pods.runner``), as far as it is asked here."""
 
     def observed(self, uid: str) -> dict[str, Observed]: ...
 
@@ -78,9 +78,9 @@ def tls(pki: Pki) -> ssl.SSLContext:
 class KubeletApi:
     """The endpoint; :meth:`run` serves it."""
 
-    def __init__(self, pods: Store[Pod], host: Host, *, now: Callable[[], dt.datetime]) -> None:
+    def __init__(self, pods: Store[Pod], runner: RunsPods, *, now: Callable[[], dt.datetime]) -> None:
         self._pods = pods
-        self._host = host
+        self._runner = runner
         self._now = now
 
     async def run(self, socket: str, context: ssl.SSLContext) -> None:
@@ -121,7 +121,7 @@ class KubeletApi:
                 address = "127." + pod.status.pod_ip.partition(".")[2]
                 return f"port-forward is not needed in the sandbox: the pod listens on {address} of this machine"
             case _:
-                folder = self._host.folder(pod.metadata.uid).root
+                folder = self._runner.folder(pod.metadata.uid).root
                 return (
                     f"{verb} is not possible in the sandbox: pod {key} is a process of this machine, which "
                     f"`polyarch status` lists; its files are in {folder}"
@@ -137,7 +137,7 @@ class KubeletApi:
             return web.Response(status=400, text=str(error))
         if not any(is_ours(each.image) for each in [*pod.init_containers, *pod.containers] if each.name == container):
             return web.Response(text=PLAYED)
-        attempt = last_attempt(self._host.folder(pod.metadata.uid), container)
+        attempt = last_attempt(self._runner.folder(pod.metadata.uid), container)
         if attempt is None:
             return web.Response(
                 status=400,
@@ -145,7 +145,7 @@ class KubeletApi:
             )
         if query.previous:
             attempt -= 1
-        path = self._host.folder(pod.metadata.uid).log(container, attempt)
+        path = self._runner.folder(pod.metadata.uid).log(container, attempt)
         if not path.exists():
             text = f'previous terminated container "{container}" in pod "{key.name}" not found'
             return web.Response(status=400, text=text)
@@ -181,7 +181,7 @@ class KubeletApi:
 
     def _is_over(self, pod: Pod, container: str, attempt: int) -> bool:
         """Whether this start of the container has ended: nothing more will be logged."""
-        seen = self._host.observed(pod.metadata.uid).get(container)
+        seen = self._runner.observed(pod.metadata.uid).get(container)
         return seen is None or seen.attempt != attempt or seen.exit is not None
 
 

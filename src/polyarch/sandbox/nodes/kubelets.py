@@ -32,9 +32,9 @@ from polyarch.sandbox.nodes.fleet import NodePlan
 from polyarch.sandbox.nodes.lifecycle import Pulled, Run
 from polyarch.sandbox.nodes.pods import Container, Pod
 from polyarch.sandbox.nodes.pulling import CannotPull, Runs, verdict
-from polyarch.sandbox.pods.host import Seat
 from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
 from polyarch.sandbox.pods.program import is_ours
+from polyarch.sandbox.pods.runner import BoundPod
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
@@ -61,14 +61,14 @@ class Events(Protocol):
     ) -> None: ...
 
 
-class Host(Protocol):
-    """What runs the pods of polyarch's own image (``sandbox.pods.host``), as far as the nodes use it."""
+class RunsPods(Protocol):
+    """What runs the pods of polyarch's own image (``sandbox.pods.runner``), as far as the nodes use it."""
 
-    async def open(self, seat: Seat) -> None: ...
+    async def open(self, bound: BoundPod) -> None: ...
 
     def note(self, uid: str, metadata: ObjectMeta) -> None: ...
 
-    async def start(self, seat: Seat, name: str, attempt: int) -> Started | CannotStart: ...
+    async def start(self, bound: BoundPod, name: str, attempt: int) -> Started | CannotStart: ...
 
     def observed(self, uid: str) -> dict[str, Observed]: ...
 
@@ -82,10 +82,10 @@ class Host(Protocol):
 class Memory:
     """State of one pod between reconciles."""
 
-    def __init__(self, address: str, runs: dict[str, Run], seat: Seat | None = None) -> None:
+    def __init__(self, address: str, runs: dict[str, Run], bound: BoundPod | None = None) -> None:
         self.address = address
         self.runs = runs
-        self.seat = seat
+        self.bound = bound
         """Of a pod that is run."""
         self.images: dict[str, Pulled] = {}
         self.reported: dict[str, Run] | None = None
@@ -107,7 +107,7 @@ class Kubelets:
         *,
         clock: Clock,
         events: Events,
-        host: Host,
+        runner: RunsPods,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
@@ -116,7 +116,7 @@ class Kubelets:
         self._plans = {plan.name: plan for plan in plans}
         self._clock = clock
         self._events = events
-        self._host = host
+        self._runner = runner
         self._pod_network = pod_network
         self._memories: dict[Key, tuple[str, Memory]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
@@ -149,13 +149,13 @@ class Kubelets:
 
     async def _end(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
         """Bring a pod that is run and being deleted to its end: its object goes when none of its processes runs."""
-        seat = memory.seat
-        assert seat is not None and pod.metadata.deletion_timestamp is not None  # noqa: S101, PT018  by the caller
-        await self._host.open(seat)
+        bound = memory.bound
+        assert bound is not None and pod.metadata.deletion_timestamp is not None  # noqa: S101, PT018  by the caller
+        await self._runner.open(bound)
         now = self._clock.now()
         deadline = dt.datetime.fromisoformat(pod.metadata.deletion_timestamp)
-        over = self._host.end(seat.uid, (deadline - now).total_seconds())
-        observed = self._host.observed(seat.uid)
+        over = self._runner.end(bound.uid, (deadline - now).total_seconds())
+        observed = self._runner.observed(bound.uid)
         memory.runs = lifecycle.ending(memory.runs, observed)
         if not over:
             if not memory.ends or memory.runs != memory.reported:
@@ -169,10 +169,10 @@ class Kubelets:
 
     async def _settle(self, memory: Memory) -> None:
         """End the sidecars of a finished pod; its folder stays until its object goes."""
-        assert memory.seat is not None  # noqa: S101  by the caller
-        await self._host.open(memory.seat)
-        if self._host.end(memory.seat.uid, FINISHED_SECONDS):
-            self._host.settle(memory.seat.uid)
+        assert memory.bound is not None  # noqa: S101  by the caller
+        await self._runner.open(memory.bound)
+        if self._runner.end(memory.bound.uid, FINISHED_SECONDS):
+            self._runner.settle(memory.bound.uid)
 
     def _forget(self, key: Key) -> None:
         """The pod is gone."""
@@ -180,8 +180,8 @@ class Kubelets:
         if memory is not None:
             if self._addresses is not None:
                 self._addresses.discard(memory.address)
-            if memory.seat is not None:
-                self._host.drop(uid)
+            if memory.bound is not None:
+                self._runner.drop(uid)
 
     async def _remove(self, pod: Pod) -> None:
         """Delete a terminating pod's object when nothing of it runs."""
@@ -212,7 +212,7 @@ class Kubelets:
                 if pod.spec.host_network
                 else addresses.loopback_of(address)
             )
-            memory.seat = Seat(key, uid, plan.name, plan.address, loopback)
+            memory.bound = BoundPod(key, uid, plan.name, plan.address, loopback)
         self._memories[key] = (uid, memory)
         return memory
 
@@ -230,12 +230,12 @@ class Kubelets:
 
     async def _advance(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
         wait: float | None = 0.0
-        if memory.seat is not None:
-            await self._host.open(memory.seat)
-            self._host.note(memory.seat.uid, pod.metadata)
+        if memory.bound is not None:
+            await self._runner.open(memory.bound)
+            self._runner.note(memory.bound.uid, pod.metadata)
         for _ in range(STEPS_PER_PASS):
             now = self._clock.now()
-            starts, observed = await self._start(pod, memory, now) if memory.seat is not None else ({}, {})
+            starts, observed = await self._start(pod, memory, now) if memory.bound is not None else ({}, {})
             due = {image for image in lifecycle.due_images(pod, memory.runs, now) if not is_ours(image)}
             # One container for each image: the one with the strictest pull policy.
             wanted = {
@@ -255,18 +255,18 @@ class Kubelets:
         self, pod: Pod, memory: Memory, now: dt.datetime
     ) -> tuple[Mapping[str, Started | CannotStart], Mapping[str, Observed]]:
         """Start the containers of polyarch's image that are due, and look at all its processes."""
-        seat = memory.seat
-        assert seat is not None  # noqa: S101  by the caller
+        bound = memory.bound
+        assert bound is not None  # noqa: S101  by the caller
         due = [each for each in lifecycle.due(pod, memory.runs, now) if is_ours(each.image)]
         tried = await together(
-            self._host.start(seat, each.name, lifecycle.attempt(memory.runs.get(each.name, Run()))) for each in due
+            self._runner.start(bound, each.name, lifecycle.attempt(memory.runs.get(each.name, Run()))) for each in due
         )
         # Such an image is on every node; it is never pulled.
         memory.images |= {each.image: Pulled(Runs(), each.image) for each in due}
-        return dict(zip((each.name for each in due), tried, strict=True)), self._host.observed(seat.uid)
+        return dict(zip((each.name for each in due), tried, strict=True)), self._runner.observed(bound.uid)
 
     async def _report(self, pod: Pod, plan: NodePlan, memory: Memory, *, phase: str = "") -> None:
-        if memory.seat is not None and not memory.since:
+        if memory.bound is not None and not memory.since:
             memory.since = await self._conditions(pod)
         status = reporting.status(
             pod,
@@ -280,7 +280,7 @@ class Kubelets:
         )
         if phase:
             status["phase"] = phase
-        if memory.seat is not None:
+        if memory.bound is not None:
             memory.since = {each["type"]: each for each in status["conditions"]}
         # The uid in the patch is a precondition: never report on another pod of the same name.
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})

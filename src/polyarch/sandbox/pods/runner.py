@@ -1,7 +1,7 @@
 """Runs the pods of polyarch's own image, of all nodes of a sandbox (SB-011).
 
-The nodes' controller says what is to be started and ended; this says what has become of it (:meth:`Host.observed`) and
-adds the pod's key to the controller's queue when something has changed.
+The nodes' controller says what is to be started and ended; this says what has become of it
+(:meth:`PodRunner.observed`) and adds the pod's key to the controller's queue when something has changed.
 """
 
 import asyncio
@@ -56,8 +56,8 @@ class Events(Protocol):
     ) -> None: ...
 
 
-class Seat(msgspec.Struct, frozen=True):
-    """Where a pod is: its identity, its node, and its addresses."""
+class BoundPod(msgspec.Struct, frozen=True):
+    """A pod that is bound to a node: its identity, its node, and its addresses."""
 
     key: Key
     uid: str
@@ -70,8 +70,8 @@ class Seat(msgspec.Struct, frozen=True):
 class RunningPod:
     """What is known of one pod that is run."""
 
-    def __init__(self, seat: Seat, document: PodDocument, folder: PodFolder, contents: Contents) -> None:
-        self.seat = seat
+    def __init__(self, bound: BoundPod, document: PodDocument, folder: PodFolder, contents: Contents) -> None:
+        self.bound = bound
         self.document = document
         self.folder = folder
         self.contents = contents
@@ -84,14 +84,14 @@ class RunningPod:
 
     @property
     def facts(self) -> Facts:
-        return Facts(self.document, self.seat.loopback, self.seat.host_address)
+        return Facts(self.document, self.bound.loopback, self.bound.host_address)
 
     @property
     def living(self) -> list[Container]:
         return [each for each in self.containers.values() if each.exit is None]
 
 
-class Host:
+class PodRunner:
     """Runs pods; see the module's docstring. ``changed`` gets the key of a pod of which something has changed."""
 
     def __init__(
@@ -143,26 +143,26 @@ class Host:
 
     # -- what the nodes ask for ----------------------------------------------------------------------------------------
 
-    async def open(self, seat: Seat) -> None:
+    async def open(self, bound: BoundPod) -> None:
         """Know this pod; its containers that an earlier process started are watched again."""
-        if seat.uid in self._pods:
+        if bound.uid in self._pods:
             return
-        document = await self._client.get(PODS, seat.key.name, namespace=seat.key.namespace, type=PodDocument)
-        if document.metadata.uid != seat.uid or seat.uid in self._pods:
+        document = await self._client.get(PODS, bound.key.name, namespace=bound.key.namespace, type=PodDocument)
+        if document.metadata.uid != bound.uid or bound.uid in self._pods:
             return
-        folder = self.folder(seat.uid)
+        folder = self.folder(bound.uid)
         contents = Contents(
             document,
             folder,
-            self.node_folder(seat.node),
+            self.node_folder(bound.node),
             self._client,
             self._informers,
             cluster=self._cluster,
             clock=self._clock,
-            changed=lambda: self._changed(seat.key),
+            changed=lambda: self._changed(bound.key),
         )
-        pod = self._pods[seat.uid] = RunningPod(seat, document, folder, contents)
-        for container in self._adopted.pop(seat.uid, ()):
+        pod = self._pods[bound.uid] = RunningPod(bound, document, folder, contents)
+        for container in self._adopted.pop(bound.uid, ()):
             self._take(pod, container)
         self._spawn(pod, contents.keep(lambda: pod.facts))
         if pod.living:
@@ -178,10 +178,10 @@ class Host:
             pod.document = msgspec.structs.replace(pod.document, metadata=metadata)
             pod.contents.refresh()
 
-    async def start(self, seat: Seat, name: str, attempt: int) -> Started | CannotStart:
+    async def start(self, bound: BoundPod, name: str, attempt: int) -> Started | CannotStart:
         """Start this container for the time number ``attempt``, from 0; once only, however often it is asked for."""
-        await self.open(seat)
-        pod = self._pods.get(seat.uid)
+        await self.open(bound)
+        pod = self._pods.get(bound.uid)
         if pod is None:
             return CannotStart("ContainerCreating", "the pod was replaced")
         known = pod.containers.get(name)
@@ -190,15 +190,15 @@ class Host:
         try:
             await pod.contents.fill(pod.facts)
         except Missing as problem:
-            self._tell(seat, "Warning", "FailedMount", str(problem))
+            self._tell(bound, "Warning", "FailedMount", str(problem))
             return CannotStart("ContainerCreating", str(problem))
         try:
             container = self._containers.start(await self._command(pod, name, attempt))
         except Missing as problem:
-            self._tell(seat, "Warning", "Failed", f"Error: {problem}")
+            self._tell(bound, "Warning", "Failed", f"Error: {problem}")
             return CannotStart("CreateContainerConfigError", str(problem))
         except (NotInTheImage, ProcessFailed) as problem:
-            self._tell(seat, "Warning", "Failed", f"Error: {problem}")
+            self._tell(bound, "Warning", "Failed", f"Error: {problem}")
             return CannotStart("RunContainerError", str(problem))
         self._take(pod, container)
         return Started(container.since)
@@ -242,7 +242,7 @@ class Host:
 
     def others(self, key: Key, uid: str) -> list[str]:
         """The uids of earlier pods of this name."""
-        return [each for each, pod in self._pods.items() if pod.seat.key == key and each != uid]
+        return [each for each, pod in self._pods.items() if pod.bound.key == key and each != uid]
 
     def sweep(self, present: Collection[str]) -> None:
         """Drop what is left of pods whose objects were deleted while nobody watched."""
@@ -256,26 +256,26 @@ class Host:
     async def _command(self, pod: RunningPod, name: str, attempt: int) -> Command:
         container = pod.document.container(name)
         variables = await self._variables(pod, name)
-        mounts = pod.folder.mounts(pod.document, container, self.node_folder(pod.seat.node))
+        mounts = pod.folder.mounts(pod.document, container, self.node_folder(pod.bound.node))
         moved = {key: program.rewritten(value, mounts) for key, value in variables.items()}
         return Command(
-            name=containers.record_name(pod.seat.uid, name),
+            name=containers.record_name(pod.bound.uid, name),
             arguments=program.command_line(container, variables, mounts),
             environment=moved,
             log=str(pod.folder.prepare_start(container, attempt)),
-            pod=str(pod.seat.key),
+            pod=str(pod.bound.key),
             container=name,
             attempt=attempt,
         )
 
     async def _variables(self, pod: RunningPod, name: str) -> dict[str, str]:
         """Read anew for each start: variables are those of the objects as they are then."""
-        container, namespace = pod.document.container(name), pod.seat.key.namespace
+        container, namespace = pod.document.container(name), pod.bound.key.namespace
         config_maps, secrets = environment.references(container)
         facts = Facts(
             pod.document,
-            pod.seat.loopback,
-            pod.seat.host_address,
+            pod.bound.loopback,
+            pod.bound.host_address,
             {
                 each: found
                 for each in config_maps
@@ -290,7 +290,7 @@ class Host:
         host, _, port = self._cluster.server.rpartition("/")[2].rpartition(":")
         base = {
             **self._environment,
-            "HOSTNAME": pod.seat.key.name,
+            "HOSTNAME": pod.bound.key.name,
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
             "KUBECONFIG": str(pod.folder.kubeconfig),
@@ -320,8 +320,8 @@ class Host:
             target,
             self._session,
             clock=self._clock,
-            changed=lambda: self._changed(pod.seat.key),
-            tell=lambda reason, note: self._tell(pod.seat, "Warning", reason, note),
+            changed=lambda: self._changed(pod.bound.key),
+            tell=lambda reason, note: self._tell(pod.bound, "Warning", reason, note),
         )
         pod.supervisions[name] = supervision
         self._spawn(pod, self._supervise(pod, container, supervision))
@@ -335,7 +335,7 @@ class Host:
         try:
             await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done() and not ended.done() and (grace := asking.result()) is not None:
-                self._tell(pod.seat, "Normal", "Killing", f"Container {container.record.container} will be restarted")
+                self._tell(pod.bound, "Normal", "Killing", f"Container {container.record.container} will be restarted")
                 seconds = grace if grace >= 0 else pod.document.spec.termination_grace_period_seconds or 30
                 ends_at = self._clock.monotonic() + seconds
                 await self._terminate(pod, container, lambda: ends_at)
@@ -375,8 +375,8 @@ class Host:
     def _target(self, pod: RunningPod, container: Container) -> Target:
         spec = pod.document.container(container.record.container)
         variables = containers.environment_of(container.record.pid)
-        mounts = pod.folder.mounts(pod.document, spec, self.node_folder(pod.seat.node))
-        return Target(spec, pod.seat.loopback, variables, mounts)
+        mounts = pod.folder.mounts(pod.document, spec, self.node_folder(pod.bound.node))
+        return Target(spec, pod.bound.loopback, variables, mounts)
 
     async def _run_hook(self, pod: RunningPod, name: str, command: Exec) -> None:
         try:
@@ -384,7 +384,7 @@ class Host:
         except (NotInTheImage, OSError) as error:
             problem = str(error)
         if problem:
-            self._tell(pod.seat, "Warning", "FailedPreStopHook", f"PreStopHook of {name} failed: {problem}")
+            self._tell(pod.bound, "Warning", "FailedPreStopHook", f"PreStopHook of {name} failed: {problem}")
 
     async def _remove(self, uid: str, left: Iterable[Container]) -> None:
         ends_at = self._clock.monotonic() + ORPHAN_SECONDS
@@ -396,7 +396,7 @@ class Host:
     def _has_ended(self, container: Container) -> None:
         pod = self._pods.get(containers.uid_of(container.record))
         if pod is not None:
-            self._changed(pod.seat.key)
+            self._changed(pod.bound.key)
 
     def _observe(self, pod: RunningPod, name: str, container: Container) -> Observed:
         supervision = pod.supervisions.get(name)
@@ -430,13 +430,13 @@ class Host:
             try:
                 await work
             except Exception:
-                log.exception("task of a pod failed", pod=str(pod.seat.key) if pod is not None else "")
+                log.exception("task of a pod failed", pod=str(pod.bound.key) if pod is not None else "")
 
         task = self._tasks.create_task(guarded())
         if pod is not None:
             pod.tasks.add(task)
             task.add_done_callback(pod.tasks.discard)
 
-    def _tell(self, seat: Seat, type: Literal["Normal", "Warning"], reason: str, note: str) -> None:
-        regarding = Regarding("v1", "Pod", seat.key.namespace, seat.key.name, seat.uid)
+    def _tell(self, bound: BoundPod, type: Literal["Normal", "Warning"], reason: str, note: str) -> None:
+        regarding = Regarding("v1", "Pod", bound.key.namespace, bound.key.name, bound.uid)
         self._events.event(regarding, type=type, reason=reason, note=note, action=reason)
