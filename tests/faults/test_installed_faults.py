@@ -18,7 +18,7 @@ from fault_table import Row
 from operator_world import eventually
 
 from polyarch.installation import applying, checking
-from polyarch.installation.documents import configuration, definitions, home
+from polyarch.installation.documents import configuration, definitions, own_namespace
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import (
@@ -338,7 +338,7 @@ async def test_pl_811_the_api_server_is_killed_in_the_middle_of_install_and_unin
 async def test_pl_503_pl_520_left_by_the_predecessor_and_then_the_namespace_is_deleted_first(installed, told):
     """Its Deployment has another selector, its webhook is gone, its pods are gated and its configuration is held."""
     client, settings = installed.client, installed.settings()
-    early = [*definitions(settings), *home(settings), *configuration(settings)]
+    early = [*definitions(settings), *own_namespace(settings), *configuration(settings)]
     await applying.apply_all(client, early, await checking.gather(client, early))
     held_by = MergePatch({"metadata": {"finalizers": [names.POD_PLACEMENT_FINALIZER]}})
     await client.patch(CPPCS, names.SINGLETON, held_by)
