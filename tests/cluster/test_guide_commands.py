@@ -30,6 +30,7 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
     "installation.md": (nothing, nothing),
     "helm.md": (nothing, nothing),
     "kustomize.md": (nothing, nothing),
+    "olm.md": (nothing, nothing),
     "migration.md": (leave_behind, taken_over),
 }
 """With what there has to be in the cluster before, and what has to be so afterwards."""
@@ -86,7 +87,6 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     programs.mkdir()
     (programs / "kubectl").symlink_to(peer("kubectl"))
     (programs / "helm").symlink_to(peer("helm-4"))
-    (programs / "polyarch").symlink_to(Path(sys.executable).parent / "polyarch")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "deploy").symlink_to(PROJECT / "deploy")
@@ -94,7 +94,7 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("POLYARCH_")},
         "KUBECONFIG": str(guide_sandbox.kubeconfig),
-        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "NO_COLOR": "1",
     }
 

@@ -19,7 +19,7 @@ FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
-OF_INSTALLING = ("installation.md", "helm.md", "kustomize.md", "migration.md")
+OF_INSTALLING = ("installation.md", "helm.md", "kustomize.md", "olm.md", "migration.md")
 BLOCK = re.compile(r"^```console([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
