@@ -12,7 +12,7 @@ import pytest
 from operator_world import OPERANDS, Operator, World, eventually
 
 from polyarch.kube.client.client import JsonPatch, MergePatch
-from polyarch.kube.client.jsonpatch import remove
+from polyarch.kube.client.jsonpatch import remove, replace
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     DEPLOYMENTS,
@@ -28,6 +28,8 @@ from polyarch.kube.resources import (
 )
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.placement.operator.settings import DEFAULT_IMAGE
+from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 
 HEALED_SECONDS = 5.0
@@ -104,6 +106,25 @@ async def test_pl_500_created_it_is_available_and_deleted_nothing_is_left(world:
         assert took < 60
         await operator.kill()
     assert await audited.refused() == []
+
+
+async def test_in_001_another_image_of_the_operator_is_that_of_every_role(world: World) -> None:
+    """As by ``kubectl set image deploy/polyarch-operator`` or kustomize's ``images``: nothing else names the image."""
+    other = f"{DEFAULT_IMAGE}-next"
+    await world.sandbox.registry.seed({other: [f"linux/{each}" for each in ARCHITECTURES]})
+    async with world.deployed():
+        await world.create(CPPCS, names.SINGLETON, {})
+        await world.condition("Available", "True")
+        change = JsonPatch((replace("/spec/template/spec/containers/0/image", other),))
+        await world.client.patch(DEPLOYMENTS, names.OPERATOR, change, namespace=world.namespace)
+
+        async def images() -> bool:
+            found = (await world.client.list(DEPLOYMENTS, namespace=world.namespace)).items
+            pods = {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in found}
+            return {name: pods[name]["containers"][0]["image"] for name in pods} == dict.fromkeys(pods, other)
+
+        await eventually(images)
+        await deleted(world)
 
 
 async def all_ready(world: World) -> bool:
@@ -286,7 +307,7 @@ async def test_pl_500_idle_it_writes_nothing_but_its_lease_and_stays_small(world
         assert [each for each in asked if each.split()[0] not in ("get", "list")] == []
         status = Path(f"/proc/{operator.process.pid}/status").read_text()
         resident = int(status.partition("VmRSS:")[2].split()[0]) / 1024
-        print(f"operator: {resident:.0f} MiB resident")  # noqa: T201 - a figure
+        print(f"operator: {resident:.1f} MiB resident")  # noqa: T201 - a figure
         assert resident <= 80
 
 
@@ -343,6 +364,35 @@ async def test_pl_503_a_predecessor_that_runs_is_waited_for(world: World) -> Non
         await world.condition("Available", "True")
         await operator.kill()
     await world.client.delete(NAMESPACES, name)
+
+
+async def test_pl_503_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so(world: World) -> None:
+    """Once it is scaled down and has given the Lease back, workloads of other selectors are made anew."""
+    predecessor = "multiarch-tuning-operator-controller-manager"
+    selected = {"app": "predecessor"}
+    pod = {"containers": [{"name": "manager", "image": "registry.invalid/none:1"}]}
+    template = {"metadata": {"labels": selected}, "spec": pod}
+    spec = {"replicas": 1, "selector": {"matchLabels": selected}, "template": template}
+    marks = {names.OPERAND_LABEL: names.OPERAND, names.CONTROLLER_LABEL: names.CONTROLLER}
+    await world.create(DEPLOYMENTS, predecessor, spec, namespace=world.namespace)
+    await world.create(DEPLOYMENTS, names.CONTROLLER, spec, namespace=world.namespace, labels=marks)
+    held = {"holderIdentity": "predecessor", "leaseDurationSeconds": 600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    await world.create(LEASES, names.OPERATOR_LEASE, held, namespace=world.namespace)
+    async with world.operator() as operator:
+        await world.create(CPPCS, names.SINGLETON, {})
+        command = f"kubectl scale deployment {predecessor} -n {world.namespace} --replicas=0"
+        await eventually(lambda: mentioned(world, command))
+        assert not await led(operator)
+        down = MergePatch({"spec": {"replicas": 0}})
+        await world.client.patch(DEPLOYMENTS, predecessor, down, namespace=world.namespace)
+        free = MergePatch({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+        await world.client.patch(LEASES, names.OPERATOR_LEASE, free, namespace=world.namespace)
+        await world.condition("Available", "True")
+        found = await world.client.get(DEPLOYMENTS, names.CONTROLLER, namespace=world.namespace)
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == DEFAULT_IMAGE
+        assert "app" not in found["spec"]["selector"]["matchLabels"]
+        await operator.kill()
 
 
 async def mentioned(world: World, text: str) -> dict[str, Any] | None:

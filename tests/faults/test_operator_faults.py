@@ -23,6 +23,11 @@ VERSION_1_30 = Answer(
 )
 
 
+VERSION_1_29 = Answer(
+    200, b'{"major": "1", "minor": "29+", "gitVersion": "v1.29.9"}', [("Content-Type", "application/json")]
+)
+
+
 def as_of_1_30(seen: Seen) -> bool:
     """What such an API server refuses (KR-011)."""
     return "sendInitialEvents" in seen.query
@@ -128,6 +133,25 @@ async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_
     assert row.sound, row
     assert not row.missed
     assert streamed
+
+
+async def test_pl_504_on_an_older_kubernetes_nothing_is_deployed_and_degraded_says_which_it_needs(mortal):
+    world = mortal.world
+    mortal.proxy.inject(lambda seen: seen.path == "/version", VERSION_1_29)
+    await mortal.start()
+    await world.create(CPPCS, names.SINGLETON, {})
+
+    async def said() -> str:
+        message = str((await world.condition("Degraded", "True"))["message"])
+        return message if "Kubernetes" in message else ""
+
+    message = await eventually(said)
+    assert "1.29" in message
+    assert "1.30" in message
+    await asyncio.sleep(6)  # another pass
+    assert await world.left() == []
+    await world.client.delete(CPPCS, names.SINGLETON)
+    await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
 
 
 async def test_kr_011_webhook_and_controller_start_with_an_api_server_as_of_1_30(faults, told):

@@ -74,7 +74,6 @@ imagePullSecrets:
 {{- define "polyarch.environment" -}}
 {{- $root := index . 0 -}}
 {{- $values := $root.Values -}}
-{{- $image := include "polyarch.image" $root -}}
 {{- $secret := $values.registries.globalPullSecret | default dict -}}
 {{- $tolerations := list -}}
 {{- range $values.tolerations -}}
@@ -88,9 +87,6 @@ imagePullSecrets:
 {{- $labels = append $labels (printf "%s=%s" $name $value) -}}
 {{- end -}}
 {{- $settings := list
-  (list "IMAGE" $image (printf "ghcr.io/polyarch/polyarch:%s" $root.Chart.AppVersion))
-  (list "IMAGE_PULL_POLICY" $values.image.pullPolicy "IfNotPresent")
-  (list "IMAGE_PULL_SECRET" (join " " $values.image.pullSecrets) "")
   (list "CERTIFICATES" $values.certificates "self-managed")
   (list "NETWORK_POLICIES" (toString $values.networkPolicies) "true")
   (list "WEBHOOK_REPLICAS" (toString $values.placement.webhookReplicas) "3")

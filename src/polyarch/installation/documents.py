@@ -45,8 +45,7 @@ def own_namespace(settings: InstallationSettings, *, namespace: str = DEFAULT_NA
 
 def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """Everything of the operator, without the namespace."""
-    # The port of the API server behind its Service is not known to a chart; only the operator can look it up.
-    cluster = Cluster(openshift=bool(settings.openshift), api_server_ports=())
+    cluster = Cluster(openshift=bool(settings.openshift))
     own = settings.operator_settings(namespace)
     made = [operator.service_account(namespace), *operator.rights(own, cluster), *_registries(settings, namespace)]
     return _marked(settings, [*made, *operator.workload_objects(settings, own, cluster)])

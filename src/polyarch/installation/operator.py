@@ -56,7 +56,11 @@ def workload_objects(settings: InstallationSettings, own: OperatorSettings, clus
 
 
 def environment(settings: OperatorSettings) -> dict[str, str]:
-    """The flags of ``polyarch run operator`` that differ from their defaults, as environment variables (IN-030)."""
+    """The flags of ``polyarch run operator`` that differ from their defaults, as environment variables (IN-030).
+
+    Image, pull policy and pull secrets are not among them: the operator takes them from its own pod, so that whoever
+    changes its image (``kubectl set image``, kustomize's ``images``, OLM) changes that of every role.
+    """
     usual = _variables(OperatorSettings())
     return {name: value for name, value in _variables(settings).items() if value != usual[name]}
 
@@ -64,9 +68,6 @@ def environment(settings: OperatorSettings) -> dict[str, str]:
 def _variables(settings: OperatorSettings) -> dict[str, str]:
     secret = settings.global_pull_secret or ("", "")
     values = {
-        "IMAGE": settings.image,
-        "IMAGE_PULL_POLICY": settings.image_pull_policy,
-        "IMAGE_PULL_SECRET": " ".join(settings.image_pull_secrets),
         "CERTIFICATES": settings.certificates,
         "NETWORK_POLICIES": str(settings.network_policies).lower(),
         "WEBHOOK_REPLICAS": str(settings.webhook_replicas),

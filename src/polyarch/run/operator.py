@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,6 +31,9 @@ from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, opera
 from polyarch.placement.reconcilers.statuses import StatusReconciler
 from polyarch.placement.reconcilers.uninstalling import Uninstaller
 from polyarch.run.logs import Verbosity
+
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+"""Variables of the operator that it passes on to the roles which ask registries."""
 
 
 async def setup(process: Process) -> Components:
@@ -106,21 +109,22 @@ async def setup(process: Process) -> Components:
 
 
 async def as_own_pod(client: Client, settings: OperatorSettings, environment: Mapping[str, str]) -> OperatorSettings:
-    """Without an image in the settings, the roles run what the operator itself runs, pulled in the same way."""
-    if settings.image:
-        return settings
+    """What the settings leave open of the image and of how it is pulled is as the operator's own pod has it (IN-001).
+
+    ``POD_NAME`` and ``POD_NAMESPACE`` say which that is; without them it is as usual. Its proxies are passed on, too.
+    Raises ``KubernetesError``.
+    """
     name, namespace = environment.get("POD_NAME", ""), environment.get("POD_NAMESPACE", "")
-    if not name or not namespace:
-        return msgspec.structs.replace(settings, image=DEFAULT_IMAGE)
-    pod = await client.get(PODS, name, namespace=namespace)
-    containers, secrets = pod["spec"]["containers"], pod["spec"].get("imagePullSecrets") or ()
-    # A service mesh may put a container of its own in front.
-    container = next((each for each in containers if each["name"] == OPERATOR_CONTAINER), containers[0])
+    pod = await client.get(PODS, name, namespace=namespace) if name and namespace else {"spec": {}}
+    containers: dict[str, dict[str, Any]] = {each["name"]: each for each in pod["spec"].get("containers", ())}
+    own = containers.get(OPERATOR_CONTAINER) or next(iter(containers.values()), {})  # a mesh may put its own in front
+    secrets = pod["spec"].get("imagePullSecrets") or ()
     return msgspec.structs.replace(
         settings,
-        image=container["image"],
-        image_pull_policy=container.get("imagePullPolicy") or settings.image_pull_policy,
+        image=settings.image or own.get("image") or DEFAULT_IMAGE,
+        image_pull_policy=settings.image_pull_policy or own.get("imagePullPolicy") or "IfNotPresent",
         image_pull_secrets=settings.image_pull_secrets or tuple(each["name"] for each in secrets),
+        proxies=tuple((name, environment[name]) for name in PROXIES if environment.get(name)),
     )
 
 

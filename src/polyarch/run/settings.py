@@ -50,5 +50,5 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: LogLevel = "info"
     """The level unless the cluster's configuration sets another."""
     registries: RegistrySettings = RegistrySettings()
-    operator: OperatorSettings = OperatorSettings()
+    operator: OperatorSettings = OperatorSettings(image="", image_pull_policy=None)
     monitor: MonitorSettings = MonitorSettings()

@@ -1,6 +1,5 @@
 """The flags of ``polyarch run operator``: how it deploys the other roles (``OperatorSettings``)."""
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,8 +17,6 @@ Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], 
 ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
 Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-"""Variables of the operator that it passes on to the roles which ask registries."""
 
 
 @Parameter(name="*")
@@ -28,9 +25,16 @@ class OperatorFlags:
     """What the operator needs to know of the roles that it deploys."""
 
     image: Annotated[Image, option("Image of the roles", group=OPERATOR, show_default="of the operator itself")] = ""
-    image_pull_policy: Annotated[PullPolicy, option("Pull policy of the roles", group=OPERATOR)] = "IfNotPresent"
+    image_pull_policy: Annotated[
+        PullPolicy | None, option("Pull policy of the roles", group=OPERATOR, show_default="of the operator itself")
+    ] = None
     image_pull_secret: Annotated[
-        list[Name] | None, option("Secret of the namespace to pull the image with; repeatable", group=OPERATOR)
+        list[Name] | None,
+        option(
+            "Secret of the namespace to pull the image with; repeatable",
+            group=OPERATOR,
+            show_default="those of the operator itself",
+        ),
     ] = None
     certificates: Annotated[Certificates, option("Who issues the serving certificates", group=OPERATOR)] = (
         "self-managed"
@@ -61,7 +65,7 @@ class OperatorFlags:
         self, namespace: str, global_pull_secret: tuple[str, str] | None, allow_addresses: tuple[str, ...]
     ) -> "OperatorSettings":
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
-        from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
+        from polyarch.placement.operator.settings import OperatorSettings
 
         for name in ("webhook_replicas", "controller_replicas", "handler_replicas"):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
@@ -70,7 +74,7 @@ class OperatorFlags:
             raise UsageError(f"run operator: --node-selector {wrong[0]}: expected KEY=VALUE")
         return OperatorSettings(
             namespace=namespace,
-            image=self.image or ("" if os.environ.get("POD_NAME") else DEFAULT_IMAGE),
+            image=self.image,
             image_pull_policy=self.image_pull_policy,
             image_pull_secrets=tuple(self.image_pull_secret or ()),
             certificates=self.certificates,
@@ -82,7 +86,6 @@ class OperatorFlags:
             global_pull_secret=global_pull_secret,
             registries_configmap=self.registries_configmap,
             allow_addresses=allow_addresses,
-            proxies=tuple((name, os.environ[name]) for name in PROXIES if os.environ.get(name)),
             priority_class=self.priority_class,
             node_selector=tuple(self.node_selector or ()),
             tolerations=tuple(self.toleration or ()),

@@ -27,9 +27,10 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
     image: str = DEFAULT_IMAGE
     """Empty: as the operator's own pod has it."""
-    image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_policy: PullPolicy | None = "IfNotPresent"
+    """None: as the operator's own pod has it."""
     image_pull_secrets: tuple[str, ...] = ()
-    """Names of Secrets in the operator's namespace."""
+    """Names of Secrets in the operator's namespace. Empty: as the operator's own pod has them."""
     certificates: Certificates = "self-managed"
     """Who issues the serving certificates (PL-540)."""
     resource_webhooks: ResourceWebhooks = "operator"
@@ -65,5 +66,3 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``, PL-720)."""
     version: tuple[int, int] = OLDEST_KUBERNETES
     """Of Kubernetes: major and minor."""
-    api_server_ports: tuple[int, ...] = (443, 6443)
-    """Of the Service ``kubernetes`` and of the endpoints behind it, for network policies (PL-532); empty: any."""

@@ -82,7 +82,7 @@ def objects(
     """Service, network policy, budget and Deployment, in this order. ``registries``: see :func:`deployment`."""
     return [
         service(workload, settings),
-        *([network_policy(workload, settings, cluster)] if settings.network_policies else ()),
+        *([network_policy(workload, settings)] if settings.network_policies else ()),
         disruption_budget(workload, settings.namespace),
         deployment(workload, settings, cluster, registries=registries),
     ]
@@ -136,22 +136,18 @@ def disruption_budget(workload: Workload, namespace: str) -> Document:
     }
 
 
-def network_policy(workload: Workload, settings: OperatorSettings, cluster: Cluster) -> Document:
-    """PL-532: in go webhooks, scrapes and probes; out go DNS, the API server and, for those who ask them, registries.
+def network_policy(workload: Workload, settings: OperatorSettings) -> Document:
+    """PL-532: in go webhooks, scrapes and probes; out go DNS and TCP: to the API server, and to registries.
 
-    The API server's address cannot be named (it is on no pod network), so its ports are open to every address;
-    without any known, every port.
+    The API server's address cannot be named (it is on no pod network) and its port is known to its Service alone, which
+    would take a right in another namespace to read. So every port is open.
     """
     ports = [METRICS_PORT, HEALTH_PORT]
     if workload.webhook:
         ports.insert(0, WEBHOOK_PORT)
     # DNS servers of OpenShift listen on 5353 behind their Service.
     dns = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
-    beyond = (
-        [{"protocol": "TCP", "port": 1, "endPort": 65535}]
-        if workload.asks_registries
-        else [{"protocol": "TCP", "port": port} for port in cluster.api_server_ports]
-    )
+    beyond = [{"protocol": "TCP", "port": 1, "endPort": 65535}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -160,7 +156,7 @@ def network_policy(workload: Workload, settings: OperatorSettings, cluster: Clus
             "podSelector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
-            "egress": [{"ports": dns}, {"ports": beyond}] if beyond else [{}],
+            "egress": [{"ports": dns}, {"ports": beyond}],
         },
     }
 

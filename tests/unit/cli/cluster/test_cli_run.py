@@ -73,11 +73,17 @@ def test_every_flag_reaches_the_process(started, tmp_path):
             ca=("x.pem", "y.pem"),
             allow_addresses=("127.0.0.0/8",),
         ),
-        operator=OperatorSettings(namespace="ns", global_pull_secret=("a", "b"), allow_addresses=("127.0.0.0/8",)),
+        operator=OperatorSettings(
+            namespace="ns",
+            image="",
+            image_pull_policy=None,
+            global_pull_secret=("a", "b"),
+            allow_addresses=("127.0.0.0/8",),
+        ),
     )
 
 
-def test_every_flag_of_the_operator_reaches_it(started, monkeypatch):
+def test_every_flag_of_the_operator_reaches_it(started):
     """PL-500, PL-540: without a directory it takes its certificate from the Secret that its leader makes."""
     arguments = [
         *("run", "operator", "--namespace", "ns", "--image", "example.com/p:1", "--image-pull-policy", "Always"),
@@ -94,7 +100,6 @@ def test_every_flag_of_the_operator_reaches_it(started, monkeypatch):
             "infra:NoSchedule",
         ),
     ]
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     assert main(arguments) == 0
     ((_, roles, settings),) = started
     assert roles == ("operator",)
@@ -112,7 +117,6 @@ def test_every_flag_of_the_operator_reaches_it(started, monkeypatch):
         handler_replicas=4,
         registries_configmap="mirrors",
         allow_addresses=("10.0.0.0/8",),
-        proxies=(("HTTPS_PROXY", "http://proxy:3128"),),
         priority_class="",
         node_selector=("infra=",),
         tolerations=("infra:NoSchedule",),

@@ -281,12 +281,21 @@ def test_pl_532_network_policies_let_in_webhooks_scrapes_and_probes():
         assert beyond["ports"] == [{"protocol": "TCP", "port": 1, "endPort": 65535}]
 
 
-def test_pl_532_who_asks_no_registry_reaches_the_api_server_alone():
-    """PL-532: as the operator and the monitor's handler."""
+def test_pl_532_the_api_server_is_reached_on_whatever_port_it_listens():
+    """PL-532: also by the operator and the monitor's handler, which ask no registry; but nothing over UDP but DNS."""
     role = workloads.Workload(name="x", container="x", role="x", replicas=2, cpu="1m", memory="1Mi", memory_limit="2Mi")
-    policy = workloads.network_policy(role, OperatorSettings(), Cluster(api_server_ports=(443, 16443)))
-    _, beyond = policy["spec"]["egress"]
-    assert [port["port"] for port in beyond["ports"]] == [443, 16443]
+    allowed = [
+        port for rule in workloads.network_policy(role, OperatorSettings())["spec"]["egress"] for port in rule["ports"]
+    ]
+
+    def goes(protocol: str, port: int) -> bool:
+        return any(
+            (each["protocol"], True) == (protocol, each["port"] <= port <= each.get("endPort", each["port"]))
+            for each in allowed
+        )
+
+    assert all(goes("TCP", port) for port in (443, 6443, 8443, 16443))
+    assert [port for port in (53, 443, 5353) if goes("UDP", port)] == [53, 5353]
 
 
 def test_pl_532_network_policies_can_be_left_out():
