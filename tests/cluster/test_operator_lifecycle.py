@@ -219,7 +219,10 @@ async def test_pl_520_a_foreground_deletion_takes_the_controller_last(world: Wor
 
 
 async def test_pl_520_two_hundred_gated_pods_are_released_within_a_minute(world: World) -> None:
-    """PL-021: until it is gone the conditions say how many are left. Images that nobody can resolve hold none."""
+    """PL-021, PL-900 row 6: until it is gone the conditions say how many are left.
+
+    Images that nobody can resolve hold none.
+    """
     policy = {"onUnresolved": {"action": "hold", "retryWindow": "10m"}}
     await world.create(POLICIES, names.SINGLETON, policy)
     async with available(world) as operator:

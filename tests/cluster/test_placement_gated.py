@@ -34,7 +34,7 @@ FOREIGN = {"name": "foreign.example/wait"}
 
 
 async def test_a_gated_pod_costs_one_patch_and_one_event(cluster):
-    """PL-303, PL-800, PL-105."""
+    """PL-303, PL-800, PL-105, PL-900 row 18: nothing is listed for it."""
     await cluster.seed({"quay.io/gated/web:1": ["linux/arm64"]})
     async with cluster.namespace("gated") as namespace:
         created = await cluster.create(pod("quay.io/gated/web:1"), namespace)

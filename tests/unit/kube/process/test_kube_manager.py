@@ -182,6 +182,7 @@ async def turns(task: asyncio.Task[None], until: Callable[[], bool]) -> None:
 
 
 async def test_kr_034_ready_only_when_caches_are_synced_and_the_certificate_is_loaded():
+    """PL-531, PL-900 row 26."""
     process = Process(synced=False, certified=False)
     async with running(process) as task:
         status, report = await process.ready()
