@@ -5,13 +5,17 @@ PYTHON ?= $(firstword $(shell command -v python3 python3.13 python3.12 python3.1
 VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What a release is made with: uv and cyclonedx-py.
+RELEASE := $(VENV)/release
+RELEASE_READY := $(RELEASE)/.ready
 WORKERS ?= 2
 IMAGE ?= localhost/polyarch:dev
 # What is built carries the time of its commit and of nothing else.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
 CLUSTER_WORKERS ?= 2
+LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image changelog clean
+.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image sbom krew changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +28,11 @@ $(READY): requirements.lock pyproject.toml
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
+
+$(RELEASE_READY): tools/release/requirements.lock | $(READY)
+	@$(RUN)/python -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/release/requirements.lock
+	@touch $(RELEASE_READY)
 
 demo: $(READY) ## set everything up, bring up the sandbox, show the main job
 	@$(RUN)/polyarch up --demo
@@ -62,11 +71,11 @@ corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…;
 generate: $(READY) ## write the CRDs, the chart and the page of the rules again from the code
 	@$(RUN)/python -m polyarch.cli.maintenance.generate
 
-lock: $(READY) ## resolve requirements.lock again
-	@$(RUN)/python -m pip install --quiet uv
-	@$(RUN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --all-extras --group dev --upgrade pyproject.toml -o requirements.lock
+lock: $(READY) $(RELEASE_READY) ## resolve requirements.lock again
+	@$(RELEASE)/bin/uv pip compile $(LOCKED) --all-extras --group dev --upgrade pyproject.toml -o requirements.lock
 	@# The part of it that runs: what the image is made of and what its bill of materials lists.
-	@$(RUN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --extra fast -c requirements.lock pyproject.toml -o deploy/image/requirements.lock
+	@$(RELEASE)/bin/uv pip compile $(LOCKED) --extra fast -c requirements.lock pyproject.toml -o deploy/image/requirements.lock
+	@$(RELEASE)/bin/uv pip compile $(LOCKED) --upgrade --python-version 3.11 tools/release/requirements.in -o tools/release/requirements.lock
 
 dist: $(READY) ## sdist and wheel in dist/, the same bytes from the same commit
 	@rm -rf dist
@@ -75,6 +84,15 @@ dist: $(READY) ## sdist and wheel in dist/, the same bytes from the same commit
 image: dist ## container image of this commit with buildah or docker (IMAGE=name:tag, BASE=an image with python3)
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) REVISION=$(shell git rev-parse HEAD 2>/dev/null) \
 	  $(RUN)/python -m tools.image $(IMAGE) $(if $(BASE),--base $(BASE))
+
+sbom: $(READY) $(RELEASE_READY) ## bill of materials of the image and the plugin, dist/polyarch.cdx.json (CycloneDX)
+	@mkdir -p dist
+	@$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+	  --output-format JSON --output-file dist/polyarch.cdx.json deploy/image/requirements.lock
+
+krew: dist $(RELEASE_READY) ## archives and manifest of `kubectl polyarch` in dist/krew (PLATFORMS=linux-amd64 PYTHONS=3.13: only these)
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(RUN)/python -m tools.release.krew --uv $(RELEASE)/bin/uv \
+	  $(addprefix --platform=,$(PLATFORMS)) $(addprefix --python=,$(PYTHONS))
 
 changelog: $(READY) ## collect changelog.d into CHANGELOG.md for a release
 	@$(RUN)/towncrier build --yes
