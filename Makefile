@@ -15,7 +15,7 @@ SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),157783680
 CLUSTER_WORKERS ?= 2
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image sbom krew changelog clean
+.PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 unit: $(READY) ## unit and property tests only
 	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
-peers: $(READY) ## programs that tests compare with: Helm, kubectl, operator-sdk's validator, pre-commit, skopeo, buildah
+peers: $(READY) ## programs that tests compare with: Helm, kubectl, operator-sdk's validator, actionlint, pre-commit, skopeo, buildah
 	@echo "== peers (built once, about 4 minutes on two cores, then cached)"; $(RUN)/python -m tools.peers
 
 cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
@@ -81,9 +81,9 @@ dist: $(READY) ## sdist and wheel in dist/, the same bytes from the same commit
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(RUN)/python -m hatchling build -d dist
 
-image: dist ## container image of this commit with buildah or docker (IMAGE=name:tag, BASE=an image with python3)
+image: dist ## container image of this commit with buildah or docker (IMAGE=name:tag, BASE=an image with python3, PLATFORM=linux/s390x)
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) REVISION=$(shell git rev-parse HEAD 2>/dev/null) \
-	  $(RUN)/python -m tools.image $(IMAGE) $(if $(BASE),--base $(BASE))
+	  $(RUN)/python -m tools.image $(IMAGE) $(if $(BASE),--base $(BASE)) $(if $(PLATFORM),--platform $(PLATFORM))
 
 sbom: $(READY) $(RELEASE_READY) ## bill of materials of the image and the plugin, dist/polyarch.cdx.json (CycloneDX)
 	@mkdir -p dist
@@ -93,6 +93,13 @@ sbom: $(READY) $(RELEASE_READY) ## bill of materials of the image and the plugin
 krew: dist $(RELEASE_READY) ## archives and manifest of `kubectl polyarch` in dist/krew (PLATFORMS=linux-amd64 PYTHONS=3.13: only these)
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(RUN)/python -m tools.release.krew --uv $(RELEASE)/bin/uv \
 	  $(addprefix --platform=,$(PLATFORMS)) $(addprefix --python=,$(PYTHONS))
+
+bundle: $(READY) ## OLM bundle of a release in dist/bundle (IMAGE=name@digest)
+	@$(RUN)/python -m polyarch.cli.maintenance.olm_bundle dist/bundle --image $(IMAGE)
+
+release-notes: $(READY) ## notes of a release in dist/release-notes.md (TAG=v1.2.3)
+	@mkdir -p dist
+	@$(RUN)/python -m tools.release.notes $(TAG) > dist/release-notes.md
 
 changelog: $(READY) ## collect changelog.d into CHANGELOG.md for a release
 	@$(RUN)/towncrier build --yes

@@ -22,7 +22,9 @@ ROOT: Final = Path(__file__).parents[1]
 BUILDERS: Final = ("buildah", "docker")
 
 
-def command(program: str, name: str, context: str, environ: Mapping[str, str], *, base: str = "") -> list[str]:
+def command(
+    program: str, name: str, context: str, environ: Mapping[str, str], *, base: str = "", platform: str = ""
+) -> list[str]:
     """What builds ``name`` from the files in ``context``; ``program`` is a path or name of one of ``BUILDERS``."""
     epoch = environ.get("SOURCE_DATE_EPOCH", "0")
     arguments = {
@@ -40,7 +42,8 @@ def command(program: str, name: str, context: str, environ: Mapping[str, str], *
         start = [program, "build", "--layers=false", "--identity-label=false", f"--timestamp={epoch}", f"--tag={name}"]
     secret = [f"--secret=id=pip.conf,src={conf}"] if (conf := environ.get("PIP_CONFIG_FILE")) else []
     given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
-    return [*start, *given, *secret, f"--file={context}/Containerfile", context]
+    chosen = [f"--platform={platform}"] if platform else []
+    return [*start, *chosen, *given, *secret, f"--file={context}/Containerfile", context]
 
 
 def fill(context: Path, wheel: Path) -> None:
@@ -53,6 +56,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.image", description="Build polyarch's container image.")
     parser.add_argument("name", help="such as quay.io/team/polyarch:0.1.0")
     parser.add_argument("--base", default="", help="an image with python3, by digest (default: the Containerfile's)")
+    parser.add_argument("--platform", default="", help="such as linux/s390x, if not the machine's own (with emulation)")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="where `make dist` put the wheel")
     given = parser.parse_args(arguments)
     builder = next((path for each in BUILDERS if (path := shutil.which(each))), None)
@@ -66,7 +70,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as context:
         fill(Path(context), wheels[0])
         return subprocess.run(
-            command(builder, given.name, context, os.environ, base=given.base), check=False
+            command(builder, given.name, context, os.environ, base=given.base, platform=given.platform), check=False
         ).returncode
 
 

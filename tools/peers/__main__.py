@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from tools.peers.catalogue import (
     BY_NAME,
-    MODULE,
     PEERS,
     Absent,
     Found,
@@ -47,13 +46,15 @@ async def provide(wanted: Sequence[Peer], progress: Progress, environ: Mapping[s
 
     async with file_lock(folder(environ) / ".lock", waiting=wait):
         missing = _missing(wanted, environ)
-        targets = [
-            Target(peer.name, pinned(peer), MODULE, peer.package) for peer in missing if peer.origin is Origin.GO
-        ]
         problems: dict[str, str] = {}
-        if targets:
-            tools = cache_home(environ) / f"go-{GO}"
-            problems = await GoBuild(tools=tools, environ=environ).build(targets, folder(environ), progress)
+        built = [peer for peer in missing if peer.origin is Origin.GO]
+        for source in dict.fromkeys(peer.source for peer in built):
+            wanted_here = [peer for peer in built if peer.source == source]
+            targets = [Target(peer.name, pinned(peer), source, peer.package) for peer in wanted_here]
+            programs = folder(environ, source)
+            programs.mkdir(parents=True, exist_ok=True)
+            build = GoBuild(tools=cache_home(environ) / f"go-{GO}", environ=environ)
+            problems |= await build.build(targets, programs, progress)
         for peer in missing:
             if peer.origin is Origin.SYSTEM and continuous_integration(environ) and (program := installer(environ)):
                 problems |= await _install(program, peer, progress)

@@ -17,6 +17,7 @@ from polyarch.sandbox.binaries.search import cache_home, usable
 from polyarch.sandbox.binaries.versions import host_architecture
 
 MODULE: Final = Path(__file__).parent / "gomodule"
+ACTIONLINT: Final = "github.com/rhysd/actionlint"
 PROBLEMS: Final = "problems.json"
 
 
@@ -37,6 +38,8 @@ class Peer(NamedTuple):
     """Of a Go program: the module whose version in ``go.mod`` is the peer's."""
     package: str = ""
     """And the package of its ``main``."""
+    source: Path = MODULE
+    """And the folder whose ``go.mod`` that is."""
 
 
 PEERS: Final = (
@@ -44,6 +47,7 @@ PEERS: Final = (
     Peer("helm-3", Origin.GO, "helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm"),
     Peer("helm-4", Origin.GO, "helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
     Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
+    Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
     Peer("pre-commit", Origin.ENVIRONMENT),
     Peer("skopeo", Origin.SYSTEM),
     Peer("buildah", Origin.SYSTEM),
@@ -71,21 +75,22 @@ def continuous_integration(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("CI", "").lower() in {"true", "1"}
 
 
-def folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the Go programs are kept: another version, source or architecture never uses these."""
+def folder(environ: Mapping[str, str] = os.environ, source: Path | None = None) -> Path:
+    """Where the Go programs of a module are kept: another version, source or architecture never uses these."""
     content = hashlib.sha256()
-    for path in sorted(each for each in MODULE.rglob("*") if each.is_file()):
-        content.update(f"{path.relative_to(MODULE)}\0".encode() + path.read_bytes())
+    source = source or MODULE
+    for path in sorted(each for each in source.rglob("*") if each.is_file()):
+        content.update(f"{path.relative_to(source)}\0".encode() + path.read_bytes())
     return cache_home(environ) / f"peers-{content.hexdigest()[:12]}-{host_architecture()}"
 
 
 def pinned(peer: Peer) -> str:
     """The version that ``go.mod`` says, without its ``v``."""
     match = re.search(
-        rf"^(?:require)?\s+{re.escape(peer.module)} v(\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE
+        rf"^(?:require)?\s+{re.escape(peer.module)} v(\S+)", (peer.source / "go.mod").read_text(), re.MULTILINE
     )
     if match is None:
-        raise LookupError(f"{MODULE / 'go.mod'} requires no {peer.module}")
+        raise LookupError(f"{peer.source / 'go.mod'} requires no {peer.module}")
     return match[1]
 
 
@@ -94,7 +99,7 @@ def found(name: str, environ: Mapping[str, str] = os.environ) -> Found | Absent:
     peer = BY_NAME[name]
     match peer.origin:
         case Origin.GO:
-            program = folder(environ) / name
+            program = folder(environ, peer.source) / name
             if usable(program):
                 return Found(str(program), pinned(peer))
             return Absent(_problems(environ).get(name) or "it has not been built: python -m tools.peers")
