@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from own_roles import USERS
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
 from polyarch.kube.client.jsonpatch import add, test
@@ -397,13 +398,12 @@ async def test_no_right_is_granted_that_nobody_uses(cluster):
 
 
 async def test_pods_are_only_ever_patched(cluster):
-    """PL-800, PL-550: no PUT, no DELETE, no GET of pods by polyarch, and lists of all pods only from the cache."""
+    """PL-800, PL-550: webhook and controller never PUT, DELETE or GET pods, and list all pods only from the cache."""
     await asyncio.sleep(1.5)
     verbs = {
         event["verb"]
         for event in cluster.audit()
-        if event["user"].get("username", "").startswith("system:serviceaccount:polyarch-system:")
-        and (event.get("objectRef") or {}).get("resource") == "pods"
+        if event["user"].get("username", "") in USERS and (event.get("objectRef") or {}).get("resource") == "pods"
     }
     assert verbs <= {"patch", "list", "watch"}
     with pytest.raises(ApiError):
