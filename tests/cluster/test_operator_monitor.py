@@ -19,7 +19,6 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS
 from polyarch.placement.operator.monitoring.scraping import RULES
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.locks import file_lock
 
 ENABLED = {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}
 BOTH = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
@@ -28,9 +27,7 @@ ID = f"cri-o://{'3f' * 32}"
 
 @pytest.fixture
 async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    lock = operated_sandbox.folder.root / ".operator.lock"
-    async with file_lock(lock), World.opened(operated_sandbox, tmp_path) as world:
-        await world.install()
+    async with World.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
