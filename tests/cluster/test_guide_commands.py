@@ -73,9 +73,9 @@ def differs(expected: tuple[str, ...], printed: list[str]) -> str | None:
 @pytest.fixture
 async def guide_sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     settings = Settings(name=f"guide-{os.getpid()}", nodes={"amd64": 1, "arm64": 1}, polyarch=False)
-    sandbox = await Sandbox.start(settings, owner=os.getpid(), repair=False)
+    sandbox = await Sandbox.start(settings, owner=os.getpid())
     yield sandbox
-    await sandbox.stop()
+    await sandbox.delete()  # the next page begins with a cluster that has never seen polyarch
 
 
 @pytest.mark.timeout(600)
