@@ -9,10 +9,10 @@ from manual_clock import ManualClock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
-from polyarch.placement.lookups.image_lookup import ImageKey, Want
-from polyarch.placement.lookups.secrets import PodCredentials, PullSource
-from polyarch.placement.lookups.waiting import Waiting
 from polyarch.platforms import Platform
+from polyarch.pods.lookups.image_lookup import ImageKey, Want
+from polyarch.pods.lookups.secrets import PodCredentials, PullSource
+from polyarch.pods.lookups.waiting import Waiting
 
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")
 CODES = ("network", "server-error", "rate-limited", "not-found", "unauthorized", "malformed")

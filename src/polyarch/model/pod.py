@@ -7,6 +7,7 @@ former and appends to the latter. Elements keep their order, so an index here is
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Toleration
 
 
 class NodeSelectorRequirement(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -105,6 +106,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     affinity: Affinity | None = None
     scheduling_gates: list[PodSchedulingGate] | None = None
     os: PodOS | None = None
+    tolerations: list[Toleration] | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

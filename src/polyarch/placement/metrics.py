@@ -10,17 +10,10 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 from polyarch.kube.metrics import Metrics
-
-BUCKETS: Final = (
-    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 4.0),
-    *(8.0, 16.0, 32.0, 64.0),
-)
-"""The predecessor's buckets plus four larger ones: its slow pods all fell beyond the last bucket (PL-700)."""
+from polyarch.pods.lookups.metrics import BUCKETS, LookupMetrics
 
 OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error")
 """Values of the label ``outcome`` of ``polyarch_webhook_admissions_total``."""
-
-ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "configuration", "unknown")
 
 OPTIONAL_FACTS: Final = ("namespaces", "nodes")
 """Resources that a policy may require and the role may lack the right to read."""
@@ -54,7 +47,9 @@ class ByNamespace:
 class PlacementMetrics:
     """The metric families that every placement role exports, including those that only another role updates."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, lookups: LookupMetrics) -> None:
+        self.lookups = lookups
+        self.internal_errors = lookups.internal_errors
         histogram, counter, gauge = metrics.histogram, metrics.counter, metrics.gauge
         self.process_pod = histogram(
             "mto_ppo_ctrl_time_to_process_pod_seconds", "Time of one pass of the controller over a pod", buckets=BUCKETS
@@ -64,33 +59,18 @@ class PlacementMetrics:
             "Time from first seeing a gated pod until it was finished, inspection included",
             buckets=BUCKETS,
         )
-        self.inspect_image = histogram(
-            "mto_ppo_ctrl_time_to_inspect_image_seconds", "Time of one attempt to inspect an image", buckets=BUCKETS
-        )
         self.inspect_pod_images = histogram(
             "mto_ppo_ctrl_time_to_inspect_pod_images_seconds",
             "Time from a pod's first look-up until all its images were known",
             buckets=BUCKETS,
         )
         self.processed_pods = counter("mto_ppo_ctrl_processed_pods_total", "Pods the controller finished with")
-        self.failed_inspections = counter(
-            "mto_ppo_ctrl_failed_image_inspection_total", "Attempts to inspect an image that failed"
-        )
         self.admissions = counter("mto_ppo_wh_pods_processed_total", "Pods the webhook answered for")
         self.gated = counter("mto_ppo_wh_pods_gated_total", "Pods the webhook gated")
         self.response_time = histogram(
             "mto_ppo_wh_response_time_seconds", "Time the webhook took to answer", buckets=BUCKETS
         )
         self.pods_gated = gauge("mto_ppo_pods_gated", "Pods that carry our gate now; only the leader counts them")
-        self.cache_size = gauge("mto_inspection_cache_size", "Readings of images in memory")
-        self.cache_hit = histogram(
-            "mto_cache_hit_processing_duration_seconds", "Time to answer for an image from memory", buckets=BUCKETS
-        )
-        self.cache_miss = histogram(
-            "mto_cache_miss_processing_duration_seconds",
-            "Time to answer for an image from its registry",
-            buckets=BUCKETS,
-        )
         counter("mto_enoexecevents_total", "Reports of executables in a foreign format")
         counter("mto_enoexecevents_invalid_total", "Reports of executables in a foreign format that named no known pod")
 
@@ -104,10 +84,6 @@ class PlacementMetrics:
             buckets=BUCKETS,
         )
         self.held_pods = gauge("polyarch_placement_held_pods", "Pods held because the policy says so")
-        attempts = counter(
-            "polyarch_placement_attempts_total", "Attempts to inspect an image, by class of failure", ("class",)
-        )
-        self.attempts = {name: attempts.labels(name) for name in ("success", *ERROR_CLASSES)}
         self.stray_gates = counter(
             "polyarch_placement_stray_gates_total", "Pods with our gate that did not carry the label we watch"
         )
@@ -139,17 +115,10 @@ class PlacementMetrics:
             "polyarch_placement_audits_dropped_total",
             "Audited pods whose images were not looked up because too many look-ups were running",
         )
-        self.lookups_dropped = counter(
-            "polyarch_placement_lookups_dropped_total",
-            "Images that an admission did not look up because the queue was full",
-        )
         self._facts_left_out = gauge(
             "polyarch_placement_facts_left_out",
             "1 while pods are decided without a resource that the policy requires, because it cannot be read",
             ("resource",),
-        )
-        self.internal_errors = counter(
-            "polyarch_internal_errors_total", "Internal errors, each handled as a transient failure of its pod"
         )
 
     def decided(self, reason: str, by: str, mode: str) -> None:
@@ -168,7 +137,3 @@ class PlacementMetrics:
 
         for resource in OPTIONAL_FACTS:
             follow(resource)
-
-    def count_readings(self, size: Callable[[], float]) -> None:
-        """Reads the size of the image cache at each scrape."""
-        self.cache_size.set_function(size)

@@ -15,15 +15,15 @@ from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.controller.pod_controller import PodController
 from polyarch.placement.controller.pods import GATED_SELECTOR, STRAY_SELECTOR, UNSCHEDULED, GatedPods, StrayGates
-from polyarch.placement.lookups.attempts import Attempts
-from polyarch.placement.lookups.image_lookup import ImageKey
-from polyarch.placement.lookups.low_priority import LowPriorityLookups
-from polyarch.placement.lookups.secret_reads import SecretReads
-from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.leader_notes import LeaderNotes
 from polyarch.placement.sweep.sweeper import Sweeper
 from polyarch.placement.warm.warm_up import WarmUp
+from polyarch.pods.lookups.attempts import Attempts
+from polyarch.pods.lookups.image_lookup import ImageKey
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
+from polyarch.pods.lookups.secret_reads import SecretReads
+from polyarch.pods.lookups.waiting import Waiting
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts, open_parts
 from polyarch.run.settings import RegistrySettings
@@ -51,8 +51,8 @@ def components(process: Process, parts: Parts) -> Components:
     queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
     images: WorkQueue[ImageKey] = WorkQueue("images", clock, metrics=process.metrics)
     waiting = Waiting(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
-    attempts = Attempts(waiting, images, parts.registries, parts.secrets, clock, metrics)
-    reads = SecretReads(parts.secrets, queue.add_after)
+    attempts = Attempts(waiting, images, parts.images.registries, parts.images.secrets, clock, parts.images.metrics)
+    reads = SecretReads(parts.images.secrets, queue.add_after)
     recorder = process.recorder("polyarch.dev/placement-controller")
 
     def post(pod: Pod, event: Event) -> None:
@@ -63,9 +63,9 @@ def components(process: Process, parts: Parts) -> Components:
     controller = PodController(
         pods=pods,
         facts=parts.facts,
-        secrets=parts.secrets,
+        secrets=parts.images.secrets,
         reads=reads,
-        inspector=parts.registries,
+        inspector=parts.images.registries,
         waiting=waiting,
         client=process.client,
         post=post,
@@ -87,8 +87,8 @@ def components(process: Process, parts: Parts) -> Components:
         return found.items
 
     informer.add_handler(seen)
-    parts.credentials_changed.append(controller.credentials_changed)
-    parts.registries.on_change(controller.registries_changed)
+    parts.images.credentials_changed.append(controller.credentials_changed)
+    parts.images.registries.on_change(controller.registries_changed)
     metrics.pods_gated.set_function(lambda: float(pods.count() if is_leading() else 0))
     metrics.held_pods.set_function(lambda: float(controller.held if is_leading() else 0))
 
@@ -101,7 +101,7 @@ def components(process: Process, parts: Parts) -> Components:
         list_pending=strays.look,
         informers=process.informers,
         facts=parts.facts,
-        images=LowPriorityLookups(parts.registries, parts.secrets, clock, metrics),
+        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
         post=post,
         namespace=process.settings.namespace,
         is_leading=is_leading,
@@ -111,9 +111,9 @@ def components(process: Process, parts: Parts) -> Components:
     warm_up = WarmUp(
         informers=process.informers,
         facts=parts.facts,
-        inspector=parts.registries,
-        secrets=parts.secrets,
-        images=LowPriorityLookups(parts.registries, parts.secrets, clock, metrics),
+        inspector=parts.images.registries,
+        secrets=parts.images.secrets,
+        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
         clock=clock,
     )
     led: dict[str, Task] = {

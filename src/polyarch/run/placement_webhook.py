@@ -9,6 +9,7 @@ from polyarch.kube.resources import LEASES
 from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.placement import names
 from polyarch.placement.webhook.pod_webhook import PodWebhook
+from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import open_parts
 from polyarch.run.settings import RegistrySettings
@@ -22,14 +23,15 @@ async def setup(process: Process) -> Components:
     parts = await process.share(open_parts)
     webhook = PodWebhook(
         facts=parts.facts,
-        secrets=parts.secrets,
-        inspector=parts.registries,
+        secrets=parts.images.secrets,
+        inspector=parts.images.registries,
         controller_lives=lease_watch(process),
         clock=process.clock,
         metrics=parts.metrics,
+        lookups=AdmissionLookups(parts.images.registries, parts.images.secrets, process.clock, parts.images.metrics),
     )
     process.at_end(webhook.close)
-    parts.credentials_changed.append(webhook.credentials_changed)
+    parts.images.credentials_changed.append(webhook.credentials_changed)
     return Components(routes=(webhook.route(),), caches=tuple(parts.caches))
 
 

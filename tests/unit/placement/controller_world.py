@@ -23,10 +23,10 @@ from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.placement.controller.pod_controller import PodController
-from polyarch.placement.lookups.attempts import Attempts
-from polyarch.placement.lookups.secret_reads import SecretReads
-from polyarch.placement.lookups.secrets import PullSecrets
-from polyarch.placement.lookups.waiting import Waiting
+from polyarch.pods.lookups.attempts import Attempts
+from polyarch.pods.lookups.secret_reads import SecretReads
+from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.pods.lookups.waiting import Waiting
 
 
 class World:
@@ -55,7 +55,7 @@ class World:
             insists=lambda: self.leading,
             uniform=lambda: 0.5,
         )
-        self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement)
+        self.attempts = Attempts(self.waiting, images, self.registry, self.secrets, self.clock, placement.lookups)
         self.reads = SecretReads(self.secrets, self.pods.add_after)
         self.controller = PodController(
             pods=self.api,

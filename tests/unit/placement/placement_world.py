@@ -28,6 +28,7 @@ from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event
 from polyarch.platforms import Platform
+from polyarch.pods.lookups.metrics import LookupMetrics
 
 OPERATOR = "polyarch-system"
 
@@ -425,7 +426,7 @@ def facts_of(watches: FakeWatches, clock: ManualClock | None = None, **configura
 
 def placement_metrics() -> tuple[Metrics, PlacementMetrics]:
     metrics = Metrics()
-    return metrics, PlacementMetrics(metrics)
+    return metrics, PlacementMetrics(metrics, LookupMetrics(metrics))
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:

@@ -13,7 +13,7 @@ from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
 from polyarch.placement.controller.releases import Decided, Releases
 from polyarch.placement.controller.windows import IN_LINE
-from polyarch.placement.lookups.turns import PER_HOST
+from polyarch.pods.lookups.turns import PER_HOST
 
 NO_REFERENCE = "two words"
 MINUTE = 60.0

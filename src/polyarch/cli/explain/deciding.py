@@ -36,12 +36,13 @@ from polyarch.oci.layers.deep import look_deeper
 from polyarch.oci.opening import Wiring, open_inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.placement.decide.decision import Decision, Finding, Progress
+from polyarch.placement.decide.decision import Decision, Progress
 from polyarch.placement.decide.rules import Case, decide, examine
 from polyarch.placement.result import explain as documents
 from polyarch.placement.result.admission import admit
 from polyarch.placement.result.outcome import Path as Way
 from polyarch.placement.result.patch import admission_patch
+from polyarch.pods.finding import Finding
 
 Stage = Literal["admission", "controller"]
 Json = dict[str, Any]

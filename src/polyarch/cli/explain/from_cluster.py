@@ -34,9 +34,9 @@ from polyarch.placement.api.resources import (
 from polyarch.placement.decide.decision import Decision
 from polyarch.placement.decide.rules import Case
 from polyarch.placement.lookups.facts import architectures_of
-from polyarch.placement.lookups.secrets import PullSource, document_of
 from polyarch.placement.result import retry
 from polyarch.placement.result.scheduling_gate import carries_gate
+from polyarch.pods.lookups.secrets import PullSource, document_of
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ from polyarch.kube.clock import Clock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection
 from polyarch.placement.controller.gated import GatedPod
-from polyarch.placement.decide.images import ImageUse
 from polyarch.placement.decide.rules import Case, assess
-from polyarch.placement.lookups.answers import Inspects, at_hand
-from polyarch.placement.lookups.image_lookup import ImageKey, Want, failure_of
-from polyarch.placement.lookups.secret_reads import SecretReads
-from polyarch.placement.lookups.secrets import PodCredentials, PullSecrets, PullSource
-from polyarch.placement.lookups.waiting import Waiting
+from polyarch.pods.images import ImageUse
+from polyarch.pods.lookups.answers import Inspects, at_hand
+from polyarch.pods.lookups.image_lookup import ImageKey, Want, failure_of
+from polyarch.pods.lookups.secret_reads import SecretReads
+from polyarch.pods.lookups.secrets import PodCredentials, PullSecrets, PullSource
+from polyarch.pods.lookups.waiting import Waiting
 
 
 class Known(NamedTuple):

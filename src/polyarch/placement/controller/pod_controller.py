@@ -27,15 +27,15 @@ from polyarch.placement.controller.standby import Standby
 from polyarch.placement.controller.writing import WritesPods
 from polyarch.placement.decide.decision import Outcome, Progress
 from polyarch.placement.decide.rules import decide, examine
-from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
-from polyarch.placement.lookups.secret_reads import SecretReads
-from polyarch.placement.lookups.secrets import PullSecrets
-from polyarch.placement.lookups.waiting import Waiting
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.result import retry
 from polyarch.placement.result.retry import Waited, decide_after
 from polyarch.placement.result.scheduling_gate import carries_gate
+from polyarch.pods.lookups import backoff
+from polyarch.pods.lookups.answers import Inspects
+from polyarch.pods.lookups.secret_reads import SecretReads
+from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.pods.lookups.waiting import Waiting
 
 log = structlog.get_logger(__name__)
 
@@ -234,11 +234,11 @@ class PodController:
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
         pod, memory = self._pods.get(key), self._memories.get(key)
         if pod is None or memory is None:
-            return After(retry.MAX_DELAY)
+            return After(backoff.MAX_DELAY)
         lasts = memory.faults.met(self._clock.monotonic())
         settings = self._facts.settled(key.namespace).settings
         ended = self._is_leading() and lasts >= settings.retry_window
-        later = After(retry.delay(memory.faults.count, uniform=self._uniform()))
+        later = After(backoff.delay(memory.faults.count, uniform=self._uniform()))
         if not ended:
             return later
         again = await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts, later=later)

@@ -29,6 +29,7 @@ from polyarch.placement.result import events, retry
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.patch import controller_patch
 from polyarch.placement.result.scheduling_gate import bare_release
+from polyarch.pods.lookups import backoff
 
 log = structlog.get_logger(__name__)
 
@@ -148,7 +149,7 @@ class Releases:
         """Seconds until a write is sent again after ``times`` without an answer."""
         if written is Written.UNREACHED:
             return self._outage.holds(key)
-        return retry.delay(times, uniform=self._uniform())
+        return backoff.delay(times, uniform=self._uniform())
 
     def _refused(self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, write: Write) -> Result:
         now = self._clock.monotonic()

@@ -12,9 +12,9 @@ import msgspec
 from polyarch.model.pod import NodeSelectorTerm
 from polyarch.placement import names
 from polyarch.placement.api.settings import OSConstraint
-from polyarch.placement.decide.decision import Finding, Verdict
 from polyarch.placement.decide.view import View
 from polyarch.platforms import PlatformSet
+from polyarch.pods.finding import Finding, Verdict
 
 
 class Supported(msgspec.Struct, frozen=True, gc=False):

@@ -11,8 +11,9 @@ from typing import Final
 
 from polyarch.kube.objects.durations import format_duration
 from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Decision, Finding, Reason, Verdict
+from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.platforms import PlatformSet
+from polyarch.pods.finding import Finding, Verdict
 
 MAX_NAMED: Final = 4
 

@@ -16,13 +16,14 @@ from polyarch.placement import names
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide import messages, terms
 from polyarch.placement.decide.architectures import Supported, supported
-from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progress, Reason, Verdict
+from polyarch.placement.decide.decision import Decision, Outcome, Progress, Reason
 from polyarch.placement.decide.eligibility import Circumstances, architecture_required, eligibility
-from polyarch.placement.decide.images import ImageUse, findings, images_of
 from polyarch.placement.decide.record import Scope
 from polyarch.placement.decide.scoring import Source, preferences
 from polyarch.placement.decide.seal import UNSEALED, Seal
 from polyarch.placement.decide.view import View, user_view
+from polyarch.pods.finding import Finding, Verdict
+from polyarch.pods.images import ImageUse, findings, images_of
 
 MAX_FAILURE: Final = 256
 

@@ -18,9 +18,9 @@ import msgspec
 from polyarch.model.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
 from polyarch.placement import names
 from polyarch.placement.decide.decision import Reason
-from polyarch.placement.decide.images import images_of
 from polyarch.placement.decide.record import Record, Scope, is_believed, read
 from polyarch.placement.decide.seal import UNSEALED, Seal
+from polyarch.pods.images import images_of
 
 NOWHERE: Final = -1
 _NO_LABELS: Final[dict[str, str]] = {}

@@ -9,11 +9,12 @@ import msgspec
 
 from polyarch.kube.client.jsonpatch import Operation
 from polyarch.placement import names
-from polyarch.placement.decide.decision import Decision, Reason, Verdict
+from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.placement.decide.rules import Case, unavailable
 from polyarch.placement.decide.view import View
 from polyarch.placement.result.outcome import Path
 from polyarch.placement.result.patch import admission_patch
+from polyarch.pods.finding import Verdict
 from polyarch.requirements import OPERATORS, Requirement
 
 INLINE: Final = frozenset({Reason.ARCHITECTURES_SET, Reason.ALL_IMAGES_NEUTRAL, Reason.PREFERENCES_ONLY})

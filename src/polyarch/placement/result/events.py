@@ -11,8 +11,9 @@ import msgspec
 
 from polyarch.placement.api.settings import EventLevel, Settings
 from polyarch.placement.decide import messages
-from polyarch.placement.decide.decision import Decision, Outcome, Reason, Verdict
+from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case
+from polyarch.pods.finding import Verdict
 
 MAX_NOTE: Final = 1024
 """Limit of ``note`` in events.k8s.io/v1."""

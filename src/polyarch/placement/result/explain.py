@@ -12,13 +12,14 @@ import msgspec
 from polyarch.kube.client.jsonpatch import Operation, apply_patch
 from polyarch.kube.objects.durations import format_duration
 from polyarch.placement.decide import record
-from polyarch.placement.decide.decision import Decision, Finding, Outcome, Reason, Verdict
+from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.events import Event, events_for
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.patch import controller_patch, taken_back
 from polyarch.placement.result.retry import NEVER, deadline
+from polyarch.pods.finding import Finding, Verdict
 
 SCHEMA_VERSION: Final = "polyarch.dev/explain/v1"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

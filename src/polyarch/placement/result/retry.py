@@ -1,7 +1,7 @@
-"""Retry windows and backoff of unresolved images (PL-330 to PL-334).
+"""Retry windows of unresolved images: how long a pod waits, and what follows (PL-330 to PL-334).
 
-Times are seconds since this process's first attempt for the pod, on the monotonic clock. The caller passes random
-numbers from [0, 1) as ``uniform``, so every delay can be tested. Pure: no clock of its own.
+Times are seconds since this process's first attempt for the pod, on the monotonic clock. How long to wait between
+attempts is in ``pods.lookups.backoff``. Pure: no clock of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,20 +9,14 @@ from typing import Final, NamedTuple
 
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
-from polyarch.placement.decide.decision import Decision, Finding, Outcome, Progress
+from polyarch.placement.decide.decision import Decision, Outcome, Progress
 from polyarch.placement.decide.rules import Assessment, Case, assess, conclude
+from polyarch.pods.finding import Finding
 
 SHORT_WINDOW: Final = 30.0
 """For failures that waiting rarely cures: absent, auth, configuration."""
 FAILING_AFTER: Final = 2.0
 """When a waiting pod is labelled as failing (PL-332)."""
-MAX_DELAY: Final = 15.0
-AT_ONCE_AFTER: Final = 5.0
-"""A new pod causes an immediate attempt if the last one began longer ago (PL-331)."""
-SPREAD: Final = 1.0
-"""Look-ups that are brought forward together are spread over this time (PL-331)."""
-HELD_DELAY: Final = 300.0
-HELD_SPREAD: Final = 0.2
 NEVER: Final = float("inf")
 
 _LASTING: Final = ("absent", "auth", "configuration")
@@ -87,14 +81,3 @@ def next_change(decision: Decision, settings: Settings, elapsed: float) -> float
     if settings.unresolved_action == "hold" and settings.hold_limit is not None:
         ends.append(settings.hold_limit)
     return min((end - elapsed for end in ends if end > elapsed), default=None)
-
-
-def delay(failures: int, *, uniform: float, retry_after: float | None = None) -> float:
-    """Seconds until the next attempt for an image after ``failures`` in a row (PL-331)."""
-    backoff = min(2.0 ** min(failures - 1, 10), MAX_DELAY) * (0.75 + 0.5 * uniform)
-    return max(backoff, retry_after or 0.0)
-
-
-def held_delay(*, uniform: float) -> float:
-    """Seconds between attempts for an image that only held pods wait for: 5 min ± 20 % (PL-334)."""
-    return HELD_DELAY * (1 - HELD_SPREAD + 2 * HELD_SPREAD * uniform)

@@ -31,14 +31,15 @@ from polyarch.model.pod import Pod
 from polyarch.oci.cache.recent import Recent
 from polyarch.placement import names
 from polyarch.placement.api.settings import SweepAction
+from polyarch.placement.lookups import case_answers
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.lookups.low_priority import LowPriorityLookups
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event
 from polyarch.placement.sweep import notes
 from polyarch.placement.sweep.absence import Absence
 from polyarch.placement.sweep.eviction import Eviction, EvictsPods
 from polyarch.placement.sweep.verdict import Fault, Judgement, Suspect, judge, suspect
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.requirements import InvalidSelector, Selector
 
 log = structlog.get_logger(__name__)
@@ -221,7 +222,11 @@ class Sweeper:
     async def _look_at_pending(self, pods: Iterable[Pod], current: "Round", until: float) -> None:
         """Reports with what is known, and asks for images only where pods may be evicted."""
         suspects = await self._suspects(pods, current)
-        found = [judged for each in suspects if (judged := judge(each, self._images.known(each.case), current.nodes))]
+        found = [
+            judged
+            for each in suspects
+            if (judged := judge(each, case_answers.known(self._images, each.case), current.nodes))
+        ]
         current.unplaced.update(each.pod.metadata.namespace for each in found)
         await self._report(found)
         evicting = [each for each in suspects if each.case.settings.sweep_action == "evict"]
@@ -259,9 +264,9 @@ class Sweeper:
         async def one(found: Suspect) -> Judgement | None:
             try:
                 async with deadline(self._clock, max(until - self._clock.monotonic(), 0.0)):
-                    answers = await self._images.answers(found.case)
+                    answers = await case_answers.answers(self._images, found.case)
             except TimeoutError:
-                answers = self._images.known(found.case)
+                answers = case_answers.known(self._images, found.case)
             return judge(found, answers, current.nodes)
 
         judged = await asyncio.gather(*(one(each) for each in suspects))

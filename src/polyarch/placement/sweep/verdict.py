@@ -17,9 +17,9 @@ from polyarch.oci.answer import Inspection
 from polyarch.placement import names
 from polyarch.placement.decide import record
 from polyarch.placement.decide.decision import Decision, Reason
-from polyarch.placement.decide.images import images_of
 from polyarch.placement.decide.record import Scope, is_believed
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
+from polyarch.pods.images import images_of
 
 _ENDED: Final = ("Succeeded", "Failed")
 

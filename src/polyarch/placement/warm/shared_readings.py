@@ -30,7 +30,7 @@ from polyarch.oci.cache.memory import Cache
 from polyarch.oci.sharing import DamagedExport, Exporter, Importer
 from polyarch.placement import names
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.lookups.secrets import PullSecrets, credentials_in
+from polyarch.pods.lookups.secrets import PullSecrets, credentials_in
 
 log = structlog.get_logger(__name__)
 

@@ -17,13 +17,13 @@ from polyarch.kube.runtime.on_demand import OnDemand, Shares
 from polyarch.kube.runtime.store import Change
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
-from polyarch.placement.decide.images import images_of
-from polyarch.placement.lookups.answers import Inspects
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.lookups.image_lookup import failure_of
-from polyarch.placement.lookups.low_priority import LowPriorityLookups
-from polyarch.placement.lookups.secrets import PullSecrets, PullSource
 from polyarch.placement.warm.templates import KINDS, CronJob, Workload, pod_of
+from polyarch.pods.images import images_of
+from polyarch.pods.lookups.answers import Inspects
+from polyarch.pods.lookups.image_lookup import failure_of
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
+from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 log = structlog.get_logger(__name__)
 

@@ -21,18 +21,18 @@ from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, F
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
-from polyarch.placement.decide.images import ImageUse
 from polyarch.placement.decide.rules import Case, decide
-from polyarch.placement.lookups.answers import Inspects, at_hand
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.lookups.image_lookup import failure_of
-from polyarch.placement.lookups.secrets import PullSecrets, PullSource
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.series import Look, Series
-from polyarch.placement.webhook.background import NEVER, AdmissionLookups, Coming
 from polyarch.placement.webhook.provenance import was_sent
+from polyarch.pods.images import ImageUse
+from polyarch.pods.lookups.answers import Inspects, at_hand
+from polyarch.pods.lookups.background import NEVER, AdmissionLookups, Coming
+from polyarch.pods.lookups.image_lookup import failure_of
+from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 log = structlog.get_logger(__name__)
 
@@ -56,11 +56,12 @@ class PodWebhook:
         controller_lives: Callable[[], bool],
         clock: Clock,
         metrics: PlacementMetrics,
+        lookups: AdmissionLookups,
     ) -> None:
         self._facts = facts
         self._secrets = secrets
         self._inspector = inspector
-        self._lookups = AdmissionLookups(inspector, secrets, clock, metrics)
+        self._lookups = lookups
         self._controller_lives = controller_lives
         self._clock = clock
         self._metrics = metrics

@@ -14,7 +14,9 @@ from polyarch.kube.process.roles import Process, ProcessSettings
 from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.oci.cache.memory import Cache
 from polyarch.placement import names
-from polyarch.placement.lookups.secrets import PullSecrets
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.run.images import ImageParts
 from polyarch.run.logs import Verbosity
 from polyarch.run.placement import Parts
 from polyarch.run.placement_controller import components
@@ -74,7 +76,8 @@ async def test_pl_107_pods_are_gated_for_as_long_as_a_controller_runs(leader_ele
     given = [RegistrySettings(), Verbosity()]
     process = Process("placement-controller", settings, leases, Metrics(), role_settings=given)  # type: ignore[arg-type]
     secrets = PullSecrets(FakeSecrets(), clock)
-    parts = Parts(process, facts_of(FakeWatches()), secrets, Registry(clock))  # type: ignore[arg-type]
+    images = ImageParts(process, secrets, Registry(clock), LookupMetrics(process.metrics))  # type: ignore[arg-type]
+    parts = Parts(process, facts_of(FakeWatches()), images)
     role = components(process, parts)
     (leadership,) = role.leaderships
     writer = leadership.election.run if leadership.election is not None else role.background["lease"]

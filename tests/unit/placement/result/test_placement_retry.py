@@ -10,6 +10,7 @@ from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.decision import Outcome, Reason
 from polyarch.placement.result import retry
+from polyarch.pods.lookups import backoff
 
 CODES = {
     "transient": "server-error",
@@ -147,29 +148,29 @@ def test_pl_302_when_time_alone_changes_the_outcome(
 
 def test_pl_331_delays_double_up_to_fifteen_seconds() -> None:
     """PL-331."""
-    middle = [retry.delay(n, uniform=0.5) for n in range(1, 8)]
+    middle = [backoff.delay(n, uniform=0.5) for n in range(1, 8)]
     assert middle == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
-    assert retry.delay(3, uniform=0.0) == 3.0
-    assert retry.delay(3, uniform=1.0) == 5.0
-    assert retry.delay(100_000, uniform=0.5) == 15.0
+    assert backoff.delay(3, uniform=0.0) == 3.0
+    assert backoff.delay(3, uniform=1.0) == 5.0
+    assert backoff.delay(100_000, uniform=0.5) == 15.0
 
 
 def test_pl_331_at_least_what_the_registry_asks_for() -> None:
     """PL-331."""
-    assert retry.delay(1, uniform=0.5, retry_after=40.0) == 40.0
-    assert retry.delay(6, uniform=0.5, retry_after=2.0) == 15.0
+    assert backoff.delay(1, uniform=0.5, retry_after=40.0) == 40.0
+    assert backoff.delay(6, uniform=0.5, retry_after=2.0) == 15.0
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 0.999])
 def test_pl_334_held_images_are_asked_for_every_five_minutes_or_so(uniform: float) -> None:
     """PL-334."""
-    assert 240.0 <= retry.held_delay(uniform=uniform) <= 360.0
+    assert 240.0 <= backoff.held_delay(uniform=uniform) <= 360.0
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 0.999])
 def test_pl_335_pl_900_row_3_an_outage_of_thirty_seconds_costs_at_most_twelve_attempts(uniform: float) -> None:
     """PL-335, PL-900 row 3."""
-    attempts = [0.0, *accumulate(retry.delay(n, uniform=uniform) for n in range(1, 20))]
+    attempts = [0.0, *accumulate(backoff.delay(n, uniform=uniform) for n in range(1, 20))]
     first_success = next(at for at in attempts if at >= 30.0)
     assert sum(at <= first_success for at in attempts) <= 12
     assert first_success < 120.0  # within the window, so nothing is released unconstrained

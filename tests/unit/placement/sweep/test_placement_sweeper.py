@@ -15,9 +15,9 @@ from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequ
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
-from polyarch.placement.lookups.low_priority import LowPriorityLookups
-from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.sweep.sweeper import PAGE, Sweeper
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
+from polyarch.pods.lookups.secrets import PullSecrets
 
 APP = "quay.io/team/app:1"
 BOTH = {"a": "amd64", "b": "arm64"}
@@ -47,7 +47,7 @@ class Cluster:
             list_pending=self.list_pending,
             informers=self.watches,
             facts=self.facts,
-            images=LowPriorityLookups(self.registry, secrets, self.clock, metrics),
+            images=LowPriorityLookups(self.registry, secrets, self.clock, metrics.lookups),
             post=lambda pod, event: self.events.append((pod.metadata.name, str(event.reason))),
             namespace=OPERATOR,
             is_leading=lambda: self.leading,

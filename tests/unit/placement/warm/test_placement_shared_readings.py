@@ -15,9 +15,9 @@ from polyarch.oci.answer import Entry, Status
 from polyarch.oci.cache.image_reading import Reading
 from polyarch.oci.cache.memory import Cache, Place, TagRecord
 from polyarch.placement import names
-from polyarch.placement.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.placement.warm.shared_readings import SharedReadings
 from polyarch.platforms import Platform
+from polyarch.pods.lookups.secrets import GlobalPullSecret, PullSecrets
 
 PUBLIC, SHARED, PRIVATE = (Place("r.example", name) for name in ("public", "shared", "private"))
 SEPARATE = {"seconds": 3600.0, "public_seconds": 3600.0}

@@ -8,11 +8,11 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 
 from manual_clock import ManualClock
 from polyarch.oci.reference import parse
-from polyarch.placement.lookups.low_priority import LowPriorityLookups
-from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.warm import warm_up
 from polyarch.placement.warm.templates import CronJob, Workload, pod_of
 from polyarch.placement.warm.warm_up import WarmUp
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
+from polyarch.pods.lookups.secrets import PullSecrets
 
 DEPLOYMENTS = "deployments"
 
@@ -48,7 +48,7 @@ class World:
             facts=self.facts,
             inspector=self.registry,
             secrets=secrets,
-            images=LowPriorityLookups(self.registry, secrets, self.clock, metrics),
+            images=LowPriorityLookups(self.registry, secrets, self.clock, metrics.lookups),
             clock=self.clock,
         )
         self.task = None

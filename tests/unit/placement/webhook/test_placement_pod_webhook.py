@@ -37,8 +37,9 @@ from polyarch.oci.auth.keyring import Document
 from polyarch.placement import names
 from polyarch.placement.decide.seal import Seal
 from polyarch.placement.lookups.facts import ClusterFacts
-from polyarch.placement.lookups.secrets import PullSecrets
 from polyarch.placement.webhook.pod_webhook import AUDITS, PodWebhook
+from polyarch.pods.lookups.background import AdmissionLookups
+from polyarch.pods.lookups.secrets import PullSecrets
 
 
 class Answer(msgspec.Struct):
@@ -89,6 +90,7 @@ class Admissions:
             controller_lives=lambda: self.lives,
             clock=self.clock,
             metrics=placement,
+            lookups=AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups),
         )
         self.reviewer: Reviewer[Any] = Reviewer(self.webhook.route(), self.clock)
         self.reviews = 0

@@ -16,6 +16,7 @@ from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.operator.labels import labels
 from polyarch.placement.operator.monitoring import alerts, dashboard
+from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.run.registries import registry_metrics
 
 ROOT = Path(__file__).parents[5]
@@ -32,7 +33,7 @@ OF_KUBERNETES = {
 def exported(folder: str) -> dict[str, set[str]]:
     """Samples that a role exports from its first scrape on, with their labels."""
     metrics = Metrics(process=True)
-    PlacementMetrics(metrics)
+    PlacementMetrics(metrics, LookupMetrics(metrics))
     registry_metrics(metrics)
     RequestMetrics(metrics)
     QueueMetrics(metrics, "pods", depth=lambda: 0, oldest_age=lambda: 0)

@@ -11,11 +11,11 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference
-from polyarch.placement.decide.images import ImageUse, usable_now
+from polyarch.pods.images import ImageUse, usable_now
 
 
 class Inspects(Protocol):
-    """The part of the registry client that placement uses."""
+    """The part of the registry client that features use."""
 
     async def inspect(
         self,

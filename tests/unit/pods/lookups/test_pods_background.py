@@ -11,9 +11,9 @@ from placement_world import FakeInspector, FakeSecrets, failed, placement_metric
 from manual_clock import ManualClock
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference, parse
-from polyarch.placement.lookups.secrets import PullSecrets, PullSource
-from polyarch.placement.lookups.turns import IN_ALL, PER_HOST
-from polyarch.placement.webhook.background import IN_LINE, NEVER, AdmissionLookups
+from polyarch.pods.lookups.background import IN_LINE, NEVER, AdmissionLookups
+from polyarch.pods.lookups.secrets import PullSecrets, PullSource
+from polyarch.pods.lookups.turns import IN_ALL, PER_HOST
 
 
 class World:
@@ -25,7 +25,7 @@ class World:
         self.reader = FakeSecrets()
         self.metrics, placement = placement_metrics()
         self.secrets = PullSecrets(self.reader, self.clock)
-        self.lookups = AdmissionLookups(self.registry, self.secrets, self.clock, placement)
+        self.lookups = AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups)
 
     def ask(self, image: str, *names: str, namespace: str = "team", not_before: float = NEVER):
         return self.lookups.ask(parse(image), PullSource(namespace, names), not_before=not_before)

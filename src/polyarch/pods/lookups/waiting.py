@@ -9,7 +9,7 @@ leads, and by a change of the failure class, which changes its retry window. Oth
 
     park ──► due ──start──► asking ──finish──► answered (waiters woken, look-up gone when the last has left)
               ▲                        │
-              └─── delay of retry.py ◄─┘ failed
+              └─── backoff.py ◄─┘ failed
 
 State only, nothing here waits: it calls ``schedule`` when a look-up is due and ``wake`` when a pod should be
 reconciled; times come from a clock. ``attempts.py`` sends the requests.
@@ -23,7 +23,8 @@ from polyarch.kube.clock import Clock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference
-from polyarch.placement.lookups.image_lookup import (
+from polyarch.pods.lookups import backoff
+from polyarch.pods.lookups.image_lookup import (
     Ask,
     ImageKey,
     Lookup,
@@ -32,7 +33,6 @@ from polyarch.placement.lookups.image_lookup import (
     failure_of,
     without_proof,
 )
-from polyarch.placement.result import retry
 
 SOON: Final = 0.25
 """Delay of the next attempt if the answer is too old for a pod that needs a later tag check (PL-404)."""
@@ -219,9 +219,9 @@ class Waiting:
             return
         due = now
         if self._rests(lookup):
-            due = now + retry.held_delay(uniform=self._uniform())
-        elif now - lookup.started_at <= retry.AT_ONCE_AFTER:
-            due = now + retry.delay(lookup.failures, uniform=self._uniform())
+            due = now + backoff.held_delay(uniform=self._uniform())
+        elif now - lookup.started_at <= backoff.AT_ONCE_AFTER:
+            due = now + backoff.delay(lookup.failures, uniform=self._uniform())
         if lookup.answered_at is not None:
             due = max(due, lookup.answered_at + asked_to_wait(lookup.answer))
         self._at(lookup, due)
@@ -229,9 +229,9 @@ class Waiting:
     def _plan_retry(self, lookup: Lookup, answer: Inspection, now: float) -> None:
         asked_for = asked_to_wait(answer)
         if lookup.held or self._rests(lookup):
-            delay = max(retry.held_delay(uniform=self._uniform()), asked_for)
+            delay = max(backoff.held_delay(uniform=self._uniform()), asked_for)
         else:
-            delay = retry.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
+            delay = backoff.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
         self._at(lookup, now + delay)
 
     def _note_failure(self, lookup: Lookup, failure: str) -> None:
@@ -268,7 +268,7 @@ class Waiting:
             self._at(lookup, now + self._spread())
 
     def _spread(self) -> float:
-        return retry.SPREAD * self._uniform()
+        return backoff.SPREAD * self._uniform()
 
     def _at(self, lookup: Lookup, due: float) -> None:
         """Makes the look-up due at that time, unless it is due earlier."""

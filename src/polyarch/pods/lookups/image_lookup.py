@@ -12,8 +12,8 @@ from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference
-from polyarch.placement.decide.images import TAG_TTL
-from polyarch.placement.lookups.secrets import PodCredentials
+from polyarch.pods.images import TAG_TTL
+from polyarch.pods.lookups.secrets import PodCredentials
 
 UNKNOWN: Final = "unknown"
 """Failure class of an image that was read but does not state its platforms; final, like invalid content."""

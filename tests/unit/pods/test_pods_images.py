@@ -8,10 +8,11 @@ from placement_cases import APP, SIDE, answers, controlled, failure, index, look
 
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
-from polyarch.placement.decide import images
-from polyarch.placement.decide.decision import Progress, Reason, Verdict
-from polyarch.placement.decide.images import ImageUse, findings, images_of, usable_now
+from polyarch.placement.decide.decision import Progress, Reason
 from polyarch.placement.decide.rules import decide
+from polyarch.pods import images
+from polyarch.pods.finding import Verdict
+from polyarch.pods.images import ImageUse, findings, images_of, usable_now
 
 VOLUME = "quay.io/team/data:3"
 

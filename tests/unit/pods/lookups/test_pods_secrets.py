@@ -19,7 +19,7 @@ from polyarch.oci.auth.entries import Credential
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.mirrors.sources import Configuration, sources
 from polyarch.oci.reference import parse
-from polyarch.placement.lookups.secrets import (
+from polyarch.pods.lookups.secrets import (
     AT_ONCE,
     BYTES,
     IN_LINE,

@@ -24,11 +24,11 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
-from polyarch.placement.lookups.answers import Inspects
-from polyarch.placement.lookups.image_lookup import failure_of, without_proof
-from polyarch.placement.lookups.secrets import JUST_READ, PullSecrets, PullSource
-from polyarch.placement.lookups.turns import Places, Turn, Turns
-from polyarch.placement.metrics import PlacementMetrics
+from polyarch.pods.lookups.answers import Inspects
+from polyarch.pods.lookups.image_lookup import failure_of, without_proof
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import JUST_READ, PullSecrets, PullSource
+from polyarch.pods.lookups.turns import Places, Turn, Turns
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ class AdmissionLookups:
         inspector: Inspects,
         secrets: PullSecrets,
         clock: Clock,
-        metrics: PlacementMetrics,
+        metrics: LookupMetrics,
     ) -> None:
         self._inspector = inspector
         self._secrets = secrets

@@ -19,13 +19,13 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.queue import ShutDown, WorkQueue
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, InspectionError, Status
-from polyarch.placement.lookups.answers import Inspects
-from polyarch.placement.lookups.image_lookup import Ask, ImageKey, Lookup, failure_of
-from polyarch.placement.lookups.secrets import JUST_READ, PodCredentials, PullSecrets, PullSource
-from polyarch.placement.lookups.turns import Places, Turn, Turns
-from polyarch.placement.lookups.waiting import Waiting
-from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.result.retry import MAX_DELAY
+from polyarch.pods.lookups.answers import Inspects
+from polyarch.pods.lookups.backoff import MAX_DELAY
+from polyarch.pods.lookups.image_lookup import Ask, ImageKey, Lookup, failure_of
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import JUST_READ, PodCredentials, PullSecrets, PullSource
+from polyarch.pods.lookups.turns import Places, Turn, Turns
+from polyarch.pods.lookups.waiting import Waiting
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class Attempts:
         inspector: Inspects,
         secrets: PullSecrets,
         clock: Clock,
-        metrics: PlacementMetrics,
+        metrics: LookupMetrics,
     ) -> None:
         self._waiting = waiting
         self._queue = queue

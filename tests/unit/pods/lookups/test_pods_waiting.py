@@ -7,9 +7,9 @@ from manual_clock import ManualClock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
-from polyarch.placement.lookups.image_lookup import ImageKey, Want
-from polyarch.placement.lookups.secrets import PodCredentials, PullSource
-from polyarch.placement.lookups.waiting import Waiting
+from polyarch.pods.lookups.image_lookup import ImageKey, Want
+from polyarch.pods.lookups.secrets import PodCredentials, PullSource
+from polyarch.pods.lookups.waiting import Waiting
 
 
 class Room:

@@ -14,8 +14,8 @@ from polyarch.model.pod import Pod
 from polyarch.oci.answer import Entry, Inspection, Status
 from polyarch.oci.mirrors.unqualified import unqualified
 from polyarch.oci.reference import InvalidReference, Reference, parse
-from polyarch.placement.decide.decision import Finding, Verdict
 from polyarch.platforms import NODE_SYSTEMS, NodePlatform, node_platforms
+from polyarch.pods.finding import Finding, Verdict
 
 TAG_TTL: Final = 600.0
 """How old the check of a tag may be, in seconds (RG-110)."""

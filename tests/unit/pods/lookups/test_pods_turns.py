@@ -1,7 +1,7 @@
 """Namespaces take turns, hosts within a namespace too, and nobody is passed over but who cannot be served (PL-851)."""
 
-from polyarch.placement.lookups.image_lookup import ImageKey
-from polyarch.placement.lookups.turns import Places, Turn, Turns
+from polyarch.pods.lookups.image_lookup import ImageKey
+from polyarch.pods.lookups.turns import Places, Turn, Turns
 
 
 def image(name: str, host: str = "one.example") -> ImageKey:

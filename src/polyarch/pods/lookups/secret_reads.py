@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from polyarch.model.meta import Key
 from polyarch.oci.cache.recent import Recent
-from polyarch.placement.lookups.secrets import PullSecrets, PullSource
-from polyarch.placement.lookups.turns import Places, Turn, Turns
-from polyarch.placement.result.retry import MAX_DELAY
+from polyarch.pods.lookups.backoff import MAX_DELAY
+from polyarch.pods.lookups.secrets import PullSecrets, PullSource
+from polyarch.pods.lookups.turns import Places, Turn, Turns
 
 AT_ONCE: Final = 16
 """Pull sources that are read at a time."""

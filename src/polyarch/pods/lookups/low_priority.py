@@ -6,6 +6,7 @@ client keeps for all.
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -15,10 +16,10 @@ from polyarch.kube.clock import Clock, deadline
 from polyarch.oci.answer import Inspection
 from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.reference import Reference
-from polyarch.placement.decide.rules import Case, assess
-from polyarch.placement.lookups.answers import Inspects, at_hand
-from polyarch.placement.lookups.secrets import PullSecrets, PullSource
-from polyarch.placement.metrics import PlacementMetrics
+from polyarch.pods.images import ImageUse
+from polyarch.pods.lookups.answers import Inspects, at_hand
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +32,7 @@ EVER: Final = float("-inf")
 class LowPriorityLookups:
     """Looks images up, at most :data:`AT_ONCE` at a time."""
 
-    def __init__(self, inspector: Inspects, secrets: PullSecrets, clock: Clock, metrics: PlacementMetrics) -> None:
+    def __init__(self, inspector: Inspects, secrets: PullSecrets, clock: Clock, metrics: LookupMetrics) -> None:
         self._inspector = inspector
         self._secrets = secrets
         self._clock = clock
@@ -39,28 +40,37 @@ class LowPriorityLookups:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._causes = Causes()
 
-    def known(self, case: Case) -> dict[str, Inspection]:
+    def known(self, uses: Iterable[ImageUse], source: PullSource, *, stale_for: float) -> dict[str, Inspection]:
         """The answers in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check may
         be as old as the cache allows."""
         return at_hand(
-            case.images,
+            uses,
             self._inspector,
-            self._secrets.lazy(PullSource.of(case.pod, case.facts.namespace)),
+            self._secrets.lazy(source),
             since=EVER,
             now=self._clock.monotonic(),
-            stale_for=case.settings.images_stale_for,
+            stale_for=stale_for,
         )
 
-    async def answers(self, case: Case) -> dict[str, Inspection]:
-        """The answers from memory and from registries; an image without one is left out."""
-        found = self.known(case)
-        source = PullSource.of(case.pod, case.facts.namespace)
-        missing = {use.text: use.reference for use in case.images if use.reference and use.text not in found}
+    async def answers(
+        self,
+        uses: Iterable[ImageUse],
+        source: PullSource,
+        *,
+        stale_for: float,
+        is_impossible: Callable[[dict[str, Inspection]], bool],
+    ) -> dict[str, Inspection]:
+        """The answers from memory and from registries; an image without one is left out. ``is_impossible``: whether
+        no platform runs all of them; then indexes are asked for once more, because an operator bundle constrains
+        nothing (RG-046)."""
+        uses = list(uses)
+        found = self.known(uses, source, stale_for=stale_for)
+        missing = {use.text: use.reference for use in uses if use.reference and use.text not in found}
         found |= await self._all(missing, source, "auto")
-        if assess(case, found).is_impossible:  # an operator bundle constrains nothing (RG-046)
+        if is_impossible(found):
             indexes = {
                 use.text: use.reference
-                for use in case.images
+                for use in uses
                 if use.reference
                 and use.text in found
                 and found[use.text].kind == "index"

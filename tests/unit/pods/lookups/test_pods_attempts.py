@@ -13,8 +13,8 @@ from placement_world import failed, pod, resolved
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
-from polyarch.placement.lookups.secrets import PER_POD, PullSource, document_of
-from polyarch.placement.lookups.turns import Turns
+from polyarch.pods.lookups.secrets import PER_POD, PullSource, document_of
+from polyarch.pods.lookups.turns import Turns
 
 MARKER = "m4rk3r"
 

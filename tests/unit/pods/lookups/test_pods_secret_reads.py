@@ -6,7 +6,7 @@ import pytest
 from placement_world import pod
 
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.placement.lookups.secret_reads import AT_ONCE
+from polyarch.pods.lookups.secret_reads import AT_ONCE
 
 
 def flood(world, namespace: str, pods: int, secrets: int) -> list:

@@ -1,0 +1,100 @@
+"""Parts that every role needs which looks images up: registries, pull secrets and their metrics.
+
+The roles of one process share one instance of each, so that an image is looked up once for all of them.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
+
+from polyarch.kube.process.components import Caches
+from polyarch.kube.process.roles import Process
+from polyarch.kube.resources import SECRETS
+from polyarch.kube.runtime.store import Change
+from polyarch.model.secret import Secret
+from polyarch.oci.auth.credential_providers import ProviderCredentials
+from polyarch.oci.auth.entries import Credential
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import GlobalPullSecret, PullSecrets
+from polyarch.run import openshift
+from polyarch.run.registries import Registries, open_registries
+from polyarch.run.settings import RegistrySettings
+
+log = structlog.get_logger(__name__)
+
+
+class ImageParts:
+    """The shared parts. ``caches`` are to be run by each role that uses them."""
+
+    def __init__(self, process: Process, secrets: PullSecrets, registries: Registries, metrics: LookupMetrics) -> None:
+        self.secrets = secrets
+        self.registries = registries
+        self.metrics = metrics
+        self.caches: list[Caches] = []
+        self.credentials_changed: list[Callable[[], None]] = []
+        """Called when the global pull secret has changed."""
+        self.short_names_searched: list[Callable[[bool], None]] = []
+        """Called when nodes begin or cease to search several registries for short names (PL-424)."""
+        self.global_secret_changed: list[Callable[[Change[Secret]], None]] = []
+        self._process = process
+
+    def follow_global_secret(self, namespace: str, name: str) -> None:
+        """Watch the global pull secret by name; deleting it revokes its credentials (PL-423)."""
+        selected = f"metadata.name={name}"
+        informer = self._process.informer(SECRETS, Secret, namespace=namespace, field_selector=selected)
+        informer.add_handler(GlobalPullSecret(self.secrets, f"{namespace}/{name}", self._forget).observe)
+        informer.add_handler(self._tell_of_global_secret)
+        log.info("watching the global pull secret", namespace=namespace, name=name)
+
+    def search_short_names(self, searched: bool) -> None:
+        """Sets whether nodes search several registries for image names without a registry (PL-424)."""
+        for tell in self.short_names_searched:
+            tell(searched)
+
+    def _tell_of_global_secret(self, change: Change[Secret]) -> None:
+        for tell in self.global_secret_changed:
+            tell(change)
+
+    def _forget(self, gone: Sequence[Credential]) -> None:
+        self.registries.forget(gone)
+        for tell in self.credentials_changed:
+            tell()
+
+
+@asynccontextmanager
+async def open_images(process: Process) -> AsyncIterator[ImageParts]:
+    """Open the parts. Asks the API server once whether this is OpenShift; watches start when the process runs."""
+    settings = process.settings_of(RegistrySettings)
+    client, clock = process.client, process.clock
+    async with AsyncExitStack() as stack:
+        registries = await stack.enter_async_context(
+            open_registries(
+                registries_conf=settings.registries_conf,
+                ca=settings.ca,
+                allow_addresses=settings.allow_addresses,
+                clock=clock,
+                metrics=process.metrics,
+            )
+        )
+        plugins = settings.credential_providers
+
+        async def read(namespace: str, name: str) -> Secret:
+            return await client.get(SECRETS, name, namespace=namespace, type=Secret)
+
+        secrets = PullSecrets(
+            read, clock, providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None
+        )
+        stack.push_async_callback(secrets.aclose)
+        metrics = LookupMetrics(process.metrics)
+        metrics.count_readings(registries.readings)
+        parts = ImageParts(process, secrets, registries, metrics)
+        served = await openshift.served_by(client)
+        if served:
+            parts.caches.append(
+                openshift.OpenShift(process, served, registries, search_short_names=parts.search_short_names)
+            )
+        followed = settings.global_pull_secret or (openshift.PULL_SECRET if served else None)
+        if followed is not None:
+            parts.follow_global_secret(*followed)
+        yield parts

@@ -1,0 +1,1 @@
+"""Taints by architecture: nodes are tainted, pods and DaemonSet templates get the tolerations their images justify."""

@@ -1,0 +1,1 @@
+"""The custom resource ArchitectureTaints, and the settings that are compiled from it."""

@@ -1,0 +1,48 @@
+"""Names that users and tools rely on: labels, annotations, gate, finalizer, objects (TN-003, TN-004, TN-042).
+
+All other modules take them from here. They are never changed and never reused with another meaning.
+"""
+
+from typing import Final
+
+GROUP: Final = "polyarch.dev"
+SINGLETON: Final = "cluster"
+
+ARCH_KEY: Final = "kubernetes.io/arch"
+OS_KEY: Final = "kubernetes.io/os"
+CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+# On pods (TN-042, TN-046).
+GATE: Final = f"{GROUP}/tolerations"
+GATED_LABEL: Final = f"{GROUP}/tolerations"
+GATED: Final = "gated"
+TOLERATIONS_ANNOTATION: Final = f"{GROUP}/tolerations"
+"""The architectures that were added, sorted, comma-separated."""
+REASON_ANNOTATION: Final = f"{GROUP}/tolerations-reason"
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+
+# On pods, namespaces and nodes, set by users (TN-021, TN-041).
+OPT_OUT: Final = f"{GROUP}/taints"
+DISABLED: Final = "disabled"
+
+# On nodes (TN-022).
+MANAGED_TAINTS_ANNOTATION: Final = f"{GROUP}/managed-taints"
+"""What we wrote: comma-separated ``key=value:effect``."""
+
+# On DaemonSets (TN-050).
+ADDED_TOLERATIONS_ANNOTATION: Final = f"{GROUP}/added-tolerations"
+"""A JSON list of exactly what we added, sorted."""
+
+# Objects.
+FINALIZER: Final = f"{GROUP}/architecture-taints"
+ROLE: Final = "polyarch-taints"
+"""Deployment, Service, ServiceAccount, ClusterRole and webhook configuration of the role."""
+LEASE: Final = ROLE
+ADMISSION_ROLE: Final = f"{ROLE}-admission"
+"""ClusterRole of every process that adds tolerations at admission."""
+REGISTRATION_POLICY: Final = "polyarch-architecture-taints"
+"""MutatingAdmissionPolicy and its binding (TN-027)."""
+POD_WEBHOOK: Final = f"pod-tolerations.{GROUP}"
+POD_WEBHOOK_PATH: Final = "/add-pod-tolerations"
+TEMPLATE_WEBHOOK: Final = f"template-tolerations.{GROUP}"
+TEMPLATE_WEBHOOK_PATH: Final = "/add-template-tolerations"

@@ -1,0 +1,32 @@
+"""Which toleration covers which taint: Kubernetes' own rule, for every feature that asks (TN-030).
+
+Source: ``ToleratesTaint`` of ``k8s.io/component-helpers`` (``k8s.io/api/core/v1/toleration.go``). A toleration that
+expires covers nothing here: with ``NoExecute`` and ``tolerationSeconds`` the pod is evicted after that time. Pure.
+"""
+
+from collections.abc import Iterable
+
+from polyarch.model.taint import Taint, Toleration
+
+NO_SCHEDULE = "NoSchedule"
+PREFER_NO_SCHEDULE = "PreferNoSchedule"
+NO_EXECUTE = "NoExecute"
+EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
+REPELS = frozenset({NO_SCHEDULE, NO_EXECUTE})
+"""Effects that keep a pod off a node; the other one only makes the node less wanted."""
+
+
+def covers(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a pod with this toleration may stay on a node with this taint for as long as it likes."""
+    if toleration.effect not in ("", taint.effect):
+        return False
+    if taint.effect == NO_EXECUTE and toleration.toleration_seconds is not None:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.operator in ("", "Equal") and (toleration.key, toleration.value) == (taint.key, taint.value)
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration] | None) -> bool:
+    """Whether any of them covers the taint."""
+    return any(covers(each, taint) for each in tolerations or ())
