@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError
 from polyarch import __version__
 from polyarch.cli.errors import CommandError
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page
+from polyarch.cli.options.misplaced import other_command
 from polyarch.cli.options.renamed import with_new_names
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import styled, takes_colour
@@ -56,7 +57,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         with _standard_output():
             code = _run(words)
     except CycloptsError as error:
-        return _complain(str(error), 2)
+        return _complain(f"{error}{other_command(words)}", 2)
     except CommandError as error:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ from polyarch.pods.lookups.low_priority import LowPriorityLookups
 from polyarch.pods.lookups.secret_reads import SecretReads
 from polyarch.pods.lookups.waiting import Waiting
 from polyarch.run.logs import Verbosity
-from polyarch.run.placement import Parts, open_parts
+from polyarch.run.parts.placement import Parts, open_parts
 from polyarch.run.settings import RegistrySettings
 
 WORKERS: Final = 32

@@ -11,7 +11,7 @@ from polyarch.placement import names
 from polyarch.placement.webhook.pod_webhook import PodWebhook
 from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.run.logs import Verbosity
-from polyarch.run.placement import open_parts
+from polyarch.run.parts.placement import open_parts
 from polyarch.run.settings import RegistrySettings
 
 CONTROLLER_SILENCE = 30.0

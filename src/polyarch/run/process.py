@@ -26,7 +26,7 @@ async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None
             settings.process,
             client,
             metrics,
-            role_settings=(settings.registries, settings.operator, settings.monitor, verbosity),
+            role_settings=(settings.registries, settings.operator, settings.monitor, settings.taints, verbosity),
             announce=_announce,
         ) as process,
     ):

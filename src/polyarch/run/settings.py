@@ -9,6 +9,7 @@ from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OperatorSett
 
 if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)
     from polyarch.oci.auth.credential_providers import ProviderConfiguration
+    from polyarch.taints.api.resources import ArchitectureTaints
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning"]
@@ -40,6 +41,13 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
     pod_logs: str = "/var/log/pods"
 
 
+class TaintRoleSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the roles that add tolerations."""
+
+    configuration: "ArchitectureTaints | None" = None
+    """The object from ``--config``, checked; None: the cluster's, which is watched (TN-012)."""
+
+
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of ``polyarch run``: those of every process, and those that only some roles read."""
 
@@ -52,3 +60,4 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     registries: RegistrySettings = RegistrySettings()
     operator: OperatorSettings = OperatorSettings(image="", image_pull_policy=None)
     monitor: MonitorSettings = MonitorSettings()
+    taints: TaintRoleSettings = TaintRoleSettings()

@@ -15,6 +15,7 @@ ROLES = f"""
 import sys
 from polyarch.run.placement_controller import ROLE
 from polyarch.run.placement_webhook import ROLE
+from polyarch.run.taints import ROLE
 from polyarch.run.logs import configure
 configure("json")
 {IMPORTED}
@@ -36,7 +37,7 @@ from polyarch.run.exec_monitor import ROLE
 from polyarch.run.logs import configure
 from polyarch.placement.execmonitor import attribution, node, reporter
 configure("json")
-unused = (*{UNUSED!r}, "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.serving.reviews")
+unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.serving.reviews")
 print('imported', *(name for name in unused if name in sys.modules))
 """
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from manual_clock import ManualClock
 from polyarch.placement.decide.seal import UNSEALED, Seal
-from polyarch.run.record_key import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
+from polyarch.run.parts.record_key import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
 
 OLD, NEW = b"o" * 32, b"n" * 32
 TEXT = b"a record"

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 
 from polyarch.cli.cluster.monitor_flags import ANY_NODE, MonitorFlags
 from polyarch.cli.cluster.operator_flags import AS_USUAL, OperatorFlags
+from polyarch.cli.cluster.taint_flags import FROM_THE_CLUSTER, TaintFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
@@ -45,6 +46,7 @@ class Choice(Enum):
     PLACEMENT_WEBHOOK = ("placement_webhook",)
     PLACEMENT_CONTROLLER = ("placement_controller",)
     EXEC_MONITOR = ("exec_monitor",)
+    TAINTS = ("taints",)
     ALL = ("placement_webhook", "placement_controller")
 
     @property
@@ -131,6 +133,7 @@ def run(
     ] = "",
     deployed: OperatorFlags = AS_USUAL,
     monitor: MonitorFlags = ANY_NODE,
+    taints: TaintFlags = FROM_THE_CLUSTER,
     print_settings: Annotated[
         bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
     ] = False,
@@ -186,6 +189,7 @@ def run(
         ),
         monitor=monitor.settings(),
         operator=operator,
+        taints=taints.settings() if Choice.TAINTS.value[0] in role.value else FROM_THE_CLUSTER.settings(),
     )
     play(name, roles, settings)
     return 0

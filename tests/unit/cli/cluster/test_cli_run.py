@@ -14,7 +14,7 @@ from polyarch.kube.process.roles import ProcessSettings, Role
 from polyarch.placement.operator.settings import OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
-from polyarch.run.settings import MonitorSettings, RegistrySettings, RunSettings
+from polyarch.run.settings import MonitorSettings, RegistrySettings, RunSettings, TaintRoleSettings
 
 Started = list[tuple[str, tuple[str, ...], RunSettings]]
 
@@ -141,7 +141,7 @@ def test_all_is_every_role_of_the_cluster_in_one_process(started):
 def test_a_process_is_started_with_all_that_its_roles_read(choice):
     """KR-050: what a role asks its process for is there."""
     for role in choice.roles():
-        given = {RegistrySettings, OperatorSettings, MonitorSettings, Verbosity}
+        given = {RegistrySettings, OperatorSettings, MonitorSettings, TaintRoleSettings, Verbosity}
         assert set(role.settings) <= given, "what polyarch.run.process gives"
     if len(choice.value) == 1:
         assert [role.name for role in choice.roles()] == [choice.label]

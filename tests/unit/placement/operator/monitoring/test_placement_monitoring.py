@@ -17,7 +17,7 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.operator.labels import labels
 from polyarch.placement.operator.monitoring import alerts, dashboard
 from polyarch.pods.lookups.metrics import LookupMetrics
-from polyarch.run.registries import registry_metrics
+from polyarch.run.parts.registries import registry_metrics
 
 ROOT = Path(__file__).parents[5]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"

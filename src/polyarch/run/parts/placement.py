@@ -11,9 +11,9 @@ from polyarch.kube.process.roles import Process
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.warm.shared_readings import SharedReadings
-from polyarch.run.images import ImageParts, open_images
 from polyarch.run.logs import Verbosity
-from polyarch.run.record_key import RecordKey
+from polyarch.run.parts.images import ImageParts, open_images
+from polyarch.run.parts.record_key import RecordKey
 
 
 class Parts:

@@ -23,7 +23,7 @@ from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.tls import check_certificates
 from polyarch.placement.names import CONFIG_HOME, TRUSTED_CA
-from polyarch.run.registries import Registries
+from polyarch.run.parts.registries import Registries
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class ConfigMap(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenShift:
-    """Watches the objects and applies them to the process's :class:`~polyarch.run.registries.Registries`.
+    """Watches the objects and applies them to the process's :class:`~polyarch.run.parts.registries.Registries`.
 
     ``search_short_names`` is called with whether the nodes search registries for short names.
     """

@@ -17,8 +17,8 @@ from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.entries import Credential
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import GlobalPullSecret, PullSecrets
-from polyarch.run import openshift
-from polyarch.run.registries import Registries, open_registries
+from polyarch.run.parts import openshift
+from polyarch.run.parts.registries import Registries, open_registries
 from polyarch.run.settings import RegistrySettings
 
 log = structlog.get_logger(__name__)

@@ -1,0 +1,23 @@
+"""Words that another command understands: the error about them names it (TN-074).
+
+The neighbour of a word is often one letter away, and does something else: who wants a controller's traces removed must
+not get a controller.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+ELSEWHERE: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
+    ("run", "taints"): {word: f"polyarch taint {word}" for word in ("plan", "bootstrap", "apply", "clean")},
+}
+"""Words of a command line that are there → word that is not of that command → the command that it is of."""
+
+
+def other_command(words: Sequence[str]) -> str:
+    """The end of an error about this command line, with the command that was probably meant; often empty."""
+    for command, others in ELSEWHERE.items():
+        if set(command) <= set(words):
+            for word in words:
+                if (meant := others.get(word.removeprefix("--"))) is not None:
+                    return f" For {word}, run: {meant}"
+    return ""

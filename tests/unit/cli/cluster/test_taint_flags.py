@@ -1,0 +1,81 @@
+"""``polyarch run taints``: its configuration from a file, and words that are another command's (TN-012, TN-074)."""
+
+import pytest
+
+from polyarch.cli import main
+from polyarch.run import process
+from polyarch.run.settings import RunSettings
+
+HEAD = "apiVersion: polyarch.dev/v1alpha1\nkind: ArchitectureTaints\nmetadata: {name: cluster}\n"
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[tuple[str, RunSettings]]:
+    """What would have been run."""
+    runs: list[tuple[str, RunSettings]] = []
+
+    async def run(name: str, _: object, settings: RunSettings) -> None:
+        runs.append((name, settings))
+
+    monkeypatch.setattr(process, "run", run)
+    return runs
+
+
+@pytest.mark.parametrize("word", ["clean", "plan", "apply", "bootstrap"])
+@pytest.mark.parametrize("dashes", ["", "--"])
+@pytest.mark.parametrize("flags", [(), ("--port", "0")])
+def test_tn_074_who_wants_to_clean_gets_no_controller(started, capsys, word, dashes, flags):
+    assert main(["run", *flags, "taints", f"{dashes}{word}"]) == 2
+    assert f"polyarch taint {word}" in capsys.readouterr().err
+    assert not started
+
+
+@pytest.mark.parametrize(
+    "words", [["taints", "cleen"], ["taints", "--everything"], ["placement-controller", "clean"]], ids=" ".join
+)
+def test_tn_074_other_words_are_usage_errors_that_name_no_other_command(started, capsys, words):
+    assert main(["run", *words]) == 2
+    assert "polyarch taint" not in capsys.readouterr().err
+    assert not started
+
+
+def test_tn_080_without_a_file_the_object_in_the_cluster_is_watched(started):
+    assert main(["run", "taints"]) == 0
+    assert started[0][1].taints.configuration is None
+
+
+def test_tn_012_the_object_may_be_a_file(started, tmp_path):
+    file = tmp_path / "taints.yaml"
+    file.write_text(HEAD + "spec: {mode: both, pods: {gateTimeout: 1m}}\n")
+    assert main(["run", "taints", "--config", str(file)]) == 0
+    given = started[0][1].taints.configuration
+    assert given is not None
+    assert (given.spec.mode, given.spec.pods.gate_timeout) == ("both", "1m")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("", "expected one object", id="empty"),
+        pytest.param(f"{HEAD}---\n{HEAD}", "expected one object", id="two objects"),
+        pytest.param(HEAD.replace("ArchitectureTaints", "Pod"), "found Pod", id="another kind"),
+        pytest.param(HEAD.replace("v1alpha1", "v9"), "found ArchitectureTaints of polyarch.dev/v9", id="a version"),
+        pytest.param(HEAD.replace("cluster", "mine"), "'mine'", id="another name"),
+        pytest.param(HEAD + "spec:\n  mode: 3\n", "line 5", id="a value of another type"),
+        pytest.param(HEAD + "spec: [", "line", id="not YAML"),
+    ],
+)
+def test_tn_012_a_process_does_not_start_with_a_wrong_file(started, capsys, tmp_path, text, problem):
+    file = tmp_path / "taints.yaml"
+    file.write_text(text)
+    assert main(["run", "taints", "--config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert problem in said
+    assert not started
+
+
+def test_tn_012_a_file_that_is_not_there(started, capsys):
+    assert main(["run", "taints", "--config", "/nonexistent/taints.yaml"]) == 2
+    assert "/nonexistent/taints.yaml" in capsys.readouterr().err
+    assert not started
