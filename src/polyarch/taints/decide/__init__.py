@@ -1,0 +1,1 @@
+"""The rules of taints and tolerations: facts in, decisions out."""
