@@ -1,0 +1,1 @@
+"""From a decision to patches and events. Pure."""

@@ -1,0 +1,63 @@
+"""Events about nodes (TN-020, TN-023, TN-024)."""
+
+import pytest
+from taint_nodes import document, node
+
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.decide.node_taints import decide_node
+from polyarch.taints.result import node_events
+
+ARM = "supported-arch=arm64:NoSchedule"
+AMD = "supported-arch=amd64:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "taints", "record", "reason", "note"),
+    [
+        ("arm64", (), None, "ArchitectureTaintApplied", f"Taint {ARM} added."),
+        ("arm64", (AMD,), AMD, "ArchitectureTaintCorrected", f"Taint {AMD} replaced by {ARM}."),
+        (
+            "arm64",
+            ("supported-arch=arm64:NoExecute", ARM),
+            ARM,
+            "ArchitectureTaintCorrected",
+            f"Taint supported-arch=arm64:NoExecute removed: the node keeps {ARM}.",
+        ),
+        (
+            "amd64",
+            (AMD,),
+            AMD,
+            "ArchitectureTaintRemoved",
+            f"Taint {AMD} removed: amd64 is a primary architecture, whose nodes are not tainted in this mode.",
+        ),
+    ],
+)
+def test_tn_024_events_say_from_what_to_what(
+    architecture: str, taints: tuple[str, ...], record: str | None, reason: str, note: str
+) -> None:
+    seen = node(document("n", architecture, *taints, record=record))
+    event = node_events.written(seen, decide_node(seen, TaintSettings()))
+    assert event is not None
+    assert (event.type, event.reason, event.note) == ("Normal", reason, note)
+
+
+def test_tn_024_the_record_of_a_taint_that_is_gone_is_cleared_without_an_event() -> None:
+    seen = node(document("n", "amd64", record=AMD))
+    assert node_events.written(seen, decide_node(seen, TaintSettings())) is None
+
+
+@pytest.mark.parametrize(
+    ("reported", "label", "taints", "reasons"),
+    [
+        ("arm64", "amd64", (), ["NodeArchitectureMismatch"]),
+        ("", "", (), ["NodeArchitectureUnknown"]),
+        ("vax", "arm64", (), ["NodeArchitectureMismatch", "NodeArchitectureUnknown"]),
+        ("arm64", "arm64", ("supported-arch=gold:NoSchedule",), ["ForeignArchitectureTaint"]),
+        ("arm64", "arm64", (), []),
+    ],
+)
+def test_tn_020_tn_023_warnings(reported: str, label: str, taints: tuple[str, ...], reasons: list[str]) -> None:
+    decision = decide_node(node(document("n", reported, *taints, label=label)), TaintSettings())
+    found = node_events.warnings(decision)
+    assert [each.reason for each in found] == reasons
+    assert all(each.type == "Warning" for each in found)
