@@ -21,9 +21,9 @@ class GatedPod:
         self.uid = uid
         self.seen_at: Final = now
         self.windows = Windows()
-        """How long it has waited for images; changed by ``inquiry``."""
+        """How long it has waited for images; changed by the inquiry about them."""
         self.failed_once: dict[str, Inspection] = NONE_FAILED
-        """Failures of images that may exist on nodes only, by reference text (PL-212); changed by ``inquiry``."""
+        """Failures of images that may exist on nodes only, by reference text (PL-212); changed by the inquiry."""
         self.patches = PatchHistory()
         """Changed by ``releases``, as are the next two."""
         self.told = Told()
@@ -32,6 +32,14 @@ class GatedPod:
         """Changed by ``pod_controller``."""
         self.share = Share(standby_delay)
         """Changed by ``standby``."""
+
+    def waits(self, now: float, *, begun: float | None) -> None:
+        """It waits for look-ups (``pods.lookups.inquiry``)."""
+        self.windows.waits(now, begun=begun)
+
+    def waits_for_nothing(self, now: float) -> None:
+        """No look-up can provide what is missing (``pods.lookups.inquiry``)."""
+        self.windows.waits_for_nothing(now)
 
 
 NONE_FAILED: Final[dict[str, Inspection]] = {}

@@ -1,6 +1,6 @@
 """Reconciles gated pods: decides each and sends at most one PATCH (PL-300 to PL-335, PL-530).
 
-A reconcile reads the pod from the cache, collects the answers for its images (``inquiry``), decides with the pure rules
+A reconcile reads the pod from the cache, collects the answers for its images, decides with the pure rules
 and carries the decision out (``releases``). A pod with unknown images is parked in ``Waiting``; it is reconciled again
 when an answer arrives, a time limit passes, or facts change. Reconciles may be interrupted anywhere and repeated.
 
@@ -17,24 +17,24 @@ import structlog
 from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.controller import After, Done, Result
+from polyarch.kube.runtime.guarded import Patches
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement.controller.gated import GatedPod
-from polyarch.placement.controller.inquiry import Inquiry, Known
 from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby
-from polyarch.placement.controller.writing import WritesPods
 from polyarch.placement.decide.decision import Outcome, Progress
-from polyarch.placement.decide.rules import decide, examine
+from polyarch.placement.decide.rules import Case, assess, decide, examine
 from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.retry import Waited, decide_after
 from polyarch.placement.result.scheduling_gate import carries_gate
 from polyarch.pods.lookups import backoff
 from polyarch.pods.lookups.answers import Inspects
+from polyarch.pods.lookups.inquiry import Asked, Inquiry, Known
 from polyarch.pods.lookups.secret_reads import SecretReads
-from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 from polyarch.pods.lookups.waiting import Waiting
 
 log = structlog.get_logger(__name__)
@@ -66,7 +66,7 @@ class PodController:
         reads: SecretReads,
         inspector: Inspects,
         waiting: Waiting,
-        client: WritesPods,
+        client: Patches,
         post: Posts,
         enqueue: Callable[[Key], None],
         clock: Clock,
@@ -164,7 +164,7 @@ class PodController:
         if isinstance(facts, After):
             return facts
         case = examine(facts.about(pod, key.namespace, stored=True))
-        known = self._inquiry.about(case, key, memory)
+        known = self._inquiry.about(_asked(case), key, memory)
         if known is None:
             return Done()
         if known.undecidable:
@@ -246,6 +246,15 @@ class PodController:
             return again
         self._waiting.leave(key)
         return Done()
+
+
+def _asked(case: Case) -> Asked:
+    return Asked(
+        case.images,
+        PullSource.of(case.pod, case.facts.namespace),
+        case.settings.images_stale_for,
+        lambda answers: assess(case, answers).is_impossible,
+    )
 
 
 def _after(seconds: float | None) -> Result:

@@ -13,7 +13,10 @@ import structlog
 from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Conflict
+from polyarch.kube.resources import PODS
+from polyarch.kube.runtime import guarded
 from polyarch.kube.runtime.controller import After, Done, Result
+from polyarch.kube.runtime.guarded import Patches, Write, Written
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement.api.settings import Settings
@@ -21,7 +24,6 @@ from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.patch_history import REFUSED_LAST
 from polyarch.placement.controller.told import Tale
-from polyarch.placement.controller.writing import Write, WritesPods, Written, write_pod
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case, without_affinity
 from polyarch.placement.metrics import PlacementMetrics
@@ -60,7 +62,7 @@ class Releases:
     def __init__(
         self,
         *,
-        client: WritesPods,
+        client: Patches,
         post: Posts,
         clock: Clock,
         metrics: PlacementMetrics,
@@ -234,7 +236,7 @@ class Releases:
     async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: GatedPod) -> Write:
         """The one PATCH from this version of the pod (PL-304)."""
         version = pod.metadata.resource_version
-        write = await write_pod(self._client, key, operations, version, is_connected=self._is_connected)
+        write = await guarded.write(self._client, PODS, key, operations, version, is_connected=self._is_connected)
         if write.result is not Written.UNREACHED:
             self._outage.over()
         if write.result is Written.MOVED_ON:

@@ -83,6 +83,12 @@ class Attempts:
             finally:
                 self._tasks = None  # attempts that end during shutdown must not start others
 
+    async def look_for_new_secrets(self) -> None:
+        """Reads the secrets of pods again whose images failed with auth, and wakes those whose secrets changed: they
+        join another look-up, which is made at once."""
+        for key in [lookup.key for lookup in self._waiting.lookups() if lookup.failure == "auth"]:
+            await self._reread(key)
+
     def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
         while (turn := self._turns.next(self._places, waits=self._waits)) is not None:
             if (ask := self._waiting.start(turn.key)) is not None:

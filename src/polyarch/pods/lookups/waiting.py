@@ -24,6 +24,7 @@ from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection
 from polyarch.oci.reference import Reference
 from polyarch.pods.lookups import backoff
+from polyarch.pods.lookups.backoff import Backoff
 from polyarch.pods.lookups.image_lookup import (
     Ask,
     ImageKey,
@@ -51,14 +52,16 @@ class Waiting:
         schedule: Callable[[ImageKey, float], None],
         wake: Callable[[Key], None],
         insists: Callable[[], bool] = lambda: True,
+        retries: Backoff = backoff.ALL_ALIKE,
         uniform: Callable[[], float] = _random.random,
     ) -> None:
         """``insists``: whether this process retries lasting failures. A standby does not: the leader retries them, and
-        only the leader writes the outcome of a failure (PL-530)."""
+        only the leader writes the outcome of a failure (PL-530). ``retries``: how long it waits between attempts."""
         self._clock = clock
         self._schedule = schedule
         self._wake = wake
         self._insists = insists
+        self._retries = retries
         self._uniform = uniform
         self._lookups: dict[ImageKey, Lookup] = {}
         self._pods: dict[Key, frozenset[ImageKey]] = {}
@@ -221,7 +224,7 @@ class Waiting:
         if self._rests(lookup):
             due = now + backoff.held_delay(uniform=self._uniform())
         elif now - lookup.started_at <= backoff.AT_ONCE_AFTER:
-            due = now + backoff.delay(lookup.failures, uniform=self._uniform())
+            due = now + self._retries.delay(lookup.failures, lookup.failure, uniform=self._uniform())
         if lookup.answered_at is not None:
             due = max(due, lookup.answered_at + asked_to_wait(lookup.answer))
         self._at(lookup, due)
@@ -231,7 +234,7 @@ class Waiting:
         if lookup.held or self._rests(lookup):
             delay = max(backoff.held_delay(uniform=self._uniform()), asked_for)
         else:
-            delay = backoff.delay(lookup.failures, uniform=self._uniform(), retry_after=asked_for)
+            delay = self._retries.delay(lookup.failures, lookup.failure, uniform=self._uniform(), retry_after=asked_for)
         self._at(lookup, now + delay)
 
     def _note_failure(self, lookup: Lookup, failure: str) -> None:

@@ -7,6 +7,7 @@ from manual_clock import ManualClock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
+from polyarch.pods.lookups.backoff import ALL_ALIKE, Backoff
 from polyarch.pods.lookups.image_lookup import ImageKey, Want
 from polyarch.pods.lookups.secrets import PodCredentials, PullSource
 from polyarch.pods.lookups.waiting import Waiting
@@ -15,11 +16,13 @@ from polyarch.pods.lookups.waiting import Waiting
 class Room:
     """A waiting room whose look-ups are attempted by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, retries: Backoff = ALL_ALIKE) -> None:
         self.clock = ManualClock(start=0)
         self.due: dict[ImageKey, float] = {}
         self.woken: list[Key] = []
-        self.waiting = Waiting(self.clock, schedule=self._schedule, wake=self.woken.append, uniform=lambda: 0.5)
+        self.waiting = Waiting(
+            self.clock, schedule=self._schedule, wake=self.woken.append, retries=retries, uniform=lambda: 0.5
+        )
 
     def _schedule(self, key: ImageKey, delay: float) -> None:
         self.due[key] = min(self.due.get(key, float("inf")), self.clock.monotonic() + delay)
@@ -316,3 +319,17 @@ def test_a_registry_that_is_away_for_thirty_seconds_is_asked_at_most_twelve_time
         room.clock.advance(0.25)
     assert 5 <= attempts <= 12
     assert room.next_in(APP) <= 15
+
+
+def test_tn_046_the_interval_follows_the_class_of_the_failure():
+    """A feature has intervals of its own; a new pod of the image still causes an attempt."""
+    room = Room(Backoff(most=120.0, every={"absent": 60.0}))
+    room.park("a", "app:1")
+    assert room.attempts() == [APP]
+    room.fail(APP, "not-found")
+    assert room.next_in(APP) == 60.0
+    room.clock.advance(30)
+    room.park("b", "app:1")
+    assert room.attempts() == [APP]
+    room.fail(APP, "network")
+    assert room.next_in(APP) == 2.0

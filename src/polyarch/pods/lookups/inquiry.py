@@ -1,23 +1,51 @@
-"""Collects the answers for a gated pod's images, and the look-ups it still waits for (PL-302, PL-404, PL-422).
+"""Collects the answers for a waiting pod's images, and the look-ups it still waits for (PL-302, PL-404, PL-422).
 
 Answers come from the registry client's cache and from shared look-ups; this module sends no request and never waits. If
 an image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is reconciled
 again.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from polyarch.kube.clock import Clock
 from polyarch.model.meta import Key
 from polyarch.oci.answer import Inspection
-from polyarch.placement.controller.gated import GatedPod
-from polyarch.placement.decide.rules import Case, assess
 from polyarch.pods.images import ImageUse
 from polyarch.pods.lookups.answers import Inspects, at_hand
 from polyarch.pods.lookups.image_lookup import ImageKey, Want, failure_of
 from polyarch.pods.lookups.secret_reads import SecretReads
 from polyarch.pods.lookups.secrets import PodCredentials, PullSecrets, PullSource
 from polyarch.pods.lookups.waiting import Waiting
+
+
+class Waits(Protocol):
+    """What is remembered of a waiting pod. Times are ``Clock.monotonic()``."""
+
+    failed_once: dict[str, Inspection]
+    """Failures of images that may exist on nodes only, by reference text (PL-212); replaced, never changed."""
+
+    @property
+    def seen_at(self) -> float: ...
+
+    def waits(self, now: float, *, begun: float | None) -> None:
+        """It waits for look-ups; ``begun``: when the first attempt of one began; None: all are queued."""
+        ...
+
+    def waits_for_nothing(self, now: float) -> None:
+        """No look-up can provide what is missing, if anything is."""
+        ...
+
+
+class Asked(NamedTuple):
+    """What is asked for: the images of one pod."""
+
+    images: tuple[ImageUse, ...]
+    source: PullSource
+    stale_for: float
+    """How old the last good reading of a failing image may be (PL-407)."""
+    is_impossible: Callable[[Mapping[str, Inspection]], bool]
+    """Whether no node runs all images that are known."""
 
 
 class Known(NamedTuple):
@@ -39,7 +67,7 @@ class Known(NamedTuple):
 
 
 class Inquiry:
-    """Collects answers for one gated pod at a time."""
+    """Collects answers for one pod at a time."""
 
     def __init__(
         self,
@@ -55,34 +83,33 @@ class Inquiry:
         self._waiting = waiting
         self._clock = clock
 
-    def about(self, case: Case, key: Key, memory: GatedPod) -> Known | None:
+    def about(self, asked: Asked, key: Key, memory: Waits) -> Known | None:
         """The state of all images of the pod; None: its pull secrets are being read, then it is reconciled again."""
-        known = self._known(case, PullSource.of(case.pod, case.facts.namespace), memory) if case.images else Known({})
+        known = self._known(asked, memory) if asked.images else Known({})
         if known is None:
-            self._reads.want(PullSource.of(case.pod, case.facts.namespace), key)
+            self._reads.want(asked.source, key)
         return known
 
-    def _known(self, case: Case, source: PullSource, memory: GatedPod) -> Known | None:
-        answers = self._at_hand(case, source, memory)
-        missing = [use for use in case.images if use.reference is not None and use.text not in answers]
-        credentials = self._secrets.cached(source)
+    def _known(self, asked: Asked, memory: Waits) -> Known | None:
+        answers = self._at_hand(asked, memory)
+        missing = [use for use in asked.images if use.reference is not None and use.text not in answers]
+        credentials = self._secrets.cached(asked.source)
         if not missing:
             known = Known(answers, problems=credentials.problems if credentials is not None else ())
         elif credentials is not None:
             known = self._looked_up(missing, answers, credentials, memory)
         else:
             return None
-        if assess(case, known.answers).is_impossible:
-            if (with_bundles := self._about_bundles(case, known, source)) is None:
+        if asked.is_impossible(known.answers):
+            if (with_bundles := self._about_bundles(asked, known)) is None:
                 return None
             known = with_bundles
-        now = self._clock.monotonic()
         if not known.wants:
-            memory.windows.waits_for_nothing(now)
+            memory.waits_for_nothing(self._clock.monotonic())
         return known
 
     def _looked_up(
-        self, missing: list[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: GatedPod
+        self, missing: Iterable[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: Waits
     ) -> Known:
         """Answers of the shared look-ups for the missing images; each look-up is read once."""
         now = self._clock.monotonic()
@@ -115,24 +142,24 @@ class Inquiry:
             if lookup is not None and lookup.started_at is not None:
                 begun.append(lookup.started_at)
         if wants:
-            memory.windows.waits(now, begun=min(begun, default=None))
+            memory.waits(now, begun=min(begun, default=None))
         return Known(answers, tuple(wants), tuple(answered), credentials.problems, pending)
 
-    def _about_bundles(self, case: Case, known: Known, source: PullSource) -> Known | None:
+    def _about_bundles(self, asked: Asked, known: Known) -> Known | None:
         """Checks, before a pod counts as impossible, whether its indexes are operator bundles, which constrain nothing.
 
         Uses the answers of indexes that were inspected for this; the others are waited for (RG-046). None: pull secrets
         are needed that are not cached.
         """
-        anybody = PullSource(case.facts.namespace, ())
+        anybody = PullSource(asked.source.namespace, ())
         answers = dict(known.answers)
         wants: list[Want] = []
         answered: list[Want] = []
-        for use in case.images:
+        for use in asked.images:
             answer = answers.get(use.text)
             if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
                 continue
-            credentials = self._secrets.cached(anybody if answer.public else source)
+            credentials = self._secrets.cached(anybody if answer.public else asked.source)
             if credentials is None:
                 return None
             found = self._inspector.peek(use.reference, credentials.store, bundle="always")
@@ -148,12 +175,12 @@ class Inquiry:
             return known._replace(wants=(*known.wants, *wants), answered=(*known.answered, *answered), undecidable=True)
         return known._replace(answers=answers)
 
-    def _at_hand(self, case: Case, source: PullSource, memory: GatedPod) -> dict[str, Inspection]:
+    def _at_hand(self, asked: Asked, memory: Waits) -> dict[str, Inspection]:
         return at_hand(
-            case.images,
+            asked.images,
             self._inspector,
-            self._secrets.lazy(source),
+            self._secrets.lazy(asked.source),
             since=memory.seen_at,
             now=self._clock.monotonic(),
-            stale_for=case.settings.images_stale_for,
+            stale_for=asked.stale_for,
         )

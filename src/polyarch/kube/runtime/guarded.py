@@ -1,7 +1,8 @@
-"""Sends the PATCH of a pod and classifies the API server's response (PL-303 to PL-305).
+"""One PATCH from one version of an object, and what the API server's response means (PL-303 to PL-305, TN-024, TN-043).
 
-Both a failed ``test`` and an invalid value are HTTP 422 and must be told apart: the first means that the pod changed,
-the second that this PATCH can never succeed.
+Such a patch begins with a ``test`` of the resourceVersion, so that a change by somebody else is never overwritten. Both
+a failed ``test`` and an invalid value are HTTP 422 and must be told apart: the first means that the object changed, the
+second that this PATCH can never succeed.
 """
 
 from collections.abc import Callable
@@ -23,11 +24,11 @@ from polyarch.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from polyarch.kube.resources import PODS, Resource
+from polyarch.kube.resources import Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 
 
-class WritesPods(Protocol):
+class Patches(Protocol):
     """The part of the client that is needed here."""
 
     async def patch(
@@ -40,14 +41,14 @@ class Written(Enum):
 
     DONE = "done"
     MOVED_ON = "moved on"
-    """The pod has changed since it was decided; its next watch event requeues it (PL-304)."""
+    """The object has changed since it was read, or is gone; its next watch event requeues it."""
     REFUSED = "refused"
     """Rejected by validation, a webhook or RBAC: the same PATCH would be rejected again. Also if a webhook reverts all
     of it: then nothing is stored, and no watch event follows."""
     UNANSWERED = "unanswered"
     """The client's retries ended without an answer; the PATCH itself may be valid."""
     UNREACHED = "unreached"
-    """The same, but not for a reason of this pod: the API server is down, or starting and without its RBAC rules."""
+    """The same, but not for a reason of this object: the API server is down, or starting and without its RBAC rules."""
 
 
 class Undone(KubernetesError):  # noqa: N818 - the result of a write
@@ -55,37 +56,47 @@ class Undone(KubernetesError):  # noqa: N818 - the result of a write
 
 
 class Write(NamedTuple):
-    """How a PATCH ended, and the API server's error if it did not succeed."""
+    """How a PATCH ended, with the API server's error if it did not succeed."""
 
     result: Written
     error: KubernetesError | None = None
+    version: str = ""
+    """The object's resourceVersion after a success."""
 
     @property
     def refusal(self) -> str:
-        """The refusal in a few words, shown on the pod."""
+        """The refusal in a few words, for people."""
         if isinstance(self.error, ApiError):
             return f"HTTP {self.error.status}"
         return "undone by a webhook" if isinstance(self.error, Undone) else "no answer"
 
 
-async def write_pod(
-    client: WritesPods, key: Key, operations: tuple[Operation, ...], version: str, *, is_connected: Callable[[], bool]
+async def write(
+    client: Patches,
+    resource: Resource,
+    key: Key,
+    operations: tuple[Operation, ...],
+    version: str,
+    *,
+    is_connected: Callable[[], bool] = lambda: True,
 ) -> Write:
-    """Sends the operations as one PATCH. The first ones test uid and resourceVersion, which is ``version``.
+    """Sends the operations as one PATCH. One of them tests the resourceVersion, which is ``version``.
 
-    ``is_connected``: whether the watch of pods works. While it does not, a 403 or 5xx says nothing about this pod: a
-    starting API server rejects every request until it has loaded its RBAC rules.
+    ``is_connected``: whether the watch of these objects works. While it does not, a 403 or 5xx says nothing about this
+    one: a starting API server rejects every request until it has loaded its RBAC rules.
     """
-    write = await _write(client, key, operations, version)
-    if write.result is Written.UNANSWERED or isinstance(write.error, Forbidden):
-        away = isinstance(write.error, ConnectionFailed) or not is_connected()
-        return write._replace(result=Written.UNREACHED) if away else write
-    return write
+    written = await _write(client, resource, key, operations, version)
+    if written.result is Written.UNANSWERED or isinstance(written.error, Forbidden):
+        away = isinstance(written.error, ConnectionFailed) or not is_connected()
+        return written._replace(result=Written.UNREACHED) if away else written
+    return written
 
 
-async def _write(client: WritesPods, key: Key, operations: tuple[Operation, ...], version: str) -> Write:
+async def _write(
+    client: Patches, resource: Resource, key: Key, operations: tuple[Operation, ...], version: str
+) -> Write:
     try:
-        written = await client.patch(PODS, key.name, JsonPatch(operations), namespace=key.namespace)
+        written = await client.patch(resource, key.name, JsonPatch(operations), namespace=key.namespace)
     except (NotFound, Conflict) as error:
         return Write(Written.MOVED_ON, error)
     except Invalid as error:
@@ -97,5 +108,5 @@ async def _write(client: WritesPods, key: Key, operations: tuple[Operation, ...]
     except KubernetesError as error:
         return Write(Written.UNANSWERED, error)
     if written.metadata.resource_version == version:
-        return Write(Written.REFUSED, Undone(f"pod {key}: a webhook of the cluster undid the write"))
-    return Write(Written.DONE)
+        return Write(Written.REFUSED, Undone(f"{resource.kind} {key}: a webhook of the cluster undid the write"))
+    return Write(Written.DONE, version=written.metadata.resource_version)
