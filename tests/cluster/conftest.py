@@ -97,6 +97,14 @@ def running_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def growing_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A sixth one, whose fleet tests change and whose nodes they taint."""
+    owner = _session_process(request)
+    settings = Settings(name=f"growing-{owner}", nodes={"amd64": 2, "ppc64le": 1}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

@@ -48,6 +48,7 @@ from polyarch.sandbox.state import (
     State,
     choose_ports,
     is_free,
+    joined,
     recorded,
     state_home,
 )
@@ -321,15 +322,16 @@ async def _prepare(folder: Folder, settings: Settings | None, owner: int | None)
     async with file_lock(folder.root.parent / ".ports.lock"):
         known = folder.load()
         wanted = settings or (known.settings if known else Settings(name=folder.name))
+        fleet = joined(joined(known.fleet, known.settings.nodes) if known else (), wanted.nodes)
         running = any(is_running(record) for record in processes.load(folder.records).values())
         owned_by = processes.identify("owner", owner) if owner is not None else None
         if known is not None and (running or _all_free(known.ports)):
-            state = msgspec.structs.replace(known, settings=wanted, owner=owned_by or known.owner)
+            state = msgspec.structs.replace(known, settings=wanted, fleet=fleet, owner=owned_by or known.owner)
         else:
             others = recorded(folder.root.parent, besides=folder.name)
             network = known.pod_network if known else free_pod_network({other.pod_network for other in others})
             ports = choose_ports([other.ports for other in others])
-            state = State(settings=wanted, ports=ports, pod_network=network, owner=owned_by)
+            state = State(settings=wanted, ports=ports, fleet=fleet, pod_network=network, owner=owned_by)
         folder.save(state)
     return state
 

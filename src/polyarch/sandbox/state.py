@@ -58,18 +58,38 @@ class Taint(msgspec.Struct, frozen=True):
     effect: str
 
     @classmethod
-    def parse(cls, text: str) -> "Taint":
-        """``ARCHITECTURE:KEY[=VALUE]:EFFECT``."""
+    def parse(cls, text: str, option: str = "--taint") -> "Taint":
+        """``ARCHITECTURE:KEY[=VALUE]:EFFECT``, the value of this option."""
         pattern = r"([^:=]+):([^:=]+)(?:=([^:]*))?:(NoSchedule|PreferNoSchedule|NoExecute)"
         match = re.fullmatch(pattern, text)
         if match is None:
             raise SandboxError(
-                f"--taint {text!r}: expected ARCHITECTURE:KEY[=VALUE]:EFFECT, "
+                f"{option} {text!r}: expected ARCHITECTURE:KEY[=VALUE]:EFFECT, "
                 "for example arm64:kubernetes.io/arch=arm64:NoSchedule, with * for every architecture"
             )
         if match[1] != "*":
-            _check_known(match[1], f"--taint {text!r}")
+            _check_known(match[1], f"{option} {text!r}")
         return cls(match[1], match[2], match[3] or "", match[4])
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Nodes of one architecture that joined the fleet together."""
+
+    architecture: str
+    count: int
+
+
+def joined(fleet: Sequence[Batch], nodes: Mapping[str, int]) -> tuple[Batch, ...]:
+    """The batches of a fleet after it has grown to these counts.
+
+    A node's number is its place among all batches. So a node keeps its number, and with it address and zone, when
+    nodes of another architecture join, and one that left and comes back has its former number.
+    """
+    known: dict[str, int] = {}
+    for batch in fleet:
+        known[batch.architecture] = known.get(batch.architecture, 0) + batch.count
+    more = {architecture: count - known.get(architecture, 0) for architecture, count in nodes.items()}
+    return (*fleet, *(Batch(architecture, count) for architecture, count in more.items() if count > 0))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -79,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: dict[str, int] = msgspec.field(default_factory=DEFAULT_NODES.copy)
     numa: Numa | None = None
     taints: tuple[Taint, ...] = ()
+    register_taints: tuple[Taint, ...] = ()
+    """``--register-with-taints``: taints of a node's first moment; nobody sets or removes them afterwards."""
     polyarch: bool = True
     """False for ``--only control-plane``: do not install polyarch."""
     replicas: int = 1
@@ -119,9 +141,9 @@ def parse_nodes(text: str) -> dict[str, int]:
     return counts
 
 
-def parse_taints(texts: Iterable[str]) -> tuple[Taint, ...]:
-    """Taints from the values of ``--taint``; ``--taint ''`` means none, which removes those of an earlier ``up``."""
-    return tuple(Taint.parse(text) for text in texts if text)
+def parse_taints(texts: Iterable[str], option: str = "--taint") -> tuple[Taint, ...]:
+    """Taints from the values of an option; ``''`` means none, which removes those of an earlier ``up``."""
+    return tuple(Taint.parse(text, option) for text in texts if text)
 
 
 def _check_known(architecture: str, option: str) -> None:
@@ -148,6 +170,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     settings: Settings
     ports: Ports
+    fleet: tuple[Batch, ...] = ()
+    """All nodes there ever were, in the order in which they joined."""
     pod_network: int = DEFAULT_POD_NETWORK
     """The second number of its pods' addresses; no other sandbox has it."""
     owner: Record | None = None

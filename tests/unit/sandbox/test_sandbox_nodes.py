@@ -13,7 +13,7 @@ from polyarch.sandbox.nodes import fleet, lifecycle, reporting
 from polyarch.sandbox.nodes.lifecycle import Activity, Pulled, Run
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.pulling import CannotPull, Runs, Verdict, WrongFormat, verdict
-from polyarch.sandbox.state import Numa, Settings, Taint
+from polyarch.sandbox.state import Batch, Numa, Settings, Taint, joined
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -273,19 +273,64 @@ def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     )
     assert [plan.name for plan in plans] == ["amd64-1", "amd64-2", "s390x-1"]
     assert len({plan.address for plan in plans}) == 3
-    node = fleet.node(plans[2])
+    node = fleet.node(plans[2], NOW)
     assert node["metadata"]["labels"]["kubernetes.io/arch"] == "s390x"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "s390x-1"
     taints = "kubernetes.io/arch=s390x:NoSchedule,new:NoExecute"
     assert node["metadata"]["annotations"] == {fleet.NUMA_ANNOTATION: "2x8", fleet.TAINTS_ANNOTATION: taints}
     assert [taint["key"] for taint in node["spec"]["taints"]] == ["kubernetes.io/arch", "new"]
-    assert [taint["key"] for taint in fleet.node(plans[0])["spec"]["taints"]] == ["new"]
+    assert [taint["key"] for taint in fleet.node(plans[0], NOW)["spec"]["taints"]] == ["new"]
     status = fleet.status(plans[2], NOW)
     assert status["nodeInfo"]["architecture"] == "s390x"
     assert status["allocatable"]["cpu"] == "16"
     assert conditions(status)["Ready"] == "True"
     lease = fleet.lease(plans[0], NOW)
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+def test_sb_015_a_node_registers_as_a_kubelet_does_with_its_architecture_and_not_yet_ready() -> None:
+    """What adds a taint at a node's creation reads the label or ``status.nodeInfo``: both have to be there by then."""
+    (plan,) = fleet.plan(Settings(nodes={"arm64": 1}))
+    registered = fleet.node(plan, NOW)
+    assert registered["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"
+    assert registered["status"]["nodeInfo"]["architecture"] == "arm64"
+    assert conditions(registered["status"])["Ready"] == "False"
+
+
+def test_sb_015_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shrinks() -> None:
+    sizes: list[dict[str, int]] = [
+        {"amd64": 2, "arm64": 1},
+        {"amd64": 3, "arm64": 1},
+        {"s390x": 1, "arm64": 2, "amd64": 3},
+        {"arm64": 1},
+        {"amd64": 4, "arm64": 2},
+    ]
+    fleet_now: tuple[Batch, ...] = ()
+    seen: dict[str, tuple[str, Any]] = {}
+    for nodes in sizes:
+        fleet_now = joined(fleet_now, nodes)
+        plans = fleet.plan(Settings(nodes=nodes), fleet_now)
+        assert len(plans) == sum(nodes.values())
+        for plan in plans:
+            place = plan.address, fleet.node(plan, NOW)["metadata"]["labels"]["topology.kubernetes.io/zone"]
+            assert seen.setdefault(plan.name, place) == place, f"{plan.name} with {nodes}"
+    assert len({address for address, _ in seen.values()}) == len(seen) == 7, "no address was given twice"
+
+
+def test_sb_015_taints_of_registration_are_of_new_nodes_only_and_are_never_restored() -> None:
+    without, later = Settings(nodes={"arm64": 1}), Settings(nodes={"arm64": 1}, register_taints=(ARCH,))
+    (old,), (new,) = fleet.plan(without), fleet.plan(later)
+    assert fleet.node(new, NOW)["spec"]["taints"] == [fleet._taint(ARCH)]
+    assert fleet.change(new, there(old)) is None
+    assert fleet.change(old, there(new)) is None
+    cleaned = msgspec.structs.replace(there(new), spec=fleet.NodeSpec())
+    assert fleet.change(new, cleaned) is None
+
+
+def test_sb_015_a_taint_that_is_kept_wins_over_one_of_registration() -> None:
+    kept = Taint("arm64", ARCH.key, "kept", ARCH.effect)
+    (plan,) = fleet.plan(Settings(nodes={"arm64": 1}, taints=(kept,), register_taints=(ARCH,)))
+    assert [taint["value"] for taint in fleet.node(plan, NOW)["spec"]["taints"]] == ["kept"]
 
 
 def test_sb_004_a_thousand_nodes_have_a_thousand_addresses() -> None:
@@ -305,7 +350,7 @@ def planned(*taints: Taint) -> fleet.NodePlan:
 
 def there(plan: fleet.NodePlan, *taints: dict[str, Any]) -> fleet.Node:
     """A node made for ``plan``, with these taints besides."""
-    document = fleet.node(plan)
+    document = fleet.node(plan, NOW)
     spec = {**document["spec"], "taints": [*document["spec"].get("taints", ()), *taints]}
     return msgspec.convert({**document, "spec": spec}, fleet.Node)
 
@@ -345,7 +390,7 @@ def test_sb_004_a_taint_taken_away_by_hand_does_not_come_back_by_itself() -> Non
 
 def test_sb_004_a_label_taken_away_comes_back_and_nothing_else_is_touched() -> None:
     plan = planned(ARCH)
-    document = fleet.node(plan)
+    document = fleet.node(plan, NOW)
     del document["metadata"]["labels"]["kubernetes.io/arch"]
     document["metadata"] |= {"resourceVersion": "7"}
     change = fleet.change(plan, msgspec.convert(document, fleet.Node))

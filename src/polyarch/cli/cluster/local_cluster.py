@@ -47,6 +47,7 @@ class Wanted:
     nodes: str | None = None
     numa: str | None = None
     taints: Sequence[str] | None = None
+    register_taints: Sequence[str] | None = None
     polyarch: bool = True
     replicas: int | None = None
     fresh: bool = False
@@ -190,6 +191,8 @@ def _settings(wanted: Wanted) -> Settings:
             changes["numa"] = Numa.parse(wanted.numa)
         if wanted.taints is not None:
             changes["taints"] = state.parse_taints(wanted.taints)
+        if wanted.register_taints is not None:
+            changes["register_taints"] = state.parse_taints(wanted.register_taints, "--register-with-taints")
         if wanted.registries_conf is not None:
             changes["registries_conf"] = _file("--registries-conf", wanted.registries_conf, _read_registries_conf)
         if wanted.ca is not None:

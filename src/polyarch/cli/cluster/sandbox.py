@@ -109,6 +109,10 @@ def start(
         list[TaintSpec] | None,
         option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable, '' for none", group=SANDBOX),
     ] = None,
+    register_with_taints: Annotated[
+        list[TaintSpec] | None,
+        option("Taint only nodes that join from now on, as kubelets do; repeatable, '' for none", group=SANDBOX),
+    ] = None,
     only: Annotated[Part | None, option("Start the control plane without polyarch", group=SANDBOX)] = None,
     replicas: Annotated[
         Number | None, option("Replicas of each role of polyarch", group=SANDBOX, show_default="1")
@@ -138,6 +142,7 @@ def start(
         nodes=nodes,
         numa=numa,
         taints=taint,
+        register_taints=register_with_taints,
         polyarch=only is None,
         replicas=replicas,
         fresh=fresh,

@@ -42,7 +42,7 @@ async def serve(folder: Folder) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     clock = SystemClock()
-    plans = fleet.plan(state.settings)
+    plans = fleet.plan(state.settings, state.fleet)
     configuration = config.load(str(folder.kubeconfig_of("nodes")))
     async with (
         Client(configuration, role="nodes", clock=clock) as client,

@@ -10,7 +10,7 @@ from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
 from polyarch.sandbox.network.addresses import KUBELET_PORT, node_address
 from polyarch.sandbox.nodes.pods import Condition
-from polyarch.sandbox.state import Numa, Settings, Taint
+from polyarch.sandbox.state import Batch, Numa, Settings, Taint, joined
 
 LABEL = "sandbox.polyarch.dev/node"
 """On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
@@ -33,9 +33,10 @@ class NodePlan(msgspec.Struct, frozen=True):
     name: str
     architecture: str
     number: int
-    """Number within the whole fleet; the node's address is derived from it."""
+    """Number within the whole fleet; the node's address and zone are derived from it."""
     numa: Numa | None = None
     taints: tuple[Taint, ...] = ()
+    register_taints: tuple[Taint, ...] = ()
 
     @property
     def address(self) -> str:
@@ -73,33 +74,47 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         return self.is_ready and all(each.get("key") != NOT_READY_TAINT for each in self.spec.taints or ())
 
 
-def plan(settings: Settings) -> list[NodePlan]:
-    """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` … Of two taints with the same key and effect the
-    later one wins, because a node can have only one."""
+def plan(settings: Settings, fleet: Sequence[Batch] = ()) -> list[NodePlan]:
+    """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` …, numbered in the order in which they joined
+    the fleet. Of two taints with the same key and effect the later one wins, because a node can have only one."""
+    numbers = _numbers(joined(fleet, settings.nodes))
     plans: list[NodePlan] = []
     for architecture, count in settings.nodes.items():
-        wanted = {
-            (taint.key, taint.effect): taint for taint in settings.taints if taint.architecture in {architecture, "*"}
-        }
+        taints = _unique(settings.taints, architecture)
+        at_first = _unique((*settings.register_taints, *taints), architecture)
         plans += [
-            NodePlan(
-                f"{architecture}-{index}", architecture, len(plans) + index - 1, settings.numa, (*wanted.values(),)
-            )
-            for index in range(1, count + 1)
+            NodePlan(f"{architecture}-{index + 1}", architecture, number, settings.numa, taints, at_first)
+            for index, number in enumerate(numbers.get(architecture, [])[:count])
         ]
     return plans
 
 
-def node(plan: NodePlan) -> dict[str, Any]:
-    """The Node object to create."""
+def _numbers(fleet: Sequence[Batch]) -> dict[str, list[int]]:
+    """The numbers of the nodes of each architecture."""
+    numbers: dict[str, list[int]] = {}
+    start = 0
+    for batch in fleet:
+        numbers.setdefault(batch.architecture, []).extend(range(start, start + batch.count))
+        start += batch.count
+    return numbers
+
+
+def _unique(taints: Sequence[Taint], architecture: str) -> tuple[Taint, ...]:
+    wanted = {(taint.key, taint.effect): taint for taint in taints if taint.architecture in {architecture, "*"}}
+    return (*wanted.values(),)
+
+
+def node(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
+    """The Node object as a kubelet registers itself: with its labels, taints and a status that is not ready yet."""
     annotations = {name: value for name, value in _annotations(plan).items() if value is not None}
     metadata: dict[str, Any] = {"name": plan.name, "labels": _labels(plan)}
     if annotations:
         metadata["annotations"] = annotations
     spec: dict[str, Any] = {"providerID": f"polyarch-sandbox://{plan.name}"}
-    if plan.taints:
-        spec["taints"] = [_taint(taint) for taint in plan.taints]
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+    if plan.register_taints:
+        spec["taints"] = [_taint(taint) for taint in plan.register_taints]
+    first = status(plan, now, ready=False)
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": first}
 
 
 def change(plan: NodePlan, there: Node) -> dict[str, Any] | None:
@@ -162,7 +177,7 @@ def _annotations(plan: NodePlan) -> dict[str, str | None]:
     }
 
 
-def status(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
+def status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str, Any]:
     """The status that a kubelet reports: conditions, capacity, addresses, architecture."""
     capacity = {
         "cpu": str(plan.cpus),
@@ -178,7 +193,7 @@ def status(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
             {"type": "Hostname", "address": plan.name},
         ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
-        "conditions": [_condition(*row, now=now) for row in _CONDITIONS],
+        "conditions": [_condition(*row, now=now) for row in (_READY if ready else _STARTING, *_PRESSURES)],
         "nodeInfo": {
             "architecture": plan.architecture,
             "operatingSystem": "linux",
@@ -194,8 +209,9 @@ def status(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
     }
 
 
-_CONDITIONS = (
-    ("Ready", "True", "KubeletReady", "the sandbox's node is ready"),
+_STARTING = ("Ready", "False", "KubeletNotReady", "the sandbox's node is starting")
+_READY = ("Ready", "True", "KubeletReady", "the sandbox's node is ready")
+_PRESSURES = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "the sandbox's node has memory"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "the sandbox's node has disk space"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "the sandbox's node has process ids"),

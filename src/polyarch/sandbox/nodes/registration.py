@@ -65,7 +65,7 @@ class Registration:
 
     async def _create(self, plan: NodePlan) -> Node:
         try:
-            return await self._client.create(NODES, fleet.node(plan), type=Node)
+            return await self._client.create(NODES, fleet.node(plan, self._clock.now()), type=Node)
         except AlreadyExists:  # the informer is behind, or somebody removed our label
             return await self._client.get(NODES, plan.name, type=Node)
 

@@ -19,7 +19,8 @@ START_SECONDS = 120.0
 
 
 def command(layout: Layout, settings: Settings) -> Command:
-    fleet_of = msgspec.json.encode((settings.nodes, settings.numa, settings.taints, settings.ca)).decode()
+    of_nodes = (settings.nodes, settings.numa, settings.taints, settings.register_taints, settings.ca)
+    fleet_of = msgspec.json.encode(of_nodes).decode()
     return Command(
         name=NAME,
         arguments=(sys.executable, "-m", "polyarch.sandbox.nodes", str(layout.folder.root)),
