@@ -30,3 +30,15 @@ def covers(toleration: Toleration, taint: Taint) -> bool:
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration] | None) -> bool:
     """Whether any of them covers the taint."""
     return any(covers(each, taint) for each in tolerations or ())
+
+
+def uncovered(taints: Iterable[Taint], tolerations: Iterable[Toleration] | None) -> tuple[Taint, ...]:
+    """Those of the taints that no toleration covers, in their order."""
+    held = tuple(tolerations or ())
+    return tuple(taint for taint in taints if not is_tolerated(taint, held))
+
+
+def tolerating(taint: Taint) -> Toleration:
+    """The toleration that covers this taint and nothing else, as polyarch writes it (TN-032): with its operator, which
+    other controllers compare, and for ever."""
+    return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)

@@ -14,6 +14,7 @@ from polyarch.placement.decide import messages
 from polyarch.placement.decide.decision import Decision, Outcome, Reason
 from polyarch.placement.decide.rules import Case
 from polyarch.pods.finding import Verdict
+from polyarch.pods.wording import listed, platforms_of
 
 MAX_NOTE: Final = 1024
 """Limit of ``note`` in events.k8s.io/v1."""
@@ -121,7 +122,7 @@ def _placed(case: Case, decision: Decision, level: EventLevel) -> list[tuple[Eve
         case Reason.NO_LONGER_ELIGIBLE:
             due.append((_event(EventReason.GATED_POD_IGNORED, "Warning", decision.message, "Release"), "problems"))
     if decision.no_matching_node:
-        note = f"No node has {messages.listed(decision.architectures)} (kubernetes.io/arch). {decision.message}"
+        note = f"No node has {listed(decision.architectures)} (kubernetes.io/arch). {decision.message}"
         due.append((_event(EventReason.NO_MATCHING_NODE, "Warning", note, "Constrain"), "problems"))
     if decision.reason is Reason.PREFERENCES_ONLY or decision.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED:
         note = "Pod already constrains kubernetes.io/arch itself; no constraint was added."
@@ -154,7 +155,7 @@ def _duplicate_sources(decision: Decision) -> list[str]:
 
 def _each_image(decision: Decision) -> str:
     constraining = (finding for finding in decision.images if finding.verdict is Verdict.CONSTRAINS)
-    return "; ".join(f"{finding.text}: {messages.platforms_of(finding)}" for finding in constraining)
+    return "; ".join(f"{finding.text}: {platforms_of(finding)}" for finding in constraining)
 
 
 def _event(reason: EventReason, type: Literal["Normal", "Warning"], note: str, action: str) -> Event:

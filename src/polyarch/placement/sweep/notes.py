@@ -1,9 +1,9 @@
 """The events of the sweep, as values (PL-710): what is wrong with the pod, and the next action. Pure."""
 
-from polyarch.placement.decide import messages
 from polyarch.placement.decide.decision import Decision, Reason
 from polyarch.placement.result.events import Event, EventReason, cut
 from polyarch.placement.sweep.verdict import Fault, Judgement
+from polyarch.pods.wording import conflict, listed
 
 
 def reported(found: Judgement) -> Event:
@@ -16,7 +16,7 @@ def reported(found: Judgement) -> Event:
 
 def evicted(found: Judgement) -> Event:
     """For a pod that was evicted; its owner creates a new one."""
-    values = messages.listed(found.decision.architectures)
+    values = listed(found.decision.architectures)
     note = f"{_what(found)}; evicted, so that its owner creates a new one, which is constrained to {values}."
     return Event(EventReason.POD_EVICTED, "Normal", cut(note), "Evict")
 
@@ -44,8 +44,8 @@ def _consequence(decision: Decision) -> str:
 def _support(decision: Decision) -> str:
     match decision.reason:
         case Reason.ARCHITECTURES_SET:
-            return f"they support {messages.listed(decision.supported)}"
+            return f"they support {listed(decision.supported)}"
         case Reason.NO_SUPPORTED_ARCHITECTURE:
-            return messages.conflict(decision.images)
+            return conflict(decision.images)
         case _:
             return ""

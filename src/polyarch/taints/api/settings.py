@@ -15,7 +15,7 @@ from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.requirements import InvalidSelector, Requirement, Selector
 from polyarch.taints.api.resources import ArchitectureTaintsSpec
 from polyarch.taints.names import ARCH_KEY
-from polyarch.tolerations import NO_EXECUTE
+from polyarch.tolerations import NO_EXECUTE, tolerating
 
 State = Literal["active", "paused", "removing"]
 Mode = Literal["tolerations", "secondary-only", "both"]
@@ -111,7 +111,7 @@ class TaintSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def toleration(self, architecture: str) -> Toleration:
         """The toleration that is added for an architecture (TN-032)."""
-        return Toleration(key=self.key, operator="Equal", value=architecture, effect=self.effect)
+        return tolerating(self.taint(architecture))
 
 
 class _Compiler:

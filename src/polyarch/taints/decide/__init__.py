@@ -1,1 +1,1 @@
-"""The rules of taints and tolerations: facts in, decisions out."""
+"""The decisions about nodes, pods and templates, from their facts. Pure."""

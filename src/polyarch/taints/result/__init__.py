@@ -1,1 +1,1 @@
-"""From a decision to patches and events. Pure."""
+"""From a decision to a patch and to events. Pure."""

@@ -1,0 +1,66 @@
+"""What a pod requires of its node, as far as platforms go (TN-031).
+
+``nodeSelector`` and required node affinity are judged by the scheduler's own rules on the labels for architecture and
+operating system. Every other label may have any value, and a node any name: which nodes will exist, nobody knows.
+
+Unlike the rules for manifests, which take ``x86_64`` for a misspelt ``amd64`` (MF-003), this takes values literally: no
+node has such a label, so a pod that asks for it runs nowhere. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from polyarch.model.pod import NodeSelectorTerm, Pod
+from polyarch.platforms import NodePlatform
+from polyarch.requirements import OPERATORS, NodeTerm, Requirement, admits
+
+ARCH_KEYS: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
+OS_KEYS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
+PLATFORM_KEYS: Final = frozenset((*ARCH_KEYS, *OS_KEYS))
+_ANY_PLATFORM: Final = Requirement(OS_KEYS[0], "Exists")
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class NodeConstraints(msgspec.Struct, frozen=True):
+    """The parts of a pod's constraints that speak of platforms."""
+
+    selector: Mapping[str, str] = _NO_LABELS
+    terms: tuple[NodeTerm, ...] | None = None
+    """None: no node affinity is required."""
+
+    @property
+    def is_open(self) -> bool:
+        """Every platform is admitted."""
+        return not self.selector and self.terms is None
+
+    def admits(self, platform: NodePlatform) -> bool:
+        """Whether a node of this platform could satisfy the constraints."""
+        if self.is_open:
+            return True
+        labels = dict.fromkeys(ARCH_KEYS, platform.architecture) | dict.fromkeys(OS_KEYS, platform.os)
+        return admits(self.terms, labels, node_selector=self.selector)
+
+
+OPEN: Final = NodeConstraints()
+
+
+def constraints_of(pod: Pod) -> NodeConstraints:
+    """The constraints of a pod or of a template's pods; never fails, also for a pod that the API server will refuse."""
+    selector = {key: value for key, value in (pod.spec.node_selector or {}).items() if key in PLATFORM_KEYS}
+    required = pod.required
+    if required is None:
+        return NodeConstraints(selector) if selector else OPEN
+    terms = required.node_selector_terms or ()
+    return NodeConstraints(selector, tuple(_platform_term(term) for term in terms if not term.is_empty))
+
+
+def _platform_term(term: NodeSelectorTerm) -> NodeTerm:
+    """The term without what it says of other labels and of names."""
+    kept = tuple(
+        Requirement(each.key, each.operator, tuple(each.values or ()))
+        for each in term.match_expressions or ()
+        if each.key in PLATFORM_KEYS and each.operator in OPERATORS
+    )
+    return NodeTerm(kept or (_ANY_PLATFORM,))
