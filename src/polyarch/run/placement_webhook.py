@@ -24,7 +24,6 @@ async def setup(process: Process) -> Components:
     webhook = PodWebhook(
         facts=parts.facts,
         secrets=parts.images.secrets,
-        inspector=parts.images.registries,
         controller_lives=lease_watch(process),
         clock=process.clock,
         metrics=parts.metrics,

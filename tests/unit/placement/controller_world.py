@@ -23,6 +23,7 @@ from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.placement.controller.pod_controller import PodController
+from polyarch.pods.additions import Adds
 from polyarch.pods.lookups.attempts import Attempts
 from polyarch.pods.lookups.secret_reads import SecretReads
 from polyarch.pods.lookups.secrets import PullSecrets
@@ -32,7 +33,14 @@ from polyarch.pods.lookups.waiting import Waiting
 class World:
     """A controller process against fakes; ``await world.run(seconds)`` lets time pass."""
 
-    def __init__(self, *, leading: bool = True, api: FakeApi | None = None, **configuration: Any) -> None:
+    def __init__(
+        self,
+        *,
+        leading: bool = True,
+        api: FakeApi | None = None,
+        additions: Adds | None = None,
+        **configuration: Any,
+    ) -> None:
         self.clock = ManualClock(start=0)
         self.watches = FakeWatches()
         self.facts = facts_of(self.watches, self.clock, **configuration)
@@ -72,6 +80,7 @@ class World:
             is_leading=lambda: self.leading,
             is_connected=lambda: self.connected,
             uniform=lambda: 0.5,
+            additions=additions,
         )
         self.api.on_event = self.pods.add
         self._tasks = [

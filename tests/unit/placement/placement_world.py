@@ -5,7 +5,7 @@ Fakes stand at the seams only (informers, secrets' reader, inspector, client, re
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.events import Event
 from polyarch.platforms import Platform
+from polyarch.pods.additions import Addition, Alongside
 from polyarch.pods.lookups.metrics import LookupMetrics
 
 OPERATOR = "polyarch-system"
@@ -351,6 +352,26 @@ class FakeApi:
     def _next(self) -> str:
         self._version += 1
         return str(self._version)
+
+
+class FakeAdditions:
+    """Another feature: it adds ``addition`` to every pod, and remembers what it was asked."""
+
+    def __init__(self, addition: Addition) -> None:
+        self.addition = addition
+        self.asked: list[tuple[str, list[str], Alongside]] = []
+        """Name of the pod, the images that had an answer, and what placement writes."""
+        self.until: list[float] = []
+
+    async def at_admission(
+        self, request: Any, answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
+    ) -> Addition:
+        self.until.append(until)
+        return self.at_release(request.object, answers, alongside)
+
+    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: Alongside) -> Addition:
+        self.asked.append((pod.metadata.name, sorted(answers), alongside))
+        return self.addition
 
 
 def refused_by_validation() -> Invalid:

@@ -27,6 +27,7 @@ class Shares(Protocol):
         *,
         required: bool = ...,
         namespace: str = ...,
+        label_selector: str = ...,
         field_selector: str = ...,
     ) -> Informer[T]: ...
 
@@ -36,7 +37,8 @@ class Shares(Protocol):
 class OnDemand(Generic[T]):
     """The objects of one kind while they are wanted (:meth:`want`); ``handler`` gets every change meanwhile.
 
-    With ``namespace`` and ``name`` it is that one object, which RBAC can allow by its name.
+    With ``namespace`` and ``name`` it is that one object, which RBAC can allow by its name; with ``label_selector`` the
+    objects that have these labels.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class OnDemand(Generic[T]):
         *,
         namespace: str = "",
         name: str = "",
+        label_selector: str = "",
     ) -> None:
         self.resource = resource
         self.type = type
         self._namespace = namespace
+        self._labels = label_selector
         self._fields = f"metadata.name={name}" if name else ""
         self._informers = informers
         self._handler = handler
@@ -61,7 +65,12 @@ class OnDemand(Generic[T]):
         """Starts or stops the watch; stopping drops the cache without calling the handler."""
         if wanted and self._informer is None:
             self._informer = self._informers.informer(
-                self.resource, self.type, required=False, namespace=self._namespace, field_selector=self._fields
+                self.resource,
+                self.type,
+                required=False,
+                namespace=self._namespace,
+                label_selector=self._labels,
+                field_selector=self._fields,
             )
             self._informer.add_handler(self._handler)
         elif not wanted and self._informer is not None:
@@ -82,6 +91,16 @@ class OnDemand(Generic[T]):
     def problem(self) -> str | None:
         """Why the API server refuses the watch."""
         return self._informer.problem if self._informer is not None else None
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the last request or watch failed; None while the watch is open."""
+        return self._informer.last_error if self._informer is not None else None
+
+    @property
+    def blind_seconds(self) -> float:
+        """Seconds in total during which the watch was broken."""
+        return self._informer.blind_seconds if self._informer is not None else 0.0
 
     def get(self, key: Key) -> T | None:
         return self._informer.store.get(key) if self._informer is not None else None

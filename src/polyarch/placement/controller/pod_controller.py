@@ -30,6 +30,7 @@ from polyarch.placement.lookups.facts import ClusterFacts, PodFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.result.retry import Waited, decide_after
 from polyarch.placement.result.scheduling_gate import carries_gate
+from polyarch.pods.additions import Adds
 from polyarch.pods.lookups import backoff
 from polyarch.pods.lookups.answers import Inspects
 from polyarch.pods.lookups.inquiry import Asked, Inquiry, Known
@@ -74,8 +75,9 @@ class PodController:
         is_leading: Callable[[], bool],
         is_connected: Callable[[], bool] = lambda: True,
         uniform: Callable[[], float] = _random.random,
+        additions: Adds | None = None,
     ) -> None:
-        """``is_connected``: whether the watch of pods works."""
+        """``is_connected``: whether the watch of pods works. ``additions`` go into the PATCH of a release."""
         self._pods = pods
         self._facts = facts
         self._secrets = secrets
@@ -96,6 +98,7 @@ class PodController:
             is_connected=is_connected,
             outage=self._outage,
             uniform=uniform,
+            additions=additions,
         )
         self._standby = Standby(uniform)
         self._memories: dict[Key, GatedPod] = {}
@@ -177,7 +180,7 @@ class PodController:
             decision = decide_after(case, known.answers, waited)
         else:
             decision = decide(case, known.answers, Progress.WAITING)
-        decided = Decided(key, case, decision, memory, known.problems)
+        decided = Decided(key, case, decision, memory, known.problems, known.answers)
         if decision.outcome is Outcome.PLACED:
             result = await self._place(decided, leading=leading)
         else:

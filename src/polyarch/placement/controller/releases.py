@@ -2,9 +2,11 @@
 
 There is at most one PATCH per resourceVersion of the pod, and events are posted only after the write that they report.
 The API server's response determines when the pod is reconciled again, never immediately.
+
+The PATCH that lifts the gate carries what another feature adds to the pod (``pods/additions.py``).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -19,6 +21,7 @@ from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.guarded import Patches, Write, Written
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
+from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.controller.gated import GatedPod
 from polyarch.placement.controller.outage import Outage
@@ -31,6 +34,7 @@ from polyarch.placement.result import events, retry
 from polyarch.placement.result.events import Event
 from polyarch.placement.result.patch import controller_patch
 from polyarch.placement.result.scheduling_gate import bare_release
+from polyarch.pods.additions import Adds, Alongside, joined
 from polyarch.pods.lookups import backoff
 
 log = structlog.get_logger(__name__)
@@ -54,6 +58,8 @@ class Decided(NamedTuple):
     memory: GatedPod
     problems: tuple[str, ...]
     """Problems of the pod's pull secrets."""
+    answers: Mapping[str, Inspection] = {}
+    """The answers for the pod's images that were known for the decision, by the text of the reference."""
 
 
 class Releases:
@@ -70,8 +76,10 @@ class Releases:
         is_connected: Callable[[], bool],
         outage: Outage,
         uniform: Callable[[], float],
+        additions: Adds | None = None,
     ) -> None:
         self._client = client
+        self._additions = additions
         self._post = post
         self._clock = clock
         self._metrics = metrics
@@ -93,9 +101,7 @@ class Releases:
             decided = decided._replace(decision=without_affinity(decided.decision, memory.patches.refusal))
         elif persists:
             memory.hold.begin(now)
-        write = await self._write(
-            decided.key, decided.case.pod, controller_patch(decided.case, decided.decision), memory
-        )
+        write = await self._write(decided.key, decided.case.pod, self._patch(decided), memory)
         match write.result:
             case Written.DONE:
                 self._count(decided)
@@ -107,6 +113,16 @@ class Releases:
             case Written.UNANSWERED | Written.UNREACHED:
                 return self._not_answered(decided.key, memory, write)
         return self._refused(decided.key, decided.case.pod, memory, settings, write)
+
+    def _patch(self, decided: Decided) -> tuple[Operation, ...]:
+        """What the decision writes, with what another feature adds. Once the API server has refused that, the decision
+        alone: the other feature finds the pod later."""
+        operations = controller_patch(decided.case, decided.decision)
+        if self._additions is None or not operations or decided.memory.patches.refusal:
+            return operations
+        alongside = Alongside(os=decided.decision.os)
+        added = self._additions.at_release(decided.case.pod, decided.answers, alongside)
+        return joined(operations, added.operations)
 
     async def give_up_undecided(
         self, key: Key, pod: Pod, memory: GatedPod, settings: Settings, *, lasts: float, later: Result

@@ -7,12 +7,15 @@ secret that is needed and not cached (PL-102).
 
 An admission may be a dry run, or a later plugin may reject it, so nothing here waits for the pod to be created
 (PL-109).
+
+What another feature adds to the pod goes into the same answer, whatever placement decides (``pods/additions.py``).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import structlog
 
 from polyarch.kube.clock import Clock, deadline
@@ -21,6 +24,7 @@ from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, F
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement import names
+from polyarch.placement.api.settings import Settings
 from polyarch.placement.decide.rules import Case, decide
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
@@ -28,16 +32,12 @@ from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.series import Look, Series
 from polyarch.placement.webhook.provenance import was_sent
-from polyarch.pods.images import ImageUse
-from polyarch.pods.lookups.answers import Inspects, at_hand
-from polyarch.pods.lookups.background import NEVER, AdmissionLookups, Coming
-from polyarch.pods.lookups.image_lookup import failure_of
+from polyarch.pods.additions import NOTHING, Addition, Adds, Alongside, joined
+from polyarch.pods.lookups.background import NEVER, AdmissionLookups, Coming, arrived
 from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
 log = structlog.get_logger(__name__)
 
-WAITING: Final = 64
-"""Admissions of this process that may wait for registries at a time; further ones gate at once (PL-113)."""
 AUDITS: Final = 64
 """Audited pods whose images are looked up in the background at a time; further ones are counted as dropped."""
 AUDIT_DEADLINE: Final = 30.0
@@ -52,20 +52,19 @@ class PodWebhook:
         *,
         facts: ClusterFacts,
         secrets: PullSecrets,
-        inspector: Inspects,
         controller_lives: Callable[[], bool],
         clock: Clock,
         metrics: PlacementMetrics,
         lookups: AdmissionLookups,
+        additions: Adds | None = None,
     ) -> None:
         self._facts = facts
         self._secrets = secrets
-        self._inspector = inspector
         self._lookups = lookups
+        self._additions = additions
         self._controller_lives = controller_lives
         self._clock = clock
         self._metrics = metrics
-        self._waiting = 0
         self._series = Series()
         self._audits: set[asyncio.Task[None]] = set()
         facts.on_change(self._facts_changed)
@@ -84,29 +83,34 @@ class PodWebhook:
         )
 
     async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
-        """The response for one pod; it always allows the pod."""
+        """The response for one pod. Placement always allows the pod."""
         if not self._facts.is_ready or self._facts.cppc is None:
+            added = await self._added(request, {}, Alongside(), until=_until(request, Settings()))
             self._measure("ignored", request.arrived_at)
-            return _UNCHANGED
+            return _with(_UNCHANGED, added)
         look = self._look(request)
         case = look.case
+        until = _until(request, case.settings)
         answers = self._known(case, request) if case.images else {}
         if len(answers) < len(case.images) and case.wants_answers:
-            await self._ask_within_budget(case, request, answers)
+            source = PullSource.of(case.pod, request.namespace)
+            await self._lookups.ask_until(until, case.images, source, answers, since=request.arrived_at)
         deprovisioning = self._facts.is_deprovisioning
         admission = look.admission(
             answers,
             controller_available=not deprovisioning and self._controller_lives(),
             deprovisioning=deprovisioning,
         )
+        added = await self._added(request, answers, _alongside(admission), until=until)
         self._count(admission, request)
         if admission.path is Path.AUDIT and admission.decision.unresolved:
             self._audit_later(case, answers)
-        return AdmissionResponse(
+        response = AdmissionResponse(
             patch=admission.operations,
             warnings=admission.warnings,
             audit_annotations=admission.audit_annotations,
         )
+        return _with(response, added)
 
     def credentials_changed(self) -> None:
         """The global pull secret is another one: what the former one may have opened is told to no pod (PL-423)."""
@@ -126,64 +130,19 @@ class PodWebhook:
         return self._series.look(facts.about(pod, namespace, stored=False, record_was_sent=record_was_sent))
 
     def _known(self, case: Case, request: AdmissionRequest[Pod]) -> dict[str, Inspection]:
-        """Answers that are usable now (PL-112), and recent failures with their last good readings (PL-407)."""
-        source = PullSource.of(case.pod, request.namespace)
-        now = self._clock.monotonic()
-        answers = at_hand(
+        return self._lookups.known(
             case.images,
-            self._inspector,
-            self._secrets.lazy(source),
+            PullSource.of(case.pod, request.namespace),
             since=request.arrived_at,
-            now=now,
             stale_for=case.settings.images_stale_for,
         )
-        for use in case.images if len(answers) < len(case.images) else ():
-            if use.text not in answers and use.reference is not None:
-                failed = self._lookups.failed_lately(use.reference, source)
-                if failed is not None:
-                    answers[use.text] = failed
-        return answers
 
-    async def _ask_within_budget(
-        self, case: Case, request: AdmissionRequest[Pod], answers: dict[str, Inspection]
-    ) -> None:
-        """Adds the answers that registries give in time. One failing image gates the pod, so then none is asked for."""
-        missing = [use for use in case.images if use.text not in answers]
-        budget = min(case.settings.inline_budget, request.timeout_seconds / 2)
-        left = request.arrived_at + budget - self._clock.monotonic()
-        if left <= 0 or self._waiting >= WAITING:
-            return
-        if any(not use.never and failure_of(answers.get(use.text)) for use in case.images):
-            return
-        if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
-            return
-        asked = self._ask(missing, PullSource.of(case.pod, request.namespace), arrived_at=request.arrived_at)
-        if len(asked) < len(missing):
-            return
-        self._waiting += 1
-        try:
-            async with deadline(self._clock, left):
-                await asyncio.wait(asked.values())
-        except TimeoutError:
-            pass
-        finally:
-            self._waiting -= 1
-        answers.update(_given(asked))
-
-    def _ask(self, uses: Iterable[ImageUse], source: PullSource, *, arrived_at: float) -> dict[str, Coming]:
-        """Future answers by the text of the reference; images that found the queue full are left out.
-
-        ``arrived_at``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time (PL-112).
-        """
-        asked = {}
-        for use in uses:
-            if use.reference is None:
-                continue
-            since = arrived_at if use.always and use.reference.digest is None else NEVER
-            answer = self._lookups.ask(use.reference, source, not_before=since)
-            if answer is not None:
-                asked[use.text] = answer
-        return asked
+    async def _added(
+        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
+    ) -> Addition:
+        if self._additions is None:
+            return NOTHING
+        return await self._additions.at_admission(request, answers, alongside, until=until)
 
     def _audit_later(self, case: Case, answers: dict[str, Inspection]) -> None:
         """Looks up the images of an audited pod in the background and counts the decision of ``enforce`` (PL-130)."""
@@ -191,7 +150,7 @@ class PodWebhook:
         if not missing:
             return
         source = PullSource.of(case.pod, case.facts.namespace)
-        asked = self._ask(missing, source, arrived_at=NEVER) if len(self._audits) < AUDITS else {}
+        asked = self._lookups.ask_all(missing, source, since=NEVER) if len(self._audits) < AUDITS else {}
         if len(asked) < len(missing):
             self._metrics.audits_dropped.inc()
             return
@@ -205,7 +164,7 @@ class PodWebhook:
                 await asyncio.wait(asked.values())
         except TimeoutError:
             log.debug("image look-ups of an audited pod timed out", namespace=case.facts.namespace)
-        decision = decide(case, {**answers, **_given(asked)})
+        decision = decide(case, {**answers, **arrived(asked)})
         if not decision.unresolved:
             self._metrics.decided(decision.reason.value, By.ADMISSION.value, "audit")
 
@@ -239,11 +198,27 @@ class PodWebhook:
                 self._lookups.revoke()
 
 
-def _given(asked: dict[str, Coming]) -> dict[str, Inspection]:
-    """The answers that have arrived."""
-    done = {text: answer.result() for text, answer in asked.items() if answer.done()}
-    return {text: answer for text, answer in done.items() if answer is not None}
-
-
 def _has_record(pod: Pod) -> bool:
     return names.DECISION_ANNOTATION in (pod.metadata.annotations or ())
+
+
+def _until(request: AdmissionRequest[Pod], settings: Settings) -> float:
+    """How long this admission may wait for registries (PL-113): all features together."""
+    return request.arrived_at + min(settings.inline_budget, request.timeout_seconds / 2)
+
+
+def _alongside(admission: Admission) -> Alongside:
+    inline = admission.path is Path.INLINE
+    return Alongside(gated=admission.path is Path.GATED, os=admission.decision.os if inline else "")
+
+
+def _with(response: AdmissionResponse, added: Addition) -> AdmissionResponse:
+    if added is NOTHING:
+        return response
+    if added.denial:
+        return AdmissionResponse(allowed=False, message=added.denial, warnings=added.warnings)
+    return msgspec.structs.replace(
+        response,
+        patch=joined(response.patch, added.operations),
+        warnings=(*response.warnings, *added.warnings),
+    )

@@ -1,4 +1,4 @@
-"""Registry look-ups started by admissions; they continue after the admission has timed out (PL-113, PL-810, PL-854).
+"""Image answers for admissions, and the registry look-ups that these start (PL-112, PL-113, PL-810, PL-854).
 
 An admission waits only for its budget, but a registry may take 30 seconds, and pod authors choose how many images and
 hosts there are. So admissions share look-ups, as gated pods do: one per image and credential, with limits on how many
@@ -9,10 +9,13 @@ the controller has looked the image up since.
 If a registry refuses the credentials, the pull secrets are read once more. Without this, pods whose secret was just
 replaced would be gated for ten minutes, until the cached secret expires (PL-421). Failures are cached for 30 seconds,
 so a burst of equal pods costs one attempt and no budget.
+
+A process has one instance for all features that decide at admission: they share its answers and its limits.
 """
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,7 +27,8 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
-from polyarch.pods.lookups.answers import Inspects
+from polyarch.pods.images import ImageUse
+from polyarch.pods.lookups.answers import Inspects, at_hand
 from polyarch.pods.lookups.image_lookup import failure_of, without_proof
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import JUST_READ, PullSecrets, PullSource
@@ -32,6 +36,8 @@ from polyarch.pods.lookups.turns import Places, Turn, Turns
 
 log = structlog.get_logger(__name__)
 
+WAITING: Final = 64
+"""Admissions of this process that may wait for registries at a time; further ones go without (PL-113)."""
 IN_LINE: Final = 1000
 """Queued look-ups. A namespace may use at most half of what is left for all (PL-810)."""
 LONGEST: Final = 30.0
@@ -86,7 +92,7 @@ class _Lookup:
 
 
 class AdmissionLookups:
-    """``ask`` starts or joins a look-up; ``failed_lately`` returns cached failures."""
+    """``known`` returns answers at once, ``ask_until`` waits for more of them, and ``ask`` starts or joins look-ups."""
 
     def __init__(
         self,
@@ -106,6 +112,7 @@ class AdmissionLookups:
         """In order of arrival."""
         self._in_line_of: Counter[str] = Counter()
         """By namespace; zero counts are removed."""
+        self._waiting = 0
         self._failures: Recent[Asked, tuple[Inspection, float]] = Recent(FAILURES, weight=FAILURES_WEIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._causes = Causes()
@@ -114,6 +121,71 @@ class AdmissionLookups:
     def in_line(self) -> int:
         """Number of queued look-ups."""
         return len(self._in_line)
+
+    # -- for an admission ----------------------------------------------------------------------------------------------
+
+    def known(
+        self, images: tuple[ImageUse, ...], source: PullSource, *, since: float, stale_for: float
+    ) -> dict[str, Inspection]:
+        """Answers that are usable now (PL-112), and recent failures with their last good readings (PL-407), by the text
+        of the reference. ``since``: when the admission arrived."""
+        now, credentials = self._clock.monotonic(), self._secrets.lazy(source)
+        answers = at_hand(images, self._inspector, credentials, since=since, now=now, stale_for=stale_for)
+        for use in images if len(answers) < len(images) else ():
+            if use.text not in answers and use.reference is not None:
+                failed = self.failed_lately(use.reference, source)
+                if failed is not None:
+                    answers[use.text] = failed
+        return answers
+
+    async def ask_until(
+        self,
+        until: float,
+        images: tuple[ImageUse, ...],
+        source: PullSource,
+        answers: dict[str, Inspection],
+        *,
+        since: float,
+    ) -> None:
+        """Adds the answers that registries give in time. One failing image decides for the pod, so then none is asked
+        for. ``since``: as for :meth:`known`."""
+        missing = [use for use in images if use.text not in answers]
+        left = until - self._clock.monotonic()
+        if left <= 0 or self._waiting >= WAITING:
+            return
+        if any(not use.never and failure_of(answers.get(use.text)) for use in images):
+            return
+        if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
+            return
+        asked = self.ask_all(missing, source, since=since)
+        if len(asked) < len(missing):
+            return
+        self._waiting += 1
+        try:
+            async with deadline(self._clock, left):
+                await asyncio.wait(asked.values())
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
+        answers.update(arrived(asked))
+
+    def ask_all(self, uses: Iterable[ImageUse], source: PullSource, *, since: float) -> dict[str, Coming]:
+        """Future answers by the text of the reference; images that found the queue full are left out.
+
+        ``since``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time (PL-112).
+        """
+        asked = {}
+        for use in uses:
+            if use.reference is None:
+                continue
+            not_before = since if use.always and use.reference.digest is None else NEVER
+            answer = self.ask(use.reference, source, not_before=not_before)
+            if answer is not None:
+                asked[use.text] = answer
+        return asked
+
+    # -- one look-up ---------------------------------------------------------------------------------------------------
 
     def ask(self, reference: Reference, source: PullSource, *, not_before: float = NEVER) -> Coming | None:
         """A future answer, or None if the queue is full and the image is not looked up.
@@ -264,3 +336,9 @@ class AdmissionLookups:
             self._turns.add(lookup.key, [following.source.namespace])
         lookup.answer.set_result(answer)
         self._begin_what_may()
+
+
+def arrived(asked: dict[str, Coming]) -> dict[str, Inspection]:
+    """The answers that have arrived."""
+    done = {text: answer.result() for text, answer in asked.items() if answer.done()}
+    return {text: answer for text, answer in done.items() if answer is not None}

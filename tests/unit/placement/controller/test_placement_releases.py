@@ -3,12 +3,14 @@
 import json
 
 import pytest
-from placement_world import pod, refused_by_validation, value
+from placement_world import FakeAdditions, pod, refused_by_validation, value
 
+from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
 from polyarch.model.meta import Key
 from polyarch.placement import names
 from polyarch.placement.controller.pods import EVERY
+from polyarch.pods.additions import Addition, Alongside
 
 # -- pods that moved on ------------------------------------------------------------------------------------------------
 
@@ -374,3 +376,51 @@ async def test_pl_305_a_release_that_is_undone_is_told_and_tried_again(world):
     world.api.undoes = ""
     await world.run(60)
     assert world.api.architectures(key) == ["amd64"]
+
+
+# -- what another feature adds -----------------------------------------------------------------------------------------
+
+TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
+TOLERATED = Addition((Operation("add", "/spec/tolerations", [TOLERATION]),))
+
+
+async def test_tn_003_pl_303_the_patch_that_lifts_the_gate_carries_the_addition(worlds):
+    """TN-003, PL-303: one PATCH, with tolerations between annotations and affinity, by the same answers."""
+    additions = FakeAdditions(TOLERATED)
+    world = worlds(additions=additions)
+    world.registry.know("app:1", "linux/amd64", "linux/arm64")
+    key = await world.create("app:1")
+    assert world.api.pods[key]["spec"]["tolerations"] == [TOLERATION]
+    assert world.api.architectures(key) == ["amd64", "arm64"]
+    [(_, patch)] = world.api.patches
+    paths = [each.path for each in patch.operations]
+    assert paths[:2] == ["/metadata/uid", "/metadata/resourceVersion"]
+    order = [paths.index(each) for each in ("/metadata/annotations", "/spec/tolerations", "/spec/affinity")]
+    assert order == sorted(order)
+    assert additions.asked == [("app", ["app:1"], Alongside())]
+
+
+async def test_tn_046_the_other_feature_is_asked_when_the_window_of_placement_has_ended(worlds):
+    """TN-046: the gate is lifted with a failure, which it sees."""
+    additions = FakeAdditions(TOLERATED)
+    world = worlds(additions=additions, policy={"onUnresolved": {"action": "release", "retryWindow": "5s"}})
+    world.registry.set("app:1", error="not-found")
+    key = await world.create("app:1")
+    await world.run(4)
+    assert additions.asked == []
+    await world.run(2)
+    assert not world.api.is_gated(key)
+    assert world.api.pods[key]["spec"]["tolerations"] == [TOLERATION]
+
+
+async def test_tn_003_pl_305_a_refused_release_is_tried_again_without_the_addition(worlds):
+    """TN-003, PL-305: a policy of the cluster that forbids tolerations costs no pod its placement."""
+    additions = FakeAdditions(TOLERATED)
+    world = worlds(additions=additions)
+    world.registry.know("app:1", "linux/amd64")
+    world.api.refuse = refused_by_validation()
+    key = await world.create("app:1")
+    world.api.refuse = None
+    await world.run(3)
+    assert world.api.architectures(key) == ["amd64"]
+    assert "tolerations" not in world.api.pods[key]["spec"]

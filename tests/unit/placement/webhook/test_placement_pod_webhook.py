@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from placement_world import (
     OPERATOR,
+    FakeAdditions,
     FakeInspector,
     FakeSecrets,
     FakeWatches,
@@ -38,6 +39,7 @@ from polyarch.placement import names
 from polyarch.placement.decide.seal import Seal
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.webhook.pod_webhook import AUDITS, PodWebhook
+from polyarch.pods.additions import Addition, Adds, Alongside
 from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.secrets import PullSecrets
 
@@ -73,7 +75,7 @@ class Answer(msgspec.Struct):
 class Admissions:
     """A webhook process; ``await review(pod)`` is one admission."""
 
-    def __init__(self, *, synced: bool = True, **configuration: Any) -> None:
+    def __init__(self, *, synced: bool = True, additions: Adds | None = None, **configuration: Any) -> None:
         self.clock = ManualClock(start=1000)
         self.watches = FakeWatches()
         operator = ClusterFacts(self.watches, operator_namespace=OPERATOR, clock=self.clock)
@@ -86,14 +88,16 @@ class Admissions:
         self.webhook = PodWebhook(
             facts=self.facts,
             secrets=self.secrets,
-            inspector=self.registry,
             controller_lives=lambda: self.lives,
             clock=self.clock,
             metrics=placement,
             lookups=AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups),
+            additions=additions,
         )
         self.reviewer: Reviewer[Any] = Reviewer(self.webhook.route(), self.clock)
         self.reviews = 0
+        self.denies = False
+        """Another feature refuses the pods of this test; placement never does."""
 
     def review(self, document: dict[str, Any], **request: Any) -> "asyncio.Task[Answer]":
         return asyncio.create_task(self._review(document, **request))
@@ -127,7 +131,7 @@ class Admissions:
         review = json.loads(answer)
         response = review["response"]
         assert response["uid"] == uid
-        assert response["allowed"] is True
+        assert response["allowed"] is not self.denies
         if "patch" in response:
             response["patch"] = msgspec.json.decode(msgspec.json.decode(json.dumps(response["patch"]), type=bytes))
         operations = msgspec.convert(response.get("patch") or [], tuple[Operation, ...])
@@ -610,6 +614,83 @@ async def test_a_pod_that_already_carries_our_gate_is_finished_as_in_enforce(pro
     answer = await process.admit(pod("app:1", gated=True))
     assert not answer.is_gated
     assert answer.decision["mode"] == "enforce"
+
+
+# -- what another feature adds -----------------------------------------------------------------------------------------
+
+TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
+TOLERATED = Addition(
+    (
+        Operation("add", "/metadata/annotations", {"polyarch.dev/tolerations": "arm64"}),
+        Operation("add", "/spec/tolerations", [TOLERATION]),
+    ),
+    warnings=("said by the other one",),
+)
+
+
+async def test_tn_003_what_is_added_goes_into_the_same_patch(processes):
+    """TN-003, PL-303: one patch, in the order labels, annotations, tolerations, affinity; the annotations of both."""
+    additions = FakeAdditions(TOLERATED)
+    process = processes(additions=additions)
+    process.registry.know("app:1", "linux/amd64", "linux/arm64")
+    answer = await process.admit(pod("app:1"))
+    assert [each["path"] for each in answer.operations] == [
+        "/metadata/labels",
+        "/metadata/annotations",
+        "/spec/tolerations",
+        "/spec/affinity",
+    ]
+    assert answer.pod["metadata"]["annotations"]["polyarch.dev/tolerations"] == "arm64"
+    assert answer.decision["reason"] == "ArchitecturesSet"
+    assert answer.warnings == ["said by the other one"]
+    assert additions.asked == [("app", ["app:1"], Alongside())], "it decides by the same answers"
+
+
+async def test_tn_046_the_other_feature_is_told_that_placement_gates_the_pod(processes):
+    """TN-046: then it adds no gate of its own. Both wait for registries until the same time (TN-040)."""
+    additions = FakeAdditions(Addition())
+    process = processes(additions=additions)
+    process.registry.seconds = 3.0
+    process.registry.set("cold:1", "linux/amd64")
+    arrived = process.clock.monotonic()
+    assert (await process.admit(pod("cold:1"), seconds=0.2)).is_gated
+    assert additions.asked == [("app", [], Alongside(gated=True))]
+    assert additions.until == [arrived + process.facts.of("team").settings.inline_budget]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "change"),
+    [
+        pytest.param("kube-system", {}, id="in a system namespace"),
+        pytest.param("team", {"nodeSelector": {"kubernetes.io/arch": "arm64"}}, id="that has an architecture already"),
+    ],
+)
+async def test_tn_040_a_pod_that_placement_leaves_alone_gets_the_addition(processes, namespace, change):
+    """TN-040: exclusion from one feature does not exempt from the other one."""
+    process = processes(additions=FakeAdditions(TOLERATED))
+    document = pod("app:1", namespace=namespace)
+    document["spec"] |= change
+    answer = await process.admit(document, namespace=namespace)
+    assert answer.pod["spec"]["tolerations"] == [TOLERATION]
+    assert process.registry.asked == []
+
+
+async def test_tn_003_without_a_configuration_of_placement_only_the_addition_is_made(processes):
+    """TN-003: while placement is being removed the API server may still call its webhook."""
+    process = processes(additions=FakeAdditions(TOLERATED))
+    process.watches["clusterpodplacementconfigs"].remove("cluster")
+    answer = await process.admit(pod("app:1"))
+    assert [each["path"] for each in answer.operations] == ["/metadata/annotations", "/spec/tolerations"]
+
+
+async def test_tn_047_a_pod_that_the_other_feature_refuses_is_refused_with_its_words(processes):
+    """TN-047: 403, and no patch."""
+    process = processes(additions=FakeAdditions(Addition(denial="app:1 and old:1 have no architecture in common")))
+    process.denies = True
+    process.registry.know("app:1", "linux/amd64")
+    answer = await process.admit(pod("app:1"))
+    assert answer.response["status"] == {"code": 403, "message": "app:1 and old:1 have no architecture in common"}
+    assert answer.operations == []
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
