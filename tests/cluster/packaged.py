@@ -8,7 +8,7 @@ from typing import Any
 from placement_cluster import pod
 
 from polyarch.installation import removing, waiting
-from polyarch.installation.survey import Found, survey
+from polyarch.installation.inventory.survey import Found, survey
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource

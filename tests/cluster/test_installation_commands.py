@@ -17,6 +17,7 @@ from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
+    CONFIGMAPS,
     CRDS,
     DEPLOYMENTS,
     NAMESPACES,
@@ -26,6 +27,7 @@ from polyarch.kube.resources import (
     SERVICES,
     Resource,
 )
+from polyarch.model.meta import Key
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -229,6 +231,28 @@ async def test_in_003_a_namespace_with_objects_of_others_is_kept(cluster: Cluste
     await cluster.client.delete(SECRETS, "mine", namespace=NAMESPACE)
 
 
+async def test_in_003_what_others_labelled_as_polyarchs_is_kept_and_named(cluster: Cluster) -> None:
+    """A dashboard of a team, a ClusterRole, and a namespace that holds nothing: only polyarch's own objects go."""
+    label = {"app.kubernetes.io/part-of": "polyarch"}
+    name = f"theirs-{secrets.token_hex(3)}"
+    theirs: tuple[tuple[Resource, str], ...] = ((NAMESPACES, ""), (CLUSTER_ROLES, ""), (CONFIGMAPS, "default"))
+    for resource, where in theirs:
+        metadata = {"name": name, "labels": label}
+        made = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        await cluster.client.apply(resource, made, namespace=where, field_manager="kubectl")
+    await cluster.polyarch("install", "-q")
+    removed = await cluster.polyarch("uninstall", "--force", "-o", "json")
+    assert removed.code == 0, removed.err
+    for resource, where in theirs:
+        live = await cluster.client.get(resource, name, namespace=where)
+        assert "deletionTimestamp" not in live["metadata"]
+        await cluster.client.delete(resource, name, namespace=where)
+    done = document(removed.out)
+    told = [f"{resource.kind} {Key(where, name)}" for resource, where in theirs]
+    assert sorted(done["kept"]) == sorted(f"{each}: labelled as polyarch's, but not made by polyarch" for each in told)
+    await _gone(cluster, NAMESPACES, name)
+
+
 async def test_in_003_definitions_can_be_kept(cluster: Cluster) -> None:
     await cluster.polyarch("install", "-q")
     removed = await cluster.polyarch("uninstall", "--force", "--keep-crds")
@@ -249,12 +273,17 @@ async def test_in_002_the_namespace_of_somebody_else_survives(cluster: Cluster) 
     namespace = await cluster.client.get(NAMESPACES, name)
     assert namespace["metadata"].get("deletionTimestamp") is None
     await cluster.client.delete(NAMESPACES, name)
-    while True:
-        try:
-            await cluster.client.get(NAMESPACES, name)
-        except NotFound:
-            break
-        await asyncio.sleep(0.2)
+    await _gone(cluster, NAMESPACES, name)
+
+
+async def _gone(cluster: Cluster, resource: Resource, name: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await cluster.client.get(resource, name)
+            except NotFound:
+                return
+            await asyncio.sleep(0.2)
 
 
 async def _until_denied(cluster: Cluster) -> None:

@@ -19,8 +19,8 @@ from placement_cluster import is_gated, labels, pod, until
 
 from polyarch.installation import applying, checking, removing, waiting
 from polyarch.installation.documents import documents
+from polyarch.installation.inventory.survey import Found, Survey, survey
 from polyarch.installation.settings import InstallationSettings
-from polyarch.installation.survey import Found, Survey, survey
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import NAMESPACES, PODS

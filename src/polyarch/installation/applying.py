@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.installation.checking import MANAGER, OURS, Facts, advice, changes, is_ready_for, ref_of
-from polyarch.installation.ownership import Whose, whose
+from polyarch.installation.checking import OURS, Facts, advice, changes, is_ready_for, ref_of
+from polyarch.installation.ownership import MANAGER, Whose, whose
 from polyarch.installation.waiting import NotInTime, established
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock

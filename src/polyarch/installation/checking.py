@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.installation import ownership
 from polyarch.installation.asking import together
-from polyarch.installation.ownership import Check, Whose
+from polyarch.installation.ownership import MANAGER, Check, Whose
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.objects.managed_fields import differences
@@ -26,8 +26,6 @@ from polyarch.placement.reconcilers.discovery import version_of
 
 Document = dict[str, Any]
 
-MANAGER: Final = "polyarch-install"
-"""The field manager of everything that an installation applies."""
 OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES)}
 VERBS: Final = ("get", "create", "patch")
 

@@ -11,12 +11,20 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.installation import operator
+from polyarch.kube.client.requests import FIELD_MANAGER
+from polyarch.kube.objects.managed_fields import managers_of
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, NAMESPACES
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
+MANAGER: Final = "polyarch-install"
+"""The field manager of everything that an installation applies."""
+MANAGERS: Final = frozenset({MANAGER, FIELD_MANAGER})
+"""As whom ``polyarch install`` and the operator write."""
+LABELS: Final = (operator.PART_OF, names.OPERAND_LABEL)
+"""Labels of what polyarch makes."""
 DEPLOYMENT_NAMES: Final = (operator.OPERATOR, PREDECESSOR, names.CONTROLLER, names.WEBHOOK)
 """Deployments by which an installation is known."""
 
@@ -80,15 +88,31 @@ def whose(ref: Ref, live: Mapping[str, Any]) -> Whose:
         return Whose.HELM
     if any(label in ("olm.owner", "olm.managed") for label in labels):
         return Whose.OLM
+    if ref.resource == NAMESPACES:
+        return _whose_namespace(ref.key.name, live)
     if labels.get(operator.PART_OF) == operator.PRODUCT:
         return Whose.OURS
-    if ref.resource == NAMESPACES and ref.key.name == DEFAULT_NAMESPACE:
-        return Whose.EARLIER  # a name that nobody else would choose
-    if ref.resource == NAMESPACES or ref.resource.group in (names.GROUP, names.OWN_GROUP):
+    if ref.resource.group in (names.GROUP, names.OWN_GROUP):
         return Whose.SHARED
     if ref.resource == CRDS or names.OPERAND_LABEL in labels:
         return Whose.EARLIER
     return Whose.FOREIGN
+
+
+def _whose_namespace(name: str, live: Mapping[str, Any]) -> Whose:
+    """The default is a name that nobody else would choose. Any other namespace may be labelled as ours by its owner."""
+    if is_written_by_us(live):
+        return Whose.OURS
+    if name != DEFAULT_NAMESPACE:
+        return Whose.SHARED
+    labels = (live.get("metadata") or {}).get("labels") or {}
+    return Whose.OURS if labels.get(operator.PART_OF) == operator.PRODUCT else Whose.EARLIER
+
+
+def is_written_by_us(live: Mapping[str, Any]) -> bool:
+    """Whether polyarch itself wrote a label of ours on this object, by its ``managedFields``."""
+    written = (managers_of(live, ("f:metadata", "f:labels", f"f:{label}")) for label in LABELS)
+    return any(managers & MANAGERS for managers in written)
 
 
 def manager_of(live: Mapping[str, Any]) -> str:

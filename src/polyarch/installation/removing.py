@@ -1,14 +1,14 @@
 """Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
 
 The custom resources are deleted first. The operator answers by removing webhook, gates and controller. When it has
-finished, or cannot, everything else that an installation consists of is deleted: what carries our label, and what is
-ours by name. At last a list of every object of the API server shows what is left.
+finished, or cannot, everything else that polyarch made is deleted, see ``inventory/belongings.py``. At last a list of
+every object of the API server shows what is left.
 
 If no operator runs, or it does not finish, gates and finalizers are removed from here: at once with ``force``,
 otherwise after a while.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,8 @@ import msgspec
 from polyarch.installation import operator, ownership, without_operator
 from polyarch.installation.asking import together
 from polyarch.installation.components import COMPONENTS
-from polyarch.installation.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
+from polyarch.installation.inventory.belongings import Belongings, belongings
+from polyarch.installation.inventory.survey import Found, Survey, survey
 from polyarch.installation.waiting import conditions
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
@@ -121,6 +122,10 @@ class _Remover:
         self._end = self._clock.monotonic() + SECONDS
         self._gates: list[str] = []
         """Those that could not be removed."""
+        self._asked: set[str] = set()
+        """The uids of objects whose managers were read."""
+        self._proven: set[str] = set()
+        """The uids of objects that are ours."""
         self.removal = Removal()
 
     async def run(self) -> Removal:
@@ -238,8 +243,7 @@ class _Remover:
             )
         while True:
             seen = await survey(self._client)
-            ours = [each for each in seen.found if is_ours(each, self._namespace)]
-            mine = self._without_kept(ours, seen)
+            mine = self._without_kept(await self._belongings(seen), seen)
             self.removal.left = [*self._gates, *map(str, mine)]
             if not mine or self._left() <= 0:
                 return
@@ -247,15 +251,33 @@ class _Remover:
             await self._delete_next(mine)
             await self._clock.sleep(LOOK_EVERY / 2)
 
-    def _without_kept(self, ours: list[Found], seen: Survey) -> list[Found]:
+    async def _belongings(self, seen: Survey) -> Belongings:
+        """What is ours. Who wrote our label is asked for, once for each object of which nothing else says it."""
+        unproven = belongings(seen, self._namespace, self._proven).unproven
+        asked = [each for each in unproven if each.metadata.uid not in self._asked]
+        answers = await together(self._is_written_by_us(each) for each in asked)
+        self._asked |= {each.metadata.uid for each in asked}
+        self._proven |= {each.metadata.uid for each, is_ours in zip(asked, answers, strict=True) if is_ours}
+        found = belongings(seen, self._namespace, self._proven)
+        self._proven |= {each.metadata.uid for each in found.ours}  # also when what proves it is gone
+        return found
+
+    async def _is_written_by_us(self, found: Found) -> bool:
+        resource, key = found.ref
+        try:
+            return ownership.is_written_by_us(await self._client.get(resource, key.name, namespace=key.namespace))
+        except NotFound:
+            return False
+
+    def _without_kept(self, found: Belongings, seen: Survey) -> list[Found]:
         """What is to be deleted: no definitions that are to be kept, and no namespace with objects of others."""
-        kept: list[str] = []
+        kept = [f"{_named(each.ref)}: {UNPROVEN}" for each in found.unproven]
         mine = []
-        for each in ours:
+        for each in found.ours:
             resource = each.ref.resource
             if resource == CRDS and self._keep_crds:
                 kept.append(f"{each.ref.key.name}: --keep-crds")
-            elif resource == NAMESPACES and (others := foreign(seen, each.ref.key.name)):
+            elif resource == NAMESPACES and (others := found.foreign_in(each.ref.key.name, seen)):
                 kept.append(f"namespace {each.ref.key.name}: it has {_counted([each.ref for each in others])}")
             else:
                 mine.append(each)
@@ -294,44 +316,9 @@ class _Remover:
         return self._end - self._clock.monotonic()
 
 
-NAMED: Final[Mapping[str, tuple[str, ...]]] = {
-    "leases.coordination.k8s.io": (names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE),
-    "secrets": (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET),
-    "issuers.cert-manager.io": (names.CERTIFICATES_SECRET,),
-    "certificates.cert-manager.io": (names.CERTIFICATES_SECRET,),
-}
-"""Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
-CONTROLLERS: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
+UNPROVEN: Final = "labelled as polyarch's, but not made by polyarch"
 NAMED_AT_MOST: Final = 3
 """Objects that are told by name; more are told by number."""
-
-
-def is_ours(found: Found, namespace: str) -> bool:
-    """Whether an object belongs to the installation in this namespace."""
-    resource, key = found.ref
-    labels = found.metadata.labels or {}
-    if labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels:
-        return True
-    if resource.group in (names.GROUP, names.OWN_GROUP) or found.ref in without_operator.WEBHOOKS:
-        return True
-    if key.namespace == namespace and labels.get(names.CONTROLLER_LABEL) in CONTROLLERS:
-        return True  # a pod on its way out, whose ReplicaSet is gone already
-    if resource == CRDS:
-        return key.name.endswith((f".{names.GROUP}", f".{names.OWN_GROUP}"))
-    return key.namespace == namespace and key.name in NAMED.get(str(resource), ())
-
-
-def foreign(seen: Survey, namespace: str) -> list[Found]:
-    """Objects of a namespace that are not ours, nor made by Kubernetes for what is ours."""
-    inside = [each for each in seen.found if each.ref.key.namespace == namespace]
-    ours = {each.metadata.uid for each in inside if is_ours(each, namespace)}
-    return [
-        each
-        for each in inside
-        if not is_ours(each, namespace)
-        and (each.ref.resource, each.ref.key.name) not in IN_EVERY_NAMESPACE
-        and not any(owner.uid in ours for owner in each.metadata.owner_references or ())
-    ]
 
 
 def _phase(ref: Ref) -> int:
@@ -343,10 +330,15 @@ def _phase(ref: Ref) -> int:
     return 1 if ref.resource.group == "apps" or ref in without_operator.WEBHOOKS else 2
 
 
+def _named(ref: Ref) -> str:
+    """As messages name an object."""
+    return f"{ref.resource.kind} {ref.key}"
+
+
 def _counted(found: Sequence[Ref]) -> str:
     """Few by name, many by number."""
     if len(found) <= NAMED_AT_MOST:
-        return ", ".join(f"{each.resource.kind} {each.key}" for each in found)
+        return ", ".join(map(_named, found))
     return f"{len(found)} objects"
 
 

@@ -6,11 +6,13 @@ import pytest
 
 from polyarch.installation import checking, documents
 from polyarch.installation.checking import Facts
-from polyarch.installation.ownership import Check
+from polyarch.installation.ownership import Check, Whose, whose
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import NAMESPACES
 from polyarch.kube.rights import Access
+from polyarch.model.meta import Key
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 
@@ -119,6 +121,22 @@ def test_in_002_pl_503_other_installations(deployments: list[Json], outcome: str
     found = [each for each in said(None, *deployments) if each.name in ("Installation", "Predecessor")]
     assert [each.outcome for each in found] == [outcome]
     assert words in f"{found[0].message} {found[0].action}"
+
+
+@pytest.mark.parametrize(
+    ("name", "manager", "expected"),
+    [
+        pytest.param("team", "kubectl", Whose.SHARED, id="somebody else's, who labelled it so"),
+        pytest.param("team", "polyarch-install", Whose.OURS, id="made by polyarch install"),
+        pytest.param(HERE, "kubectl", Whose.OURS, id="the usual one, made by kubectl apply -k"),
+    ],
+)
+def test_in_002_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, expected: Whose) -> None:
+    part_of = "app.kubernetes.io/part-of"
+    fields = {"f:metadata": {"f:labels": {f"f:{part_of}": {}}}}
+    entries = [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
+    found = {"metadata": {"name": name, "labels": {part_of: "polyarch"}, "managedFields": entries}}
+    assert whose(Ref(NAMESPACES, Key("", name)), found) is expected
 
 
 def test_in_002_what_the_dry_run_was_told_is_passed_on_with_what_to_do() -> None:

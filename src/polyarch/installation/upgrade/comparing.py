@@ -12,7 +12,8 @@ import msgspec
 from polyarch import __version__
 from polyarch.installation import applying, operator
 from polyarch.installation.asking import together
-from polyarch.installation.checking import MANAGER, OURS, Facts, changes, is_ready_for, ref_of
+from polyarch.installation.checking import OURS, Facts, changes, is_ready_for, ref_of
+from polyarch.installation.ownership import MANAGER
 from polyarch.installation.upgrade import definitions
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound

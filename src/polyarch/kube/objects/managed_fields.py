@@ -84,6 +84,19 @@ def applied_fields(
     return None
 
 
+def managers_of(live: Mapping[str, Any], path: Path) -> frozenset[str]:
+    """Who wrote a field, such as ``("f:metadata", "f:labels", "f:app")``: more than one if they agree on its value."""
+
+    def has(fields: Fields) -> bool:
+        for key in path:
+            if key not in fields:
+                return False
+            fields = fields[key]
+        return True
+
+    return frozenset(str(entry.get("manager", "")) for entry in _entries(live) if has(entry.get("fieldsV1") or {}))
+
+
 def overridden(
     desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, subresource: str = ""
 ) -> tuple[FieldConflict, ...]:

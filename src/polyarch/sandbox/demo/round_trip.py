@@ -7,7 +7,7 @@ from typing import Final, Self
 import msgspec
 
 from polyarch.installation.applying import Applied
-from polyarch.installation.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
+from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey, survey
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, REPLICASETS

@@ -1,0 +1,1 @@
+"""What a cluster has, and what of it polyarch has made."""

@@ -1,0 +1,155 @@
+"""Which of a cluster's objects did polyarch make? An uninstall deletes these and no others (IN-003).
+
+A label is no proof: everybody may write ``app.kubernetes.io/part-of: polyarch`` on a dashboard or a NetworkPolicy of
+their own. What has it is ours if something else agrees: polyarch wrote the label (the API server records who did), the
+object has a name that an installation gives, it belongs to our Helm release, or it belongs to an object of ours. What
+only has the label is left alone, and named. Pure.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from polyarch.installation import operator, without_operator
+from polyarch.installation.checking import ref_of
+from polyarch.installation.components import COMPONENTS
+from polyarch.installation.documents import documents
+from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey
+from polyarch.installation.settings import InstallationSettings, Registries
+from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.placement import names
+from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+
+GROUPS: Final = (names.GROUP, names.OWN_GROUP)
+ROLES: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
+"""Names of the workloads; what else a workload needs is called like it."""
+NAMED: Final[Mapping[str, tuple[str, ...]]] = {
+    "leases.coordination.k8s.io": (names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE),
+    "secrets": (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET),
+    "issuers.cert-manager.io": (names.CERTIFICATES_SECRET,),
+    "certificates.cert-manager.io": (names.CERTIFICATES_SECRET,),
+}
+"""Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
+RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")
+RIGHTS: Final = "rbac.authorization.k8s.io"
+"""The API group of Roles, which an installation grants in other namespaces, too."""
+
+
+class Belongings(msgspec.Struct, frozen=True):
+    """What is ours of all objects, and what only looks so."""
+
+    ours: tuple[Found, ...]
+    unproven: tuple[Found, ...]
+    """With a label of ours, but nothing says that we made it. What belongs to another object is not listed."""
+
+    def foreign_in(self, namespace: str, seen: Survey) -> list[Found]:
+        """Objects of a namespace that are not ours, nor made by Kubernetes."""
+        ours = {each.metadata.uid for each in self.ours}
+        return [
+            each
+            for each in seen.found
+            if each.ref.key.namespace == namespace
+            and each.metadata.uid not in ours
+            and (each.ref.resource, each.ref.key.name) not in IN_EVERY_NAMESPACE
+        ]
+
+
+def belongings(seen: Survey, namespace: str, proven: Collection[str] = ()) -> Belongings:
+    """For the installation in this namespace. ``proven``: uids of objects that are known to be ours."""
+    there = {each.metadata.uid for each in seen.found}
+    listed = [each for each in seen.found if _claims(each) and _is_listed(each, namespace)]
+    releases = {release for each in listed if (release := _release(each))}
+    sure = [
+        each
+        for each in seen.found
+        if each.metadata.uid in proven
+        or _is_ours_by_name(each, namespace)
+        or (_claims(each) and _release(each) in releases)
+        or (_is_for_our_pods(each, namespace) and not _owners(each) & there)
+    ]
+    definitions = {each.ref.key.name for each in (*listed, *sure) if each.ref.resource == CRDS}
+    resources = [each for each in seen.found if str(each.ref.resource) in definitions]
+    ours = _with_dependents(seen, {each.metadata.uid for each in (*listed, *sure, *resources)}, there)
+    unproven = (each for each in seen.found if _claims(each) and not _owners(each) & there)
+    return Belongings(
+        ours=tuple(each for each in seen.found if each.metadata.uid in ours),
+        unproven=tuple(each for each in unproven if each.metadata.uid not in ours),
+    )
+
+
+def _claims(found: Found) -> bool:
+    """It has a label of ours, or is the definition of a kind in one of our API groups."""
+    labels = found.metadata.labels or {}
+    is_ours = found.ref.resource == CRDS and found.ref.key.name.endswith(tuple(f".{group}" for group in GROUPS))
+    return is_ours or labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels
+
+
+def _is_ours_by_name(found: Found, namespace: str) -> bool:
+    """By its name alone, whatever its labels are."""
+    resource, key = found.ref
+    if resource == CRDS:
+        return key.name in _DEFINITIONS
+    return found.ref in without_operator.WEBHOOKS or (
+        key.namespace == namespace and key.name in NAMED.get(str(resource), ())
+    )
+
+
+def _is_listed(found: Found, namespace: str) -> bool:
+    """Whether it has a kind and a name that an installation in this namespace gives."""
+    resource, key = found.ref
+    if resource == NAMESPACES:
+        return key.name == namespace == DEFAULT_NAMESPACE
+    if key.namespace not in ("", namespace) and resource.group != RIGHTS:
+        return False
+    is_operand = names.OPERAND_LABEL in (found.metadata.labels or {}) and key.name in ROLES
+    return is_operand or (resource.group, resource.plural, key.name) in _INSTALLED
+
+
+def _release(found: Found) -> tuple[str, ...]:
+    """Namespace and name of the Helm release that an object is of; empty: of none."""
+    annotations = found.metadata.annotations or {}
+    return tuple(annotations[name] for name in RELEASE if name in annotations)
+
+
+def _owners(found: Found) -> set[str]:
+    return {owner.uid for owner in found.metadata.owner_references or ()}
+
+
+def _is_for_our_pods(found: Found, namespace: str) -> bool:
+    """Whether it is a pod of ours, or what Kubernetes makes for our pods. It may outlive its owner by seconds."""
+    labels = found.metadata.labels or {}
+    is_of_role = _claims(found) or labels.get(names.CONTROLLER_LABEL) in ROLES
+    return is_of_role and found.ref.key.namespace == namespace and bool(found.metadata.owner_references)
+
+
+def _with_dependents(seen: Survey, sure: AbstractSet[str], there: AbstractSet[str]) -> set[str]:
+    """These uids, and those of all objects that belong to nothing else that is there."""
+    dependents: dict[str, list[Found]] = {}
+    for each in seen.found:
+        for owner in _owners(each):
+            dependents.setdefault(owner, []).append(each)
+    ours = set(sure)
+    pending = list(sure)
+    while pending:
+        for each in dependents.get(pending.pop(), ()):
+            uid = each.metadata.uid
+            if uid not in ours and _owners(each) & there <= ours:
+                ours.add(uid)
+                pending.append(uid)
+    return ours
+
+
+def _installed() -> Iterator[tuple[str, str, str]]:
+    """Group, kind and name of everything that an installation can consist of, but for namespaces."""
+    everything = InstallationSettings(openshift=True, registries=Registries(configuration="everything"))
+    for each in documents(everything):
+        resource, key = ref_of(each)
+        yield resource.group, resource.plural, key.name
+
+
+_INSTALLED: Final = frozenset(_installed())
+_DEFINITIONS: Final = frozenset(
+    each["metadata"]["name"] for component in COMPONENTS.values() for each in component.definitions()
+)
