@@ -50,6 +50,11 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     def key(self) -> Key:
         return Key(self.namespace, self.name)
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference with ``controller: true``; there is at most one."""
+        return next((each for each in self.owner_references or () if each.controller), None)
+
 
 class PartialObjectMetadata(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """An object of any kind reduced to its metadata (meta/v1 PartialObjectMetadata)."""

@@ -101,6 +101,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     init_containers: list[Container] | None = None
     volumes: list[Volume] | None = None
     image_pull_secrets: list[LocalObjectReference] | None = None
+    service_account_name: str = ""
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None

@@ -17,12 +17,11 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.explain.from_cluster import read_pod
 from polyarch.cli.explain.from_files import Configuration, GivenPod, configuration_from, pods_from
 from polyarch.cli.explain.text import text_of
+from polyarch.cli.images.pod_images import wiring_of
 from polyarch.cli.images.resolve import how
 from polyarch.cli.input.objects import read_documents
-from polyarch.cli.input.platforms_file import load_platforms_file
 from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.outputs import Output, emit
-from polyarch.cli.options.registries import cache_directory
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.logs import errors_only
 from polyarch.cli.output.messages import Messages
@@ -34,7 +33,6 @@ from polyarch.oci.auth.credentials import CredentialStore
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.layers.deep import look_deeper
 from polyarch.oci.opening import Wiring, open_inspector
-from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.placement.decide.decision import Decision, Progress
 from polyarch.placement.decide.rules import Case, decide, examine
@@ -89,7 +87,10 @@ def run_explain(asked: Asked, images: ImageOptions, outputs: Sequence[Output], *
     errors_only(verbose=messages.verbose)
     images.check()
     try:
-        registries = Registries(_wiring(images), images.access.credentials(), images, messages)
+        # The question is what would be decided now, so every tag is checked again.
+        registries = Registries(
+            wiring_of(images, revalidate_interval=0.0), images.access.credentials(), images, messages
+        )
         if asked.pod is not None:
             notes, found = asyncio.run(_in_cluster(asked, registries))
         else:
@@ -187,25 +188,6 @@ async def _answers(cases: Iterable[Case], registries: Registries, *, bundles: bo
 
 def _is_index(answer: Inspection | None) -> bool:
     return answer is not None and answer.constrains and answer.kind == "index"
-
-
-def _wiring(images: ImageOptions) -> Wiring:
-    access = images.access
-    file = images.platforms_file
-    return Wiring(
-        settings=InspectorSettings(
-            timeout=access.timeout,
-            max_wait=access.max_wait,
-            requests_per_host=access.concurrency,
-            requests=max(access.concurrency, InspectorSettings().requests),
-            revalidate_interval=0.0,  # the question is what would be decided now
-        ),
-        configuration=access.configuration(),
-        trust=access.trust(),
-        answers=load_platforms_file(file) if file is not None else None,
-        offline=images.offline,
-        cache_directory=None if images.no_cache else cache_directory(images.cache_dir),
-    )
 
 
 def _rendered(entries: list[Json], form: str, colour: bool) -> str:

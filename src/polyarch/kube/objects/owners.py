@@ -7,7 +7,7 @@ import msgspec
 
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.store import Change
-from polyarch.model.meta import Key, ObjectMeta, OwnerReference
+from polyarch.model.meta import Key, ObjectMeta
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -48,11 +48,6 @@ def owned_by(owner: Owner, document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**metadata, "ownerReferences": references}}
 
 
-def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The owner reference with ``controller: true``; there is at most one."""
-    return next((each for each in metadata.owner_references or () if each.controller), None)
-
-
 class Enqueues(Protocol):
     """The part of a work queue that is used."""
 
@@ -83,7 +78,7 @@ class Owns:
         return handle
 
     def _key(self, metadata: ObjectMeta) -> Key | None:
-        reference = controller_of(metadata)
+        reference = metadata.controller
         if reference is None or reference.kind != self._owner.kind:
             return None
         if reference.api_version.rpartition("/")[0] != self._owner.group:

@@ -63,7 +63,7 @@ class Judgement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def owner(self) -> OwnerReference | None:
         """Who creates the pod anew when it is gone."""
-        return owner_of(self.pod)
+        return self.pod.metadata.controller
 
 
 def suspect(facts: Facts, *, younger: datetime | None) -> Suspect | None:
@@ -122,11 +122,6 @@ def judge(found: Suspect, answers: Mapping[str, Inspection], nodes: Mapping[str,
     )
 
 
-def owner_of(pod: Pod) -> OwnerReference | None:
-    """The pod's controller."""
-    return next((each for each in pod.metadata.owner_references or () if each.controller), None)
-
-
 def _runs_somewhere(decision: Decision, on_nodes: set[str]) -> bool:
     """All images are resolved, and some node can run the new pod: otherwise it would only wait."""
     return decision.reason is Reason.ARCHITECTURES_SET and not on_nodes.isdisjoint(decision.architectures)
@@ -134,7 +129,7 @@ def _runs_somewhere(decision: Decision, on_nodes: set[str]) -> bool:
 
 def _is_recreated(pod: Pod) -> bool:
     """By a controller of the cluster; the mirror of a static pod belongs to its Node."""
-    owner = owner_of(pod)
+    owner = pod.metadata.controller
     return owner is not None and bool(owner.uid) and owner.kind != "Node"
 
 

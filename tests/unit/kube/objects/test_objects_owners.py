@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.kube.objects.owners import Owner, Owns, controller_of, owned_by
+from polyarch.kube.objects.owners import Owner, Owns, owned_by
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, ObjectMeta, OwnerReference, PartialObjectMetadata
@@ -41,9 +41,9 @@ def test_kr_051_an_owner_in_another_namespace_would_have_the_object_collected(na
 
 
 def test_kr_052_only_the_controller_counts_among_owners():
-    assert controller_of(owned(controller=None).metadata) is None
-    assert controller_of(ObjectMeta(name="x")) is None
-    assert controller_of(owned().metadata).name == "w"
+    assert owned(controller=None).metadata.controller is None
+    assert ObjectMeta(name="x").controller is None
+    assert owned().metadata.controller.name == "w"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from polyarch.model.pod import Pod
 from polyarch.model.taint import Taint, Toleration
-from polyarch.taints.decide.simulation import Guest, Landscape, Site
+from polyarch.taints.plan.simulation import Guest, Landscape, Site
 
 ARCH = "kubernetes.io/arch"
 FOREIGN = Taint("dedicated", "gpu", "NoSchedule")
