@@ -14,7 +14,7 @@ from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.rbac import granting
-from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, POD_DISRUPTION_BUDGETS, PODS, SERVICE_ACCOUNTS
 from polyarch.kube.rights import grants
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
@@ -127,6 +127,18 @@ async def test_in_011_kubectl_apply_works_without_helm(cluster: Cluster, peer: P
     assert "nothing to change" in again.out
     assert (await cluster.polyarch("uninstall", "--force")).code == 0
     assert (await cluster.everything()).keys() == before.keys()
+
+
+async def test_pl_532_tools_with_different_numbers_of_replicas_follow_each_other(cluster: Cluster, peer: Peer) -> None:
+    """Each has fields of its own in the budget of the operator's pods; those of two tools have to fit together."""
+    assert (await cluster.polyarch("install", "--replicas", "1", "-q")).code == 0
+    await cluster.kubectl(peer, "apply", "--server-side", "--force-conflicts", "-k", KUSTOMIZE)
+    budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, names.OPERATOR, namespace=NAMESPACE)
+    assert budget["spec"]["minAvailable"] == 1
+    back = await cluster.polyarch("install", "--replicas", "1", "-q")
+    assert back.code == 0, back.err
+    budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, names.OPERATOR, namespace=NAMESPACE)
+    assert budget["spec"]["minAvailable"] == 0
 
 
 async def test_in_002_what_is_printed_can_be_applied_by_others(cluster: Cluster, peer: Peer) -> None:

@@ -130,7 +130,7 @@ def _template(kind: str, variants: _Variants) -> str:
     if kind == "PodDisruptionBudget":
         spec = document["spec"]
         del spec["minAvailable"]
-        words = '{{ ternary "minAvailable" "maxUnavailable" (gt (int .Values.operator.replicas) 1) }}: 1'
+        words = "minAvailable: {{ ternary 1 0 (gt (int .Values.operator.replicas) 1) }}"
         document["spec"] = {mark(words): None, **spec}
     if kind == "Deployment":
         _mark_deployment(document, variants.openshift[at], mark)

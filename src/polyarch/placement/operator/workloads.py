@@ -125,13 +125,17 @@ def service(workload: Workload, settings: OperatorSettings) -> Document:
 
 
 def disruption_budget(workload: Workload, namespace: str) -> Document:
-    """PL-532: a single replica may always be evicted: a budget that keeps it would only block drains."""
-    many = workload.replicas > 1 and workload.spare == "all but one"
+    """PL-532: a single replica may always be evicted: a budget that keeps it would only block drains.
+
+    A budget has one of two fields, and the API server refuses both. Which one a workload has never depends on its
+    settings, so that tools which apply it with different ones can follow each other.
+    """
+    keeps_one = {"minAvailable": 1 if workload.replicas > 1 else 0}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(workload.name, workload.name, namespace=namespace),
-        "spec": ({"minAvailable": 1} if many else {"maxUnavailable": 1})
+        "spec": (keeps_one if workload.spare == "all but one" else {"maxUnavailable": 1})
         | {"selector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}}},
     }
 

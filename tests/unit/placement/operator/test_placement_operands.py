@@ -260,9 +260,10 @@ def test_pl_520_while_the_configuration_is_deleted_nothing_belongs_to_it():
     [
         (OperatorSettings(), names.WEBHOOK, {"maxUnavailable": 1}),
         (OperatorSettings(), names.CONTROLLER, {"minAvailable": 1}),
-        (OperatorSettings(controller_replicas=1), names.CONTROLLER, {"maxUnavailable": 1}),
+        (OperatorSettings(controller_replicas=1), names.CONTROLLER, {"minAvailable": 0}),
+        (OperatorSettings(webhook_replicas=1), names.WEBHOOK, {"maxUnavailable": 1}),
     ],
-    ids=["webhook", "controller", "a single controller does not block a drain"],
+    ids=["webhook", "controller", "a single controller does not block a drain", "nor does a single webhook"],
 )
 def test_pl_532_evictions_leave_enough_pods(settings, name, spec):
     """PL-532."""
