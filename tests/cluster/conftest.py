@@ -136,6 +136,13 @@ async def sole_controller(sandbox: Sandbox) -> AsyncIterator[None]:
 
 
 @pytest.fixture
+async def sole_taints(sandbox: Sandbox) -> AsyncIterator[None]:
+    """Held by tests that create ArchitectureTaints in the first sandbox: there is one in a cluster."""
+    async with file_lock(sandbox.folder.root / ".sole-taints.lock"):
+        yield
+
+
+@pytest.fixture
 def registry(sandbox: Sandbox) -> Registry:
     """``await registry.seed({"quay.io/mine/app:1": ["linux/amd64"]})``; use names no other test has."""
     return sandbox.registry

@@ -9,12 +9,14 @@ from typing import Any, Final, NamedTuple
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.resources import Resource
 from polyarch.placement import names
-from polyarch.placement.api.crds import crds
+from polyarch.placement.api import crds as placement_definitions
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.taints.api import crds as taint_definitions
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
-PLANNED: Final = ("taints", "numa", "builds", "monitor", "report")
+PLANNED: Final = ("numa", "builds", "monitor", "report")
 """Names of components that this version does not have."""
 
 
@@ -60,6 +62,11 @@ def _placement(settings: InstallationSettings) -> list[Document]:
     return made if values.configuration is None else [*made, cluster_configuration(values.configuration)]
 
 
+def _taints(settings: InstallationSettings) -> list[Document]:
+    spec = settings.taints.configuration
+    return [] if spec is None else [_singleton(ARCHITECTURE_TAINTS, spec)]
+
+
 def _singleton(resource: Resource, spec: Document) -> Document:
     return {
         "apiVersion": resource.api_version,
@@ -75,11 +82,18 @@ COMPONENTS: Final = {
         Component(
             "placement",
             "constrains every pod to the architectures that all of its images support",
-            crds,
+            placement_definitions.crds,
             # PodPlacementConfigs first, because the deletion of the ClusterPodPlacementConfig waits for them (PL-011).
             # The policy last, so that what it says holds until placement is off.
             (PPCS, CPPCS, POLICIES),
             _placement,
+        ),
+        Component(
+            "taints",
+            "taints nodes with their architecture, and gives pods the tolerations that their images justify",
+            taint_definitions.crds,
+            (ARCHITECTURE_TAINTS,),
+            _taints,
         ),
     )
 }

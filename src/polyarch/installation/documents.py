@@ -34,8 +34,9 @@ def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESP
 
 
 def definitions(settings: InstallationSettings) -> tuple[Document, ...]:
-    """The CustomResourceDefinitions of the chosen components."""
-    return _marked(settings, (each for component in chosen(settings) for each in component.definitions()))
+    """The CustomResourceDefinitions of all components: the operator watches their kinds, chosen or not, and whoever
+    creates one of them later turns that component on."""
+    return _marked(settings, (each for component in COMPONENTS.values() for each in component.definitions()))
 
 
 def own_namespace(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:

@@ -21,7 +21,7 @@ REGISTRIES_CONFIGMAP: Final = "polyarch-registries"
 """The ConfigMap made of the values ``registries.configuration`` and ``registries.authorities``."""
 REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
 Replicas = Annotated[int, Meta(ge=0)]
-ComponentName = Literal["placement"]
+ComponentName = Literal["placement", "taints"]
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -129,6 +129,18 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     ] = None
 
 
+class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Component taints: nodes are tainted with their architecture, and pods get the tolerations they need."""
+
+    configuration: Annotated[
+        Document | None,
+        Meta(
+            description="`spec` of the ArchitectureTaints, which turns component `taints` on if it is among the "
+            "`components`; null: you make it."
+        ),
+    ] = msgspec.field(default_factory=dict)
+
+
 class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """All values of an installation; the defaults suit most clusters."""
 
@@ -154,6 +166,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         default_factory=OperatorPods
     )
     placement: Annotated[Placement, Meta(description="Component placement.")] = msgspec.field(default_factory=Placement)
+    taints: Annotated[Taints, Meta(description="Component taints.")] = msgspec.field(default_factory=Taints)
     openshift: Annotated[
         bool | None, Meta(description="Whether the cluster is OpenShift; null: found out, without a cluster no.")
     ] = None

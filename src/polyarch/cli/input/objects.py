@@ -59,7 +59,7 @@ class Document(msgspec.Struct, frozen=True):
         except msgspec.ValidationError as error:
             problem, _, path = str(error).rstrip("`").partition(" - at `")
             raise UsageError(
-                f"{self.file}, document {self.number}, line {self._line_of(path)}: {self.kind or 'object'}"
+                f"{self.file}, document {self.number}, line {self.line_of(path)}: {self.kind or 'object'}"
                 f"{self._named()}: {path.removeprefix('$.') or 'the object'}: {problem}"
             ) from None
 
@@ -82,8 +82,8 @@ class Document(msgspec.Struct, frozen=True):
         metadata = self.content.get("metadata")
         return str(metadata.get(member) or "") if isinstance(metadata, dict) else ""
 
-    def _line_of(self, path: str) -> int:
-        """The line of the deepest member on a path such as ``$.spec.containers[0].image`` that exists."""
+    def line_of(self, path: str) -> int:
+        """The line of the deepest member on a path such as ``.spec.containers[0].image`` that exists."""
         node = self.node
         for name, index in _STEP.findall(path):
             found = _member(node, name) if name else _element(node, int(index))

@@ -23,6 +23,7 @@ from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import webhooks, workloads
 from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
@@ -36,6 +37,10 @@ NAMES: Final = {
     CPPCS.kind: ("Cluster Pod Placement Config", "Turns placement on, and says for which namespaces."),
     PPCS.kind: ("Pod Placement Config", "Preferences for the pods of a namespace."),
     POLICIES.kind: ("Placement Policy", "What placement does: audit or enforce, exclusions, fallbacks, the sweep."),
+    ARCHITECTURE_TAINTS.kind: (
+        "Architecture Taints",
+        "Taints nodes with their architecture, and gives pods the tolerations that their images justify.",
+    ),
     ENOEXECEVENTS.kind: ("Exec Format Error Event", "A program that a node could not run; made by polyarch only."),
 }
 EXAMPLES: Final = (

@@ -5,12 +5,28 @@ for an enum or a bound does not, a CEL rule with a message replaces it. Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from polyarch.kube.objects.durations import PATTERN, format_duration
 from polyarch.kube.resources import CRDS, Resource
+from polyarch.requirements import LABEL_OPERATORS
 
 Schema = dict[str, Any]
+
+DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+LABEL_NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY: Final = f"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?{LABEL_NAME}$"
+"""A label or a key of a taint: an optional DNS name and a slash, and a name of up to 63 characters."""
+LABEL_VALUE: Final = f"^({LABEL_NAME})?$"
+LABEL_KEY_LENGTH: Final = 253 + 1 + 63
+SELECTOR_ENTRIES: Final = 16
+"""Labels and expressions that a checked selector may have, each; bounded, because rules have a budget."""
+ALL_MATCH: Final = "All of them have to match."
+LABEL_FORM: Final = (
+    "up to 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit; "
+    "before it, if wanted, a DNS name and '/'"
+)
 
 
 def rule(expression: str, message: str = "", *, message_expression: str = "") -> Schema:
@@ -148,7 +164,7 @@ def duration(field: str, low: float, high: float, *, description: str = "", defa
 
 
 def label_selector(description: str, *, rules: Sequence[Schema] = ()) -> Schema:
-    """meta/v1 LabelSelector."""
+    """meta/v1 LabelSelector; what is wrong inside is for its reader to tell."""
     expression = obj(
         {
             "key": text(description="The label."),
@@ -157,13 +173,56 @@ def label_selector(description: str, *, rules: Sequence[Schema] = ()) -> Schema:
         },
         required=("key", "operator"),
     )
-    schema = obj(
+    return _selector(array(expression, description=ALL_MATCH), {"type": "string"}, description, rules)
+
+
+def checked_label_selector(field: str, description: str) -> Schema:
+    """meta/v1 LabelSelector that the API server refuses if it is invalid, with the words for ``field``."""
+    key = rule(
+        f"size(self) <= {LABEL_KEY_LENGTH} && self.matches({cel_text(LABEL_KEY)})",
+        f"{field}.matchExpressions[].key is not a label: {LABEL_FORM}",
+    )
+    values = rule(
+        "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0"
+        " : !has(self.values) || size(self.values) == 0",
+        f"{field}.matchExpressions[].values: In and NotIn need at least one value, Exists and DoesNotExist take none",
+    )
+    expression = obj(
         {
-            "matchExpressions": array(expression, description="All of them have to match."),
-            "matchLabels": _described(
-                {"type": "object", "additionalProperties": {"type": "string"}}, "All of them have to be there."
+            "key": text(description="The label.", max_length=LABEL_KEY_LENGTH, rules=(key,)),
+            "operator": text(description="How it is compared.", enum=LABEL_OPERATORS),
+            "values": array(
+                text(max_length=63, pattern=LABEL_VALUE),
+                description="Values for In and NotIn; none for Exists and DoesNotExist.",
+                max_items=SELECTOR_ENTRIES,
             ),
         },
+        required=("key", "operator"),
+        rules=(values,),
+    )
+    expressions = array(expression, description=ALL_MATCH, max_items=SELECTOR_ENTRIES)
+    schema = _selector(expressions, {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE}, description, ())
+    schema["properties"]["matchLabels"] |= {
+        "maxProperties": SELECTOR_ENTRIES,
+        "x-kubernetes-validations": [
+            rule(
+                f"self.all(key, size(key) <= {LABEL_KEY_LENGTH} && key.matches({cel_text(LABEL_KEY)}))",
+                f"{field}.matchLabels has a key that is not a label: {LABEL_FORM}",
+            )
+        ],
+    }
+    return schema
+
+
+def cel_text(content: str) -> str:
+    """A string literal of CEL."""
+    return "'" + content.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _selector(expressions: Schema, value: Schema, description: str, rules: Sequence[Schema]) -> Schema:
+    labels = {"type": "object", "additionalProperties": value}
+    schema = obj(
+        {"matchExpressions": expressions, "matchLabels": _described(labels, "All of them have to be there.")},
         description=description,
         rules=rules,
     )

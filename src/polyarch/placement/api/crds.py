@@ -8,6 +8,8 @@ from itertools import combinations
 from typing import Final, get_args
 
 from polyarch.kube.objects.schema import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
     Schema,
     array,
     boolean,
@@ -27,8 +29,6 @@ from polyarch.placement.api.policy_schema import placement_policy
 from polyarch.placement.names import SINGLETON
 
 SCORING_ARCHITECTURES: Final = get_args(settings.ScoringArchitecture)
-DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
 def crds() -> tuple[Schema, ...]:

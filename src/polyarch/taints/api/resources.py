@@ -100,6 +100,8 @@ class NodesStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     tainted: int = 0
     skipped: int = 0
     unknown: int = 0
+    summary: str = ""
+    """``tainted/managed``, for the column."""
 
 
 class PodsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -135,6 +137,8 @@ class ArchitectureTaintsStatus(msgspec.Struct, frozen=True, gc=False, rename="ca
     """TN-014."""
 
     observed_generation: int = 0
+    key: str = ""
+    """K, for the column: a preset's key is not in the spec."""
     architectures: list[ArchitectureStatus] | None = None
     nodes: NodesStatus = NodesStatus()
     pods: PodsStatus = PodsStatus()

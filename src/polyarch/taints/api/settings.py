@@ -42,7 +42,11 @@ ADOPTING: Final = frozenset({"archaware", "custom"})
 """Presets whose ownership is ``adopt`` unless said otherwise."""
 USUAL_ARCHITECTURES: Final = frozenset({"amd64", "arm64", "ppc64le", "s390x"})
 """What an image without a platform of its own is taken to run on, besides what the nodes are (TN-031)."""
+PRIMARY_ARCHITECTURES: Final = (1, 8)
+PER_MINUTE: Final = (1, 600)
 GATE_TIMEOUT: Final = (10.0, 3600.0)
+CONCURRENT_ROLLOUTS: Final = (1, 50)
+ROLLOUT_TIMEOUT: Final = (1.0, 7 * 24 * 3600.0)
 NOTHING: Final = Selector((Requirement(ARCH_KEY, "In", ()),))
 """Matches no labels."""
 
@@ -152,7 +156,7 @@ class _Compiler:
             exclude_control_plane=nodes.exclude_control_plane,
             operating_systems=frozenset(systems) & frozenset(get_args(NodeOS)),
             rollout=self._one_of("spec.nodes.rollout", nodes.rollout, Rollout, usual.rollout),
-            per_minute=self._within("spec.nodes.perMinute", nodes.per_minute, 1, 600),
+            per_minute=self._within("spec.nodes.perMinute", nodes.per_minute, *PER_MINUTE),
             at_registration=self._one_of(
                 "spec.nodes.atRegistration", nodes.at_registration, AtRegistration, usual.at_registration
             ),
@@ -170,7 +174,7 @@ class _Compiler:
             image_change=self._one_of("spec.pods.imageChange", pods.image_change, ImageChange, usual.image_change),
             templates=self._one_of("spec.daemonSets.templates", sets.templates, Templates, usual.templates),
             max_concurrent_rollouts=self._within(
-                "spec.daemonSets.maxConcurrentRollouts", sets.max_concurrent_rollouts, 1, 50
+                "spec.daemonSets.maxConcurrentRollouts", sets.max_concurrent_rollouts, *CONCURRENT_ROLLOUTS
             ),
             rollout_timeout=self._seconds(
                 "spec.daemonSets.rolloutTimeout", sets.rollout_timeout, usual.rollout_timeout

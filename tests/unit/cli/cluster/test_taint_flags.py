@@ -58,10 +58,26 @@ def test_tn_012_the_object_may_be_a_file(started, tmp_path):
     [
         pytest.param("", "expected one object", id="empty"),
         pytest.param(f"{HEAD}---\n{HEAD}", "expected one object", id="two objects"),
-        pytest.param(HEAD.replace("ArchitectureTaints", "Pod"), "found Pod", id="another kind"),
-        pytest.param(HEAD.replace("v1alpha1", "v9"), "found ArchitectureTaints of polyarch.dev/v9", id="a version"),
-        pytest.param(HEAD.replace("cluster", "mine"), "'mine'", id="another name"),
-        pytest.param(HEAD + "spec:\n  mode: 3\n", "line 5", id="a value of another type"),
+        pytest.param(
+            HEAD.replace("ArchitectureTaints", "Pod"), "line 2: kind: must be ArchitectureTaints", id="another kind"
+        ),
+        pytest.param(
+            HEAD.replace("v1alpha1", "v9"), "line 1: apiVersion: must be polyarch.dev/v1alpha1", id="a version"
+        ),
+        pytest.param(
+            HEAD.replace("cluster", "mine"),
+            "line 3: metadata.name: the only ArchitectureTaints is named cluster",
+            id="another name",
+        ),
+        pytest.param(HEAD + "spec:\n  mode: 3\n", "line 5: spec.mode: must be a text", id="a value of another type"),
+        pytest.param(
+            HEAD + "spec:\n  nodes: {perMinute: 60}\n  taint:\n    preset: gke\n    key: a\n",
+            "line 7: spec.taint: spec.taint.key is allowed only with",
+            id="a rule",
+        ),
+        pytest.param(
+            HEAD + "spec:\n  pods:\n    onUnkown: gate\n", "line 6: spec.pods.onUnkown: does not exist", id="a typo"
+        ),
         pytest.param(HEAD + "spec: [", "line", id="not YAML"),
     ],
 )

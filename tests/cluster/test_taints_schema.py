@@ -1,0 +1,191 @@
+"""What the API server refuses of ArchitectureTaints, and in which words (TN-010, TN-012, TN-014).
+
+Creates are dry runs, so that tests share one cluster; the object that changes is the real one, under a lock.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.client.patches import MergePatch
+from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.resources import CRDS
+from polyarch.taints.api.crds import STILL_TAINTED, crds
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api.settings import TaintSettings
+from taint_refusals import ACCEPTED, REFUSED, Json
+
+ESTABLISHED_SECONDS = 20
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+"""What kubectl asks for."""
+
+
+@pytest.fixture
+async def api(client: Client) -> Client:
+    """A client of an API server that serves ArchitectureTaints."""
+    for document in crds():
+        await client.apply(CRDS, document)
+    async with asyncio.timeout(ESTABLISHED_SECONDS):
+        while not await _is_served(client):
+            await asyncio.sleep(0.1)
+    return client
+
+
+@pytest.fixture
+async def cluster(api: Client, sole_taints: None) -> AsyncIterator[Client]:
+    """The same, with an object of all defaults."""
+    await api.create(ARCHITECTURE_TAINTS, of({}))
+    try:
+        yield api
+    finally:
+        await api.delete(ARCHITECTURE_TAINTS, "cluster")
+
+
+async def _is_served(client: Client) -> bool:
+    try:
+        await client.list(ARCHITECTURE_TAINTS)
+    except NotFound:
+        return False
+    return True
+
+
+def of(spec: Json | None, name: str = "cluster") -> Json:
+    resource = ARCHITECTURE_TAINTS
+    document: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+    return document if spec is None else document | {"spec": spec}
+
+
+async def refused(client: Client, document: Json) -> str:
+    with pytest.raises(Invalid) as refusal:
+        await client.create(ARCHITECTURE_TAINTS, document, dry_run=True)
+    return str(refusal.value)
+
+
+async def stored(client: Client, spec: Json | None) -> Json:
+    return await client.create(ARCHITECTURE_TAINTS, of(spec), dry_run=True, type=dict)
+
+
+async def changed(client: Client, spec: Json) -> Any:
+    return await client.patch(ARCHITECTURE_TAINTS, "cluster", MergePatch({"spec": spec}), type=dict)
+
+
+async def told(client: Client, status: Json) -> None:
+    await client.patch(ARCHITECTURE_TAINTS, "cluster", MergePatch({"status": status}), subresource="status")
+
+
+async def test_tn_010_only_the_name_cluster(api: Client) -> None:
+    """TN-010, TN-012."""
+    assert "the only ArchitectureTaints is named cluster: set metadata.name to cluster" in await refused(
+        api, of({}, "mine")
+    )
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"taint": None, "nodes": {}}], ids=["absent", "empty", "null"])
+async def test_tn_010_what_is_not_said_is_the_default(api: Client, spec: Json | None) -> None:
+    """TN-010."""
+    document = await stored(api, spec)
+    assert TaintSettings.of(msgspec.convert(document, ArchitectureTaints).spec) == TaintSettings()
+    assert document["spec"]["taint"] == {"preset": "archaware", "effect": "NoSchedule", "acknowledgeEviction": False}
+    assert document["spec"]["primaryArchitectures"] == ["amd64"]
+
+
+@pytest.mark.parametrize("spec", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
+async def test_tn_010_what_is_accepted_means_something(api: Client, spec: Json) -> None:
+    """TN-010: nothing of it has to be replaced by a default."""
+    document = await stored(api, spec)
+    assert TaintSettings.of(msgspec.convert(document, ArchitectureTaints).spec).problems == ()
+
+
+@pytest.mark.parametrize(("spec", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+async def test_tn_012_what_is_refused_and_in_which_words(api: Client, spec: Json, said: list[str]) -> None:
+    """TN-012: the message names the field and what is wanted."""
+    message = await refused(api, of(spec))
+    assert all(re.search(part.replace("[", r"\[").replace("]", r"\]"), message) for part in said), message
+
+
+class TestChanges:
+    """TN-012: the key and the preset of a taint that nodes carry."""
+
+    @pytest.mark.parametrize("taint", [{"preset": "gke"}, {"preset": "custom", "key": "example.org/arch"}])
+    async def test_tn_012_another_key_is_refused_while_nodes_carry_the_old_one(
+        self, cluster: Client, taint: Json
+    ) -> None:
+        """TN-012."""
+        await told(cluster, {"nodes": {"managed": 3, "tainted": 1, "skipped": 0, "unknown": 0, "summary": "1/3"}})
+        with pytest.raises(Invalid) as refusal:
+            await changed(cluster, {"taint": taint})
+        assert STILL_TAINTED in str(refusal.value)
+        assert "run `polyarch taint clean` first" in STILL_TAINTED
+        assert (await changed(cluster, {"taint": taint, "state": "removing"}))["spec"]["state"] == "removing"
+
+    async def test_tn_012_another_key_of_preset_custom(self, cluster: Client) -> None:
+        """TN-012."""
+        await changed(cluster, {"taint": {"preset": "custom", "key": "a"}})
+        await told(cluster, {"nodes": {"tainted": 2}})
+        with pytest.raises(Invalid, match="polyarch taint clean"):
+            await changed(cluster, {"taint": {"key": "b"}})
+        await told(cluster, {"nodes": {"tainted": 0}})
+        assert (await changed(cluster, {"taint": {"key": "b"}}))["spec"]["taint"]["key"] == "b"
+
+    async def test_tn_012_everything_else_can_change_while_nodes_carry_taints(self, cluster: Client) -> None:
+        """TN-012: the status is written with the same rules, and the effect is corrected node by node."""
+        await told(cluster, {"nodes": {"tainted": 2}})
+        after = await changed(cluster, {"taint": {"effect": "PreferNoSchedule"}, "mode": "both", "state": "paused"})
+        assert after["spec"]["taint"]["effect"] == "PreferNoSchedule"
+        await told(cluster, {"nodes": {"tainted": 3}})
+
+
+class TestColumns:
+    """TN-014."""
+
+    async def test_tn_014_the_columns_of_kubectl_get(self, cluster: Client) -> None:
+        """TN-014."""
+        condition = {"type": "Ready", "status": "True", "reason": "AsWanted", "message": ""}
+        now = "2026-01-01T00:00:00Z"
+        await told(
+            cluster,
+            {
+                "key": "supported-arch",
+                "nodes": {"managed": 5, "tainted": 3, "summary": "3/5"},
+                "conditions": [condition | {"lastTransitionTime": now}],
+            },
+        )
+        path = f"/apis/{ARCHITECTURE_TAINTS.api_version}/{ARCHITECTURE_TAINTS.plural}"
+        table = msgspec.json.decode(await cluster.raw("GET", path, accept=TABLE))
+        shown = dict(zip([each["name"] for each in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))
+        assert isinstance(shown.pop("Age"), str)
+        assert shown == {
+            "Name": "cluster",
+            "Mode": "secondary-only",
+            "Key": "supported-arch",
+            "Ready": "True",
+            "Nodes": "3/5",
+        }
+
+
+async def test_tn_010_kubectl_explains_every_field(api: Client) -> None:
+    """TN-010: what `kubectl explain` prints is in the OpenAPI document that the API server serves."""
+    path = f"/openapi/v3/apis/{ARCHITECTURE_TAINTS.api_version}"
+    async with asyncio.timeout(ESTABLISHED_SECONDS):  # it is built some time after the definition is served
+        while True:
+            schemas = msgspec.json.decode(await api.raw("GET", path))["components"]["schemas"]
+            found = [each for name, each in schemas.items() if name.endswith(f".{ARCHITECTURE_TAINTS.kind}")]
+            if found:
+                break
+            await asyncio.sleep(0.2)
+    spec = found[0]["properties"]["spec"]
+    assert "which pods tolerate it" in spec["description"]
+    assert unexplained(spec, "spec") == []
+
+
+def unexplained(schema: Json, path: str) -> list[str]:
+    """Fields without a description; the entries of a list are explained by the list."""
+    inner = schema.get("items", schema)
+    members = inner.get("properties", {})
+    lacking = [] if schema.get("description") else [path]
+    return lacking + [found for name, each in members.items() for found in unexplained(each, f"{path}.{name}")]
