@@ -40,6 +40,8 @@ class FakeInformer:
     def __init__(self, type: Any) -> None:
         self.store: Store[Any] = Store()
         self.problem: str | None = None
+        self.last_error: str | None = None
+        self.blind_seconds = 0.0
         self._type = type
         self._handlers: list[Callable[[Change[Any]], None]] = []
         self._synced = asyncio.Event()
@@ -94,13 +96,19 @@ class FakeWatches:
     def __init__(self) -> None:
         self.informers: dict[str, FakeInformer] = {}
         self.owned: Counter[str] = Counter()
+        self.selected: dict[str, dict[str, str]] = {}
+        """What the last informer that is not required selects, by resource."""
+        self.refused: dict[str, str] = {}
+        """Why the API server does not serve an informer that is not required, by resource."""
 
-    def informer(self, resource: Any, type: Any, *, required: bool = True, **_: str) -> FakeInformer:
+    def informer(self, resource: Any, type: Any, *, required: bool = True, **selection: str) -> FakeInformer:
         if required:
             return self.informers.setdefault(resource.plural, FakeInformer(type))
         self.owned[resource.plural] += 1
+        self.selected[resource.plural] = {field: value for field, value in selection.items() if value}
         self.informers[resource.plural] = FakeInformer(type)
         self.informers[resource.plural].running = True
+        self.informers[resource.plural].last_error = self.refused.get(resource.plural)
         return self.informers[resource.plural]
 
     def release(self, informer: FakeInformer) -> None:

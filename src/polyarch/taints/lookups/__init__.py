@@ -1,0 +1,1 @@
+"""What decisions about taints are made from: the configuration, namespaces, and whether a leader lives."""
