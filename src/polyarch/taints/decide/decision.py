@@ -87,6 +87,8 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The time of the gate is over, and answers are still missing (TN-048)."""
     system: str = ""
     """The operating system that A is of."""
+    of_template: bool = False
+    """About the pods of a template, which gets the tolerations in their place."""
     images: tuple[Finding, ...] = ()
 
     @property

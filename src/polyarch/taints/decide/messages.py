@@ -3,12 +3,13 @@
 Events, warnings, refusals, conditions and ``explain`` print it unchanged. Pure.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from polyarch.platforms import PlatformSet
 from polyarch.pods.finding import Verdict
 from polyarch.pods.wording import conflict, deciders, failed, listed, named, remedy
-from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api.settings import ImageChange, TaintSettings
 from polyarch.taints.decide.decision import Outcome, PodDecision, Reason
 
 _UNTOUCHED: Final = {
@@ -32,37 +33,53 @@ def untouched(decision: PodDecision, namespace: str) -> str:
 
 def sentence(decision: PodDecision, settings: TaintSettings) -> str:
     """For every outcome that depends on images."""
+    subject = "template" if decision.of_template else "pod"
     match decision.reason:
         case Reason.NO_COMMON_ARCHITECTURE:
             text = _impossible(decision)
         case Reason.COVERED:
             text = f"No toleration is added: {_covered(decision, settings)}"
         case Reason.ARCHITECTURE_UNKNOWN:
-            text = f"{failed(decision.unresolved)}; {_waiting(decision)}"
+            text = f"{failed(decision.unresolved)}; {subject} {_waiting(decision)}"
         case _ if decision.unresolved:
-            what = f"tolerates the taints of {listed(decision.added)}" if decision.added else "gets no toleration"
-            text = f"{failed(decision.unresolved)}; pod {what} by {_policy(decision)}; {_CORRECT}"
+            what = f"tolerates {_taints(decision.added)}" if decision.added else "gets no toleration"
+            text = f"{failed(decision.unresolved)}; {subject} {what} by {_policy(decision)}; {_CORRECT}"
         case _:
-            text = f"Pod tolerates the taints of {listed(decision.added)}: {_grounds(decision)}"
+            text = f"{subject.capitalize()} tolerates {_taints(decision.added)}: {_grounds(decision)}"
     return text + "."
+
+
+def shrunk(decision: PodDecision, lost: Sequence[str], policy: ImageChange) -> str:
+    """For tolerations of ours that a changed image no longer justifies (TN-049)."""
+    fact = f"pod tolerates {_taints(lost)}, which its changed images do not support"
+    if decision.reason is Reason.NO_COMMON_ARCHITECTURE:
+        fact += f" ({decision.message.rstrip('.')})"
+    match policy:
+        case "deny":
+            return f"Image change is refused by spec.pods.imageChange deny: {fact}; create a new pod instead."
+        case "evict":
+            return f"P{fact[1:]}; tolerations cannot be taken back, so it is evicted if an owner recreates it."
+        case _:
+            return f"P{fact[1:]}; tolerations cannot be taken back: delete the pod to have it created anew."
+
+
+def _taints(architectures: Sequence[str]) -> str:
+    return f"the taint{'s' if len(architectures) > 1 else ''} of {listed(architectures)}"
 
 
 _CORRECT: Final = "correct the image or its pull secret"
 
 
 def _waiting(decision: PodDecision) -> str:
-    late = " the time of its gate is over, and" if decision.timed_out else ""
     match decision.outcome:
         case Outcome.GATED if decision.timed_out:
-            return f"{late.strip()} spec.pods.onTimeout keeps it; {_CORRECT}"
+            return f"stays gated by spec.pods.onTimeout keep, though the time of the gate is over; {_CORRECT}"
         case Outcome.GATED:
-            return "pod stays gated until its architectures are known"
-        case Outcome.BLOCKED:
-            return f"the template gets no toleration until its architectures are known; {_CORRECT}"
+            return "stays gated until its architectures are known"
         case _ if decision.timed_out:
-            return f"{late.strip()} pod is released without tolerations; {_CORRECT}"
+            return f"gets no toleration though the time of its gate is over; {_CORRECT}"
         case _:
-            return "pod gets no toleration until its architectures are known"
+            return "gets no toleration until its architectures are known"
 
 
 def _policy(decision: PodDecision) -> str:
@@ -75,7 +92,7 @@ def _policy(decision: PodDecision) -> str:
 def _covered(decision: PodDecision, settings: TaintSettings) -> str:
     tainted = sorted(settings.tainted.intersection(decision.architectures))
     if tainted:
-        return f"the pod tolerates the taints of {listed(tainted)} already"
+        return f"it already tolerates {_taints(tainted)}"
     if decision.architectures:
         return f"nodes with {listed(decision.architectures)}, where it can run, are not tainted"
     return "its images run on no managed architecture"

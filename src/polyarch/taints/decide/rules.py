@@ -43,6 +43,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Architectures of the cluster's nodes, normalised."""
     stored: bool = False
     """The pod exists already; false: it is being created."""
+    is_template: bool = False
+    """The pod is what a controller would create from a template, which has no gate (TN-052)."""
     os: str = ""
     """The operating system that placement writes to the pod in the same patch, if any."""
     stale_for: float = STALE_FOR
@@ -95,8 +97,11 @@ class Assessment(NamedTuple):
         return not self.known.is_open or not self.unresolved
 
 
-def examine(facts: Facts) -> Case:
-    """Whether the pod is touched (TN-041), and its images."""
+def examine(facts: Facts, *, needs_images: bool = False) -> Case:
+    """Whether the pod is touched (TN-041), and its images.
+
+    ``needs_images``: A is asked for even if no toleration can be missing (TN-049).
+    """
     pod, settings = facts.pod, facts.settings
     rule = eligibility(Circumstances(pod, facts.namespace, facts.namespace_labels, settings, is_new=not facts.stored))
     if rule is not None:
@@ -105,7 +110,7 @@ def examine(facts: Facts) -> Case:
     stated = pod.spec.os.name if pod.spec.os is not None else ""
     system = facts.os or "linux" if constraints.is_open and not stated else ""
     system = system or system_of(stated, constraints.admits, written=facts.os)
-    if not _may_lack(pod, constraints, settings, system):
+    if not needs_images and not _may_lack(pod, constraints, settings, system):
         return Case(facts=facts, rule=Reason.COVERED, constraints=constraints, system=system)
     return Case(
         facts=facts,
@@ -154,6 +159,8 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecis
         return _impossible(case, assessment)
     if not assessment.unresolved:
         return _tolerating(case, assessment, assessment.known, Reason.IMAGES)
+    if case.facts.is_template:
+        return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, Outcome.BLOCKED)
     timed_out = progress is Progress.ENDED
     settings = case.settings
     match _policy(case, progress):
@@ -237,6 +244,7 @@ def _told(
         added=added,
         timed_out=timed_out,
         system=case.system,
+        of_template=case.facts.is_template,
         images=assessment.images,
     )
     return msgspec.structs.replace(decision, message=messages.sentence(decision, case.settings))

@@ -12,11 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.kube.client.jsonpatch import Operation, add, pointer, remove, test
+from polyarch.model.meta import ObjectMeta
 from polyarch.model.pod import Pod
 from polyarch.model.taint import Toleration
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import SOURCES, Outcome, PodDecision, Reason
+from polyarch.taints.decide.image_change import recorded
 from polyarch.taints.decide.rules import Case
 
 TOLERATIONS: Final = "/spec/tolerations"
@@ -40,19 +42,18 @@ def stored_patch(case: Case, decision: PodDecision) -> tuple[Operation, ...]:
     writes nothing.
     """
     changes = tuple(_changes(case.pod, decision, case.settings, wants_gate=decision.keeps_gate, test_gate=True))
-    return guarded(case.pod, changes)
+    return guarded(case.pod.metadata, changes)
 
 
 def bare_release(pod: Pod) -> tuple[Operation, ...]:
     """Lifts our gate from a stored pod that nobody decides about: while taints are being removed, or with none."""
-    return guarded(pod, (*_label(pod, wanted=False), *_gate(pod, wanted=False, test_first=True)))
+    return guarded(pod.metadata, (*_label(pod, wanted=False), *_gate(pod, wanted=False, test_first=True)))
 
 
-def guarded(pod: Pod, changes: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The changes, refused by the API server if the pod is another one or has changed; nothing if there are none."""
+def guarded(metadata: ObjectMeta, changes: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The changes, refused by the API server if the object is another one or has changed; nothing if there are none."""
     if not changes:
         return ()
-    metadata = pod.metadata
     return (
         test("/metadata/uid", metadata.uid),
         test("/metadata/resourceVersion", metadata.resource_version),
@@ -91,7 +92,7 @@ def _label(pod: Pod, *, wanted: bool) -> Iterator[Operation]:
 def _annotations(pod: Pod, decision: PodDecision) -> Iterator[Operation]:
     present = pod.metadata.annotations
     wanted = {
-        names.TOLERATIONS_ANNOTATION: ",".join(sorted(recorded(present) | set(decision.added))),
+        names.TOLERATIONS_ANNOTATION: ",".join(sorted(recorded(pod).union(decision.added))),
         names.REASON_ANNOTATION: _source(present, decision.reason),
     }
     if present is None:
@@ -100,12 +101,6 @@ def _annotations(pod: Pod, decision: PodDecision) -> Iterator[Operation]:
     for key, value in wanted.items():
         if present.get(key) != value:
             yield add(pointer("metadata", "annotations", key), value)
-
-
-def recorded(annotations: Mapping[str, str] | None) -> frozenset[str]:
-    """The architectures that the pod's annotation says we added (TN-042)."""
-    text = (annotations or _NOTHING).get(names.TOLERATIONS_ANNOTATION, "")
-    return frozenset(each for each in text.split(",") if each)
 
 
 def _source(present: Mapping[str, str] | None, reason: Reason) -> str:

@@ -1,5 +1,6 @@
 """The rules on pods beside the five of architectures (MF-020): MA103, MA106 to MA117 but MA107's five-fold chain."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,6 @@ from linting import answers, deployment, fixed, names, problems, repaired, requi
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.engine import lint
 from polyarch.manifests.lint.options import FixOptions, LintOptions, Selection, Taints
-from polyarch.manifests.lint.pods.ma113_tolerations import covers
 from polyarch.manifests.scan.pod_specs import PREFERRED
 from polyarch.placement.api.crds import PREVIEW_MESSAGE
 from polyarch.platforms import NodePlatform
@@ -307,12 +307,16 @@ def test_a_daemonset_tolerates_the_taints_of_its_architectures() -> None:
         ({"operator": "Equal", "value": "arm64"}, "NoSchedule", False),
         ({"key": "k", "operator": "Exists", "tolerationSeconds": 9}, "NoExecute", False),
         ({"key": "k", "operator": "Exists", "tolerationSeconds": 9}, "NoSchedule", True),
+        ({"key": "k", "operator": "Exists", "effect": None}, "NoSchedule", True),
+        ({"key": "k", "operator": "Exists", "value": 5}, "NoSchedule", False),
         (None, "NoSchedule", False),
     ],
 )
 def test_what_a_toleration_covers(toleration: Any, effect: str, covered: bool) -> None:
     """MA113, TN-030."""
-    assert covers(toleration, Taints("k", effect), "arm64") is covered
+    text = deployment(f"tolerations: [{json.dumps(toleration)}]", kind="DaemonSet")
+    taints = Taints("k", effect, architectures=("arm64",))
+    assert ("MA113" in names(problems(text, FOUR, taints=taints))) is not covered
 
 
 def test_an_init_container_that_limits_the_pod() -> None:

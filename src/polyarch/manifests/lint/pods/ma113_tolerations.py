@@ -6,6 +6,8 @@ Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lint.facts import Draft, PodFacts, repair
 from polyarch.manifests.lint.options import Taints
@@ -13,6 +15,9 @@ from polyarch.manifests.lint.rule import Rule
 from polyarch.manifests.lint.writing.terms import extend
 from polyarch.manifests.operations import TreeOperation
 from polyarch.manifests.scan.nodes import get, value
+from polyarch.model.taint import Taint, Toleration
+from polyarch.pods.reach import reach, system_of
+from polyarch.tolerations import tolerating, uncovered
 
 RULE = Rule(
     id="MA113",
@@ -30,59 +35,51 @@ def check(facts: PodFacts) -> Iterator[Draft]:
     taints = facts.options.taints
     if taints is None or facts.pod_spec.object.kind != "DaemonSet" or not facts.supported.exact:
         return
-    held = [value(node) for node in facts.pod_spec.tolerations]
-    missing = [
-        architecture
-        for architecture in _architectures(facts, taints)
-        if not any(covers(toleration, taints, architecture) for toleration in held)
-    ]
+    wanted = (Taint(key=taints.key, value=each, effect=taints.effect) for each in _architectures(facts, taints))
+    missing = uncovered(wanted, _held(facts))
     if missing:
-        named = ", ".join(f"{taints.key}={architecture}:{taints.effect}" for architecture in missing)
+        supported = ", ".join(taint.value for taint in missing)
         yield Draft(
             rule=RULE,
-            message=f"{facts.subject} does not tolerate {named}, though its images support {', '.join(missing)}",
+            message=f"{facts.subject} does not tolerate {', '.join(map(str, missing))}, though its images support "
+            f"{supported}",
             hint="add the tolerations; without them it does not run on nodes of these architectures",
             node=facts.pod_spec.node,
             pointer=facts.pod_spec.pointer,
-            repair=repair(facts, lambda: _added(facts, taints, missing)),
+            repair=repair(facts, lambda: _added(facts, missing)),
         )
 
 
-def covers(toleration: Any, taints: Taints, architecture: str) -> bool:
-    """As Kubernetes matches tolerations (TN-030); one that expires after ``tolerationSeconds`` does not count."""
-    if not isinstance(toleration, Mapping):
-        return False
-    effect, key, operator = (toleration.get(name) or "" for name in ("effect", "key", "operator"))
-    if effect not in ("", taints.effect):
-        return False
-    if taints.effect == "NoExecute" and toleration.get("tolerationSeconds") is not None:
-        return False
-    if operator == "Exists":
-        return key in ("", taints.key)
-    return operator in ("", "Equal") and key == taints.key and (toleration.get("value") or "") == architecture
+def _held(facts: PodFacts) -> tuple[Toleration, ...]:
+    """The tolerations that are written; one of another shape than Kubernetes', which it refuses, covers nothing."""
+    return tuple(read for node in facts.pod_spec.tolerations if (read := toleration_of(value(node))) is not None)
+
+
+def toleration_of(document: Any) -> Toleration | None:
+    """The toleration that a manifest says, where null counts as absent; None if it says none."""
+    if not isinstance(document, Mapping):
+        return None
+    try:
+        given = {key: each for key, each in document.items() if each is not None}
+        return msgspec.convert(given, Toleration)
+    except msgspec.ValidationError:
+        return None
 
 
 def _architectures(facts: PodFacts, taints: Taints) -> list[str]:
-    """The tainted architectures that the pod may run on, by images, constraints and operating system (TN-031)."""
-    systems = {each.os for each in facts.admitted}
-    system = facts.supported.os_name or (systems.pop() if len(systems) == 1 else "linux")
-    return sorted(
-        {
-            each.architecture
-            for each in facts.admitted
-            if each.os == system
-            and each in facts.platforms
-            and (not taints.architectures or each.architecture in taints.architectures)
-        }
+    """The tainted architectures that the pod may run on, as the role ``taints`` judges them (TN-031)."""
+    may_run = facts.admitted.__contains__
+    found = reach(
+        facts.platforms,
+        system=system_of(facts.supported.os_name, may_run),
+        admits=may_run,
+        neutral={each.architecture for each in facts.admitted},
     )
+    return sorted(found.intersection(taints.architectures) if taints.architectures else found)
 
 
-def _added(facts: PodFacts, taints: Taints, missing: list[str]) -> list[TreeOperation]:
+def _added(facts: PodFacts, missing: tuple[Taint, ...]) -> list[TreeOperation]:
     facts.check_editable()
     where = f"{facts.pod_spec.pointer}/tolerations"
-    node = get(facts.pod_spec.node, "tolerations")
-    added = [
-        {"key": taints.key, "operator": "Equal", "value": architecture, "effect": taints.effect}
-        for architecture in missing
-    ]
-    return extend(node, where, added)
+    added = [msgspec.to_builtins(tolerating(taint)) for taint in missing]
+    return extend(get(facts.pod_spec.node, "tolerations"), where, added)
