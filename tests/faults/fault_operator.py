@@ -1,157 +1,44 @@
-"""The operator as a process that dies while it works: killed at each step, and started again at once.
+"""The operator as a process that is killed at every step (``fault_mortal``), with exactly its rights."""
 
-A step is what it writes: method and kind. It speaks to the API server through a fault proxy, with exactly its rights.
-At the write the proxy lets the request through, or not, and nothing after it; then the process is killed (SIGKILL).
-The Lease of a killed process is deleted, or the next one would wait 15 s for its end.
-"""
-
-import asyncio
 import json
-import os
-import signal
 import ssl
-import sys
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from fault_proxy import FaultProxy, Reset, Seen, server_tls
+from fault_mortal import Mortal
+from fault_proxy import FaultProxy, server_tls
 from operator_world import World
 
-from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CONFIGMAPS, LEASES
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.model.meta import Key
 from polyarch.placement import names
 from polyarch.sandbox.files import write_json
 
-ZYGOTE = Path(__file__).with_name("fault_zygote.py")
 REGISTRIES = "registries"
-QUIET = 1.5
-"""Seconds without a write after which an operator whose work is done is believed to have nothing more to write."""
-PASS_SECONDS = 60.0
 
 
-def is_write(seen: Seen) -> bool:
-    """Of the cluster's state: Leases, Events and questions such as TokenReviews are none."""
-    return seen.method in ("POST", "PUT", "PATCH", "DELETE") and not any(
-        part in seen.path for part in ("/leases", "/events", "reviews")
-    )
-
-
-def step(seen: Seen) -> str:
-    """What a write does, for people: ``PATCH deployments``."""
-    parts = seen.path.split("/")
-    at = parts.index("namespaces") + 2 if "namespaces" in parts[:-2] else (3 if parts[1] == "api" else 4)
-    kind = parts[at] if at < len(parts) else parts[-2]
-    return f"{seen.method} {kind}{'/status' if parts[-1] == 'status' else ''}"
-
-
-class Mortal:
-    """Operators, one at a time; ``killed_at`` counts the steps at which they were killed."""
-
-    def __init__(self, world: World, proxy: FaultProxy, zygote: asyncio.subprocess.Process, kubeconfig: Path) -> None:
-        self.world = world
-        self.proxy = proxy
-        self.killed_at: Counter[str] = Counter()
-        self.log = world.folder / "operator.log"
-        self._zygote = zygote
-        self._kubeconfig = kubeconfig
-        self._pid = 0
-
-    @classmethod
-    @asynccontextmanager
-    async def of(cls, world: World) -> AsyncIterator["Mortal"]:
-        sandbox = world.sandbox
-        data = {"registries.conf": sandbox.registries_conf.read_text()}
-        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRIES}, "data": data}
-        await world.client.apply(CONFIGMAPS, document, namespace=world.namespace)
-        kubeconfig = await world.kubeconfig()
-        trusted = ssl.create_default_context(cafile=str(sandbox.ca))
-        async with FaultProxy(
-            sandbox.api_server, upstream_ssl=trusted, server_ssl=server_tls(sandbox, world.folder)
-        ) as proxy:
-            whole = json.loads(kubeconfig.read_text())
-            for each in whole["clusters"]:
-                each["cluster"]["server"] = proxy.url
-            write_json(kubeconfig, whole)
-            zygote = await asyncio.create_subprocess_exec(
-                sys.executable, str(ZYGOTE), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-            )
-            mortal = cls(world, proxy, zygote, kubeconfig)
-            try:
-                yield mortal
-            finally:
-                await mortal.kill()
-                assert zygote.stdin is not None
-                zygote.stdin.close()
-                await zygote.wait()
-
-    async def start(self) -> None:
+@asynccontextmanager
+async def mortal_operator(world: World) -> AsyncIterator[Mortal]:
+    """Operators of this world, behind a proxy of their own."""
+    sandbox = world.sandbox
+    data = {"registries.conf": sandbox.registries_conf.read_text()}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRIES}, "data": data}
+    await world.client.apply(CONFIGMAPS, document, namespace=world.namespace)
+    kubeconfig = await world.kubeconfig()
+    trusted = ssl.create_default_context(cafile=str(sandbox.ca))
+    async with FaultProxy(
+        sandbox.api_server, upstream_ssl=trusted, server_ssl=server_tls(sandbox, world.folder)
+    ) as proxy:
+        whole = json.loads(kubeconfig.read_text())
+        for each in whole["clusters"]:
+            each["cluster"]["server"] = proxy.url
+        write_json(kubeconfig, whole)
         arguments = [
-            *("run", "operator", f"--namespace={self.world.namespace}", f"--kubeconfig={self._kubeconfig}"),
+            *("run", "operator", f"--namespace={world.namespace}", f"--kubeconfig={kubeconfig}"),
             *("--port=0", "--metrics-port=0", "--health-port=0", "--webhook-replicas=1", "--controller-replicas=1"),
             *(f"--registries-configmap={REGISTRIES}", "--allow-address=127.0.0.0/8"),
         ]
-        assert self._zygote.stdin is not None
-        assert self._zygote.stdout is not None
-        self._zygote.stdin.write(json.dumps({"arguments": arguments, "log": str(self.log)}).encode() + b"\n")
-        async with asyncio.timeout(60):
-            self._pid = int(await self._zygote.stdout.readline())
-
-    async def kill(self) -> None:
-        if self._pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            self._pid = 0
-        with suppress(NotFound):
-            await self.world.client.delete(LEASES, names.OPERATOR_LEASE, namespace=self.world.namespace)
-
-    async def killed_until(self, done: Callable[[], Awaitable[bool]]) -> None:
-        """Starts operators and kills each at a step: every step twice, once after the API server carried the write out
-        and once before it saw it. Ends when one has nothing left to write and ``done`` is true; that one goes on."""
-        while await self._dies(done):
-            pass
-
-    async def _dies(self, done: Callable[[], Awaitable[bool]]) -> bool:
-        """False: this operator was not killed, as it found nothing to write at which none had died twice."""
-        met = asyncio.Event()
-        began, wrote = len(self.proxy.seen), 0
-
-        def new(seen: Seen, *, times: int) -> bool:
-            nonlocal wrote
-            if met.is_set() or not is_write(seen):
-                return False
-            wrote += times == 1
-            hit = self.killed_at[step(seen)] == times
-            if hit:
-                self.killed_at[step(seen)] += 1
-                met.set()
-            return hit
-
-        self.proxy.faults.clear()
-        self.proxy.inject(lambda _: met.is_set(), Reset())
-        self.proxy.inject(lambda seen: new(seen, times=0), Reset(after=True))
-        self.proxy.inject(lambda seen: new(seen, times=1), Reset())
-        await self.start()
-        written, since = 0, time.monotonic()
-        async with asyncio.timeout(PASS_SECONDS):
-            while not met.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.1):
-                        await met.wait()
-                assert Path(f"/proc/{self._pid}").exists(), self.log.read_text()[-3000:]
-                works = any(seen.watch for seen in self.proxy.seen[began:])
-                if wrote > written or not works or not await done():
-                    written, since = wrote, time.monotonic()
-                if time.monotonic() - since >= QUIET and not met.is_set():
-                    self.proxy.faults.clear()
-                    return False
-        await asyncio.sleep(0.05)  # what is carried out is on its way to the server
-        await self.kill()
-        return True
-
-    def bugs(self) -> list[str]:
-        """Lines of the log that tell of mistakes of ours."""
-        signs = ("met a bug", "unexpected error", "internal error", '"exception":', "Traceback", '"level": "critical"')
-        return [line[:2000] for line in self.log.read_text().splitlines() if any(sign in line for sign in signs)]
+        lease = Key(world.namespace, names.OPERATOR_LEASE)
+        log = world.folder / "operator.log"
+        async with Mortal.of("operator", proxy, arguments, client=world.client, lease=lease, log=log) as mortal:
+            yield mortal

@@ -16,6 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aiohttp
+from fault_mortal import bugs
 from own_roles import ACCOUNTS, CONTROLLER, GLOBAL_PULL_SECRET, WEBHOOK
 
 from polyarch.kube.client.client import Client
@@ -290,9 +291,8 @@ class Fleet:
                 await asyncio.sleep(0.2)
 
     def bugs(self) -> list[str]:
-        """Lines of the logs that tell of mistakes of ours; faults of others are warnings without a traceback."""
-        signs = ("met a bug", "unexpected error", "internal error", '"exception":', "Traceback", '"level": "critical"')
-        return [line[:2000] for line in self.logs().splitlines() if any(sign in line for sign in signs)]
+        """What the logs tell of mistakes of ours."""
+        return bugs(self.logs())
 
     def logs(self) -> str:
         """All that was logged, to look for what must not be there."""

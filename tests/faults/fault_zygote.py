@@ -1,15 +1,16 @@
 """Starts polyarch's processes in a moment: it has imported everything, and forks one for each line that it reads.
 
-A line of standard input is ``{"arguments": […], "log": PATH}``; the answer is a line with the pid. What a child prints
-goes to its log, too. A scenario kills a process dozens of times; each start from nothing would take seconds.
+The argument is the module to import, that of a role. A line of standard input is ``{"arguments": […], "log": PATH}``;
+the answer is a line with the pid. What a child prints goes to its log, too. A scenario kills a process dozens of times;
+each start from nothing would take seconds.
 """
 
+import importlib
 import json
 import os
 import signal
 import sys
 
-import polyarch.run.operator  # noqa: F401 - what a child would import
 from polyarch.cli import main
 
 
@@ -22,6 +23,7 @@ def child(arguments: list[str], log: str) -> None:
     os._exit(main(arguments))
 
 
+importlib.import_module(sys.argv[1])
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are killed
 for line in sys.stdin:
     order = json.loads(line)

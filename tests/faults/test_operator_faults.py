@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest_asyncio
 from fault_crowd import POLICY, crowd_in, seed
-from fault_operator import Mortal
+from fault_mortal import Mortal
+from fault_operator import mortal_operator
 from fault_proxy import Answer, Seen, status
 from operator_world import World, eventually
 from placement_cluster import labels, pod
@@ -34,14 +35,19 @@ def as_of_1_30(seen: Seen) -> bool:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def mortal(installed, tmp_path: Path) -> AsyncIterator[Mortal]:
+async def world(installed, tmp_path: Path) -> AsyncIterator[World]:
     async with World.opened(installed.sandbox, tmp_path) as world:
         metadata = {"name": names.SINGLETON}
         policy = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, "spec": POLICY}
         await world.client.apply(POLICIES, policy)
-        async with Mortal.of(world) as mortal:
-            yield mortal
-            assert not mortal.bugs()
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def mortal(world: World) -> AsyncIterator[Mortal]:
+    async with mortal_operator(world) as mortal:
+        yield mortal
+        assert not mortal.bugs()
 
 
 async def until_asked(world: World) -> None:
@@ -53,13 +59,8 @@ async def until_asked(world: World) -> None:
     await eventually(is_asked)
 
 
-def note(mortal: Mortal) -> str:
-    return f"killed {mortal.killed_at.total()} times at {len(mortal.killed_at)} steps"
-
-
-async def test_pl_522_killed_at_every_step_of_install_and_uninstall(mortal, told):
+async def test_pl_522_killed_at_every_step_of_install_and_uninstall(world, mortal, told):
     """At each step once after the API server carried the write out, and once before it saw it."""
-    world = mortal.world
     images = await seed(world.sandbox, "quay.io", 4)
     await world.create(CPPCS, names.SINGLETON, {})
 
@@ -68,7 +69,7 @@ async def test_pl_522_killed_at_every_step_of_install_and_uninstall(mortal, told
         return any((each["type"], each["status"]) == ("Available", "True") for each in conditions)
 
     await mortal.killed_until(is_available)
-    installed_at, installing = set(mortal.killed_at), note(mortal)
+    installed_at, installing = set(mortal.killed_at), mortal.note
     await until_asked(world)
     async with crowd_in(world.client, world.sandbox.audit_log) as placed:
         await placed.create(images, 40)
@@ -90,17 +91,16 @@ async def test_pl_522_killed_at_every_step_of_install_and_uninstall(mortal, told
         await mortal.killed_until(is_removed)
         await held.released(seconds=10)
         left = await world.left()
-        removing = f"{note(mortal)}; left: {', '.join(left) or 'nothing'}"
+        removing = f"{mortal.note}; left: {', '.join(left) or 'nothing'}"
         row = told(await held.row("operator killed at every step of an uninstall", note=removing))
     assert not left
     assert row.sound, row
     assert {"DELETE mutatingwebhookconfigurations", "DELETE deployments"} <= set(mortal.killed_at)
 
 
-async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30(mortal, told):
+async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_as_of_1_30(world, mortal, told):
     """The operator meets an API server that does not stream lists, and a ClusterPodPlacementConfig that comes and goes
     before and while it acts."""
-    world = mortal.world
     mortal.proxy.inject(as_of_1_30, WITHOUT_WATCH_LIST)
     mortal.proxy.inject(lambda seen: seen.path == "/version", VERSION_1_30)
     await mortal.start()
@@ -135,8 +135,7 @@ async def test_pl_522_pl_504_made_and_deleted_within_a_second_and_an_api_server_
     assert streamed
 
 
-async def test_pl_504_on_an_older_kubernetes_nothing_is_deployed_and_degraded_says_which_it_needs(mortal):
-    world = mortal.world
+async def test_pl_504_on_an_older_kubernetes_nothing_is_deployed_and_degraded_says_which_it_needs(world, mortal):
     mortal.proxy.inject(lambda seen: seen.path == "/version", VERSION_1_29)
     await mortal.start()
     await world.create(CPPCS, names.SINGLETON, {})

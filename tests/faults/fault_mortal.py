@@ -1,0 +1,161 @@
+"""A process of polyarch that dies while it works: killed at each step, and started again at once.
+
+A step is what it writes: method and kind. It speaks to the API server through a fault proxy, with exactly its rights.
+At the write the proxy lets the request through, or not, and nothing after it; then the process is killed (SIGKILL).
+The Lease of a killed process is deleted, or the next one would wait 15 s for its end.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from fault_proxy import FaultProxy, Reset, Seen
+
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import LEASES
+from polyarch.model.meta import Key
+
+ZYGOTE = Path(__file__).with_name("fault_zygote.py")
+QUIET = 1.5
+"""Seconds without a write after which a process whose work is done is believed to have nothing more to write."""
+PASS_SECONDS = 60.0
+BUGS = ("met a bug", "unexpected error", "internal error", '"exception":', "Traceback", '"level": "critical"')
+"""Signs in a line of a log that tell of mistakes of ours; faults of others are warnings without a traceback."""
+
+
+def is_write(seen: Seen) -> bool:
+    """Of the cluster's state: Leases, Events and questions such as TokenReviews are none."""
+    return seen.method in ("POST", "PUT", "PATCH", "DELETE") and not any(
+        part in seen.path for part in ("/leases", "/events", "reviews")
+    )
+
+
+def step(seen: Seen) -> str:
+    """What a write does, for people: ``PATCH deployments``."""
+    parts = seen.path.split("/")
+    at = parts.index("namespaces") + 2 if "namespaces" in parts[:-2] else (3 if parts[1] == "api" else 4)
+    kind = parts[at] if at < len(parts) else parts[-2]
+    return f"{seen.method} {kind}{'/status' if parts[-1] == 'status' else ''}"
+
+
+class Mortal:
+    """Processes of one role, one at a time; ``killed_at`` counts the steps at which they were killed."""
+
+    def __init__(
+        self,
+        proxy: FaultProxy,
+        zygote: asyncio.subprocess.Process,
+        arguments: Sequence[str],
+        *,
+        client: Client,
+        lease: Key,
+        log: Path,
+    ) -> None:
+        self.proxy = proxy
+        self.killed_at: Counter[str] = Counter()
+        self.log = log
+        self._client = client
+        self._lease = lease
+        self._zygote = zygote
+        self._arguments = arguments
+        self._pid = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def of(
+        cls, role: str, proxy: FaultProxy, arguments: Sequence[str], *, client: Client, lease: Key, log: Path
+    ) -> AsyncIterator["Mortal"]:
+        """``role`` is a module of ``polyarch.run``; ``arguments`` are those of ``polyarch``."""
+        zygote = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(ZYGOTE), f"polyarch.run.{role}"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        mortal = cls(proxy, zygote, arguments, client=client, lease=lease, log=log)
+        try:
+            yield mortal
+        finally:
+            await mortal.kill()
+            assert zygote.stdin is not None
+            zygote.stdin.close()
+            await zygote.wait()
+
+    async def start(self) -> None:
+        assert self._zygote.stdin is not None
+        assert self._zygote.stdout is not None
+        order = {"arguments": self._arguments, "log": str(self.log)}
+        self._zygote.stdin.write(json.dumps(order).encode() + b"\n")
+        async with asyncio.timeout(60):
+            self._pid = int(await self._zygote.stdout.readline())
+
+    async def kill(self) -> None:
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._pid = 0
+        with suppress(NotFound):
+            await self._client.delete(LEASES, self._lease.name, namespace=self._lease.namespace)
+
+    async def killed_until(self, done: Callable[[], Awaitable[bool]]) -> None:
+        """Starts processes and kills each at a step: every step twice, once after the API server carried the write out
+        and once before it saw it. Ends when one has nothing left to write and ``done`` is true; that one goes on."""
+        while await self._dies(done):
+            pass
+
+    async def _dies(self, done: Callable[[], Awaitable[bool]]) -> bool:
+        """False: this process was not killed, as it found nothing to write at which none had died twice."""
+        met = asyncio.Event()
+        began, wrote = len(self.proxy.seen), 0
+
+        def new(seen: Seen, *, times: int) -> bool:
+            nonlocal wrote
+            if met.is_set() or not is_write(seen):
+                return False
+            wrote += times == 1
+            hit = self.killed_at[step(seen)] == times
+            if hit:
+                self.killed_at[step(seen)] += 1
+                met.set()
+            return hit
+
+        self.proxy.faults.clear()
+        self.proxy.inject(lambda _: met.is_set(), Reset())
+        self.proxy.inject(lambda seen: new(seen, times=0), Reset(after=True))
+        self.proxy.inject(lambda seen: new(seen, times=1), Reset())
+        await self.start()
+        written, since = 0, time.monotonic()
+        async with asyncio.timeout(PASS_SECONDS):
+            while not met.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await met.wait()
+                assert Path(f"/proc/{self._pid}").exists(), self.log.read_text()[-3000:]
+                works = any(seen.watch for seen in self.proxy.seen[began:])
+                if wrote > written or not works or not await done():
+                    written, since = wrote, time.monotonic()
+                if time.monotonic() - since >= QUIET and not met.is_set():
+                    self.proxy.faults.clear()
+                    return False
+        await asyncio.sleep(0.05)  # what is carried out is on its way to the server
+        await self.kill()
+        return True
+
+    @property
+    def note(self) -> str:
+        return f"killed {self.killed_at.total()} times at {len(self.killed_at)} steps"
+
+    def bugs(self) -> list[str]:
+        return bugs(self.log.read_text(errors="replace"))
+
+
+def bugs(log: str) -> list[str]:
+    """Lines that tell of mistakes of ours."""
+    return [line[:2000] for line in log.splitlines() if any(sign in line for sign in BUGS)]
