@@ -23,9 +23,9 @@ from bench.measure import AuditLog, Figure, cpu_seconds, percentile, resident_mi
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, PODS
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.network.addresses import loopback_of
 from polyarch.sandbox.state import Settings

@@ -36,12 +36,12 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
+from polyarch.operating.keeping.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
+from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
+from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
 from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.operator.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
-from polyarch.placement.operator.workloads import ARCHITECTURES
-from polyarch.placement.reconcilers.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.locks import file_lock

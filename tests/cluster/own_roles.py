@@ -11,11 +11,11 @@ from polyarch.installation.components import cluster_configuration
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import CRDS, by_kind
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.api.settings import WarmUpKind
 from polyarch.placement.operator import operands, rbac
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.operator import GLOBAL_PULL_SECRET, until_asked
 from polyarch.sandbox.tasks import together
 

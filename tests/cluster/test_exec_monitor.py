@@ -32,14 +32,14 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.objects.rbac import granted
 from polyarch.kube.resources import EVENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
+from polyarch.operating.rights import Rights
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ENOEXECEVENTS
 from polyarch.placement.execmonitor.attribution import Attribution
 from polyarch.placement.execmonitor.node import NodeMetrics, NodeSide
 from polyarch.placement.execmonitor.reporter import Reporter
 from polyarch.placement.operator import monitor_objects
-from polyarch.placement.operator.rbac import Rights
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

@@ -16,11 +16,12 @@ from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.rbac import granting
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, POD_DISRUPTION_BUDGETS, PODS, SERVICE_ACCOUNTS
 from polyarch.kube.rights import grants
+from polyarch.operating import workloads
+from polyarch.operating.settings import Cluster as Served
+from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator import operands, workloads
-from polyarch.placement.operator.settings import Cluster as Served
-from polyarch.placement.operator.settings import OperatorSettings
+from polyarch.placement.operator import deployments, operands
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
 
@@ -176,8 +177,8 @@ WORKLOADS = {
     names.OPERATOR: next(
         each for each in documents.operator_objects(InstallationSettings()) if each["kind"] == "Deployment"
     ),
-    names.WEBHOOK: workloads.deployment(workloads.webhook(OWN), OWN, Served()),
-    names.CONTROLLER: workloads.deployment(workloads.controller(OWN), OWN, Served()),
+    names.WEBHOOK: workloads.deployment(deployments.webhook(OWN), OWN, Served()),
+    names.CONTROLLER: workloads.deployment(deployments.controller(OWN), OWN, Served()),
 }
 
 

@@ -26,10 +26,10 @@ from polyarch.kube.resources import (
     SERVICES,
     Resource,
 )
+from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.placement.operator.settings import DEFAULT_IMAGE
-from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 
 HEALED_SECONDS = 5.0

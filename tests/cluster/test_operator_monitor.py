@@ -15,9 +15,9 @@ from placement_cluster import labels
 from polyarch.kube.client.client import MergePatch
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EVENTS, NAMESPACES, NODES, PODS
+from polyarch.operating.monitoring.scraping import RULES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS
-from polyarch.placement.operator.monitoring.scraping import RULES
 from polyarch.sandbox.cluster import Sandbox
 
 ENABLED = {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}

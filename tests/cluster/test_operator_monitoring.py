@@ -11,9 +11,9 @@ import pytest
 from operator_world import World, eventually
 
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, Resource
+from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator.monitoring.scraping import RULES, SERVICE_MONITORS
 from polyarch.sandbox.cluster import Sandbox
 
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "guide" / "runbooks"

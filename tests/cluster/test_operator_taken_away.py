@@ -20,10 +20,10 @@ from polyarch.kube.resources import (
     SERVICES,
     VALIDATING_WEBHOOKS,
 )
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import monitor_objects
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 
 HELD = "example.com/held"

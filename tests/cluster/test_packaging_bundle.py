@@ -19,9 +19,9 @@ from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
+from polyarch.operating.settings import DEFAULT_IMAGE
+from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement.api.resources import CPPCS, PPCS
-from polyarch.placement.operator.settings import DEFAULT_IMAGE
-from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 
 DIGEST = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -13,7 +13,7 @@ import yaml
 from polyarch import __version__
 from polyarch.cli.maintenance.chart_values import ChartValues
 from polyarch.installation.documents import documents
-from polyarch.placement.operator.monitoring import dashboard
+from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
 from polyarch.sandbox.binaries import versions
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_in_010_with_every_values_file_it_is_what_install_prints(helm: Helm, nam
 
 
 def is_dashboard(document: Document) -> bool:
-    return bool(document["metadata"]["name"] == dashboard.CONFIG_MAP)
+    return bool(document["metadata"]["name"] == f"{DASHBOARD.name}-dashboard")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -178,6 +178,6 @@ def test_in_010_it_has_the_version_and_the_dashboard_of_polyarch(helm: Helm) -> 
     chart = yaml.safe_load(helm("show", "chart", str(CHART)))
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     (found,) = [each for each in helm.rendered("--set", "dashboards.enabled=true") if is_dashboard(each)]
-    expected = dashboard.config_map(NAMESPACE)
+    expected = DASHBOARD.config_map(NAMESPACE)
     expected["metadata"]["labels"]["app.kubernetes.io/part-of"] = "polyarch"
     assert found == expected

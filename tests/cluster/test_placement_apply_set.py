@@ -25,11 +25,11 @@ from polyarch.kube.resources import (
     SERVICES,
 )
 from polyarch.kube.runtime.informer import Informers
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import operands, webhooks
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 
 

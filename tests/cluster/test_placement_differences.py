@@ -20,9 +20,9 @@ from polyarch.kube.resources import (
     PODS,
     SECRETS,
 )
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.cluster import Sandbox
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "migration.md"

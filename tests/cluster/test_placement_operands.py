@@ -14,12 +14,12 @@ from polyarch.kube.errors import Forbidden
 from polyarch.kube.objects.rbac import granted, role
 from polyarch.kube.resources import CLUSTER_ROLES, NAMESPACES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.kube.rights import Rule
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import operands, webhooks
 from polyarch.placement.operator.operator_rules import operator_rules
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json

@@ -33,8 +33,8 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICES,
 )
+from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.placement.api import crds
-from polyarch.placement.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.document import describe

@@ -16,9 +16,9 @@ from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane.kubeconfigs import with_token

@@ -24,9 +24,9 @@ from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import NAMESPACES, PODS
+from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
+from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
-from polyarch.placement.operator.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
-from polyarch.placement.operator.workloads import ARCHITECTURES
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import components

@@ -32,9 +32,9 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.serving import x509
 from polyarch.kube.serving.x509 import Purpose, Subject
+from polyarch.operating.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator.settings import DEFAULT_IMAGE, DEFAULT_NAMESPACE
 
 EARLIER = Path(__file__).parents[1] / "cluster" / "earlier"
 PER_SECOND = 50.0

@@ -20,9 +20,9 @@ from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
 from polyarch.kube.rights import Access
 from polyarch.model.meta import Key
+from polyarch.operating.keeping.discovery import version_of
+from polyarch.operating.settings import OLDEST_KUBERNETES
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
-from polyarch.placement.operator.settings import OLDEST_KUBERNETES
-from polyarch.placement.reconcilers.discovery import version_of
 
 Document = dict[str, Any]
 

@@ -13,9 +13,11 @@ from polyarch.installation import operator
 from polyarch.installation.components import COMPONENTS, Component
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP, InstallationSettings, recorded
 from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.operating import labels
+from polyarch.operating.rights import service_account
+from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster
 from polyarch.placement import names
-from polyarch.placement.operator import labels, operands
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster
+from polyarch.placement.operator import operands
 
 Document = dict[str, Any]
 
@@ -48,7 +50,11 @@ def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT
     """Everything of the operator, without the namespace."""
     cluster = Cluster(openshift=bool(settings.openshift))
     own = settings.operator_settings(namespace)
-    made = [operator.service_account(namespace), *operator.rights(own, cluster), *_registries(settings, namespace)]
+    made = [
+        service_account(operator.OPERATOR, namespace),
+        *operator.rights(own, cluster),
+        *_registries(settings, namespace),
+    ]
     return _marked(settings, [*made, *operator.workload_objects(settings, own, cluster)])
 
 

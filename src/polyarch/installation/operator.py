@@ -9,10 +9,10 @@ from typing import Any, Final
 from polyarch import __version__
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.objects.rbac import granted
+from polyarch.operating import labels, workloads
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.operator import labels, workloads
 from polyarch.placement.operator.operator_rules import operator_rules
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 Document = dict[str, Any]
 
@@ -20,12 +20,6 @@ OPERATOR: Final = names.OPERATOR
 PART_OF: Final = "app.kubernetes.io/part-of"
 PRODUCT: Final = "polyarch"
 VERSION: Final = "app.kubernetes.io/version"
-
-
-def service_account(namespace: str) -> Document:
-    """As whom the operator asks the API server."""
-    metadata = labels.metadata(OPERATOR, OPERATOR, namespace=namespace)
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
 def rights(settings: OperatorSettings, cluster: Cluster) -> list[Document]:

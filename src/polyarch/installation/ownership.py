@@ -15,9 +15,9 @@ from polyarch.kube.client.requests import FIELD_MANAGER
 from polyarch.kube.objects.managed_fields import managers_of
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import PREDECESSOR
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 MANAGER: Final = "polyarch-install"
 """The field manager of everything that an installation applies."""

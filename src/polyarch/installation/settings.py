@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from polyarch import __version__
-from polyarch.placement.operator.settings import DEFAULT_IMAGE, Certificates, OperatorSettings, PullPolicy
+from polyarch.operating.settings import DEFAULT_IMAGE, Certificates, OperatorSettings, PullPolicy
 
 Document = dict[str, Any]
 

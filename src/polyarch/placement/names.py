@@ -7,8 +7,10 @@ with the CRDs and manifests.
 
 from typing import Final
 
-GROUP: Final = "multiarch.openshift.io"
-OWN_GROUP: Final = "polyarch.dev"
+from polyarch.operating import names as shared
+
+GROUP: Final = shared.GROUP
+OWN_GROUP: Final = shared.OWN_GROUP
 
 # Gate and finalizers (PL-003).
 GATE: Final = f"{GROUP}/scheduling-gate"
@@ -67,8 +69,8 @@ OWN_ANNOTATIONS: Final = frozenset(
 )
 
 # Node label keys, also used in the expressions that placement writes (PL-202, PL-220).
-ARCH_KEY: Final = "kubernetes.io/arch"
-OS_KEY: Final = "kubernetes.io/os"
+ARCH_KEY: Final = shared.ARCH_KEY
+OS_KEY: Final = shared.OS_KEY
 BETA_OS_KEY: Final = "beta.kubernetes.io/os"
 OS_KEYS: Final = (OS_KEY, BETA_OS_KEY)
 NO_SUPPORTED_ARCH_KEY: Final = NO_SUPPORTED_ARCH_LABEL
@@ -86,10 +88,10 @@ ENOEXEC_EVENT_ERRORS: Final = (
 
 # Objects (PL-002).
 SINGLETON: Final = "cluster"
-OPERATOR: Final = "polyarch-operator"
-CONTROLLER: Final = "pod-placement-controller"
-WEBHOOK: Final = "pod-placement-web-hook"
-ENOEXEC_HANDLER: Final = "enoexec-event-handler-controller"
+OPERATOR: Final = shared.OPERATOR
+CONTROLLER: Final = shared.PLACEMENT_CONTROLLER
+WEBHOOK: Final = shared.PLACEMENT_WEBHOOK
+ENOEXEC_HANDLER: Final = shared.ENOEXEC_HANDLER
 ENOEXEC_DAEMON: Final = "enoexec-event-daemon"
 WEBHOOK_CONFIGURATION: Final = "pod-placement-mutating-webhook-configuration"
 POD_WEBHOOK: Final = f"pod-placement-scheduling-gate.{GROUP}"
@@ -108,15 +110,15 @@ _LEASE_SUFFIX: Final = f"208d7abd.{GROUP}"
 OPERATOR_LEASE: Final = f"operator-{_LEASE_SUFFIX}"
 CONTROLLER_LEASE: Final = f"ppc-controllers-{_LEASE_SUFFIX}"
 ENOEXEC_LEASE: Final = f"enoexecevent-controllers-{_LEASE_SUFFIX}"
-CERTIFICATES_SECRET: Final = "polyarch-certificates"
-AUTHORITY_SECRET: Final = "polyarch-ca"
+CERTIFICATES_SECRET: Final = shared.CERTIFICATES_SECRET
+AUTHORITY_SECRET: Final = shared.AUTHORITY_SECRET
 READINGS_SECRET: Final = "polyarch-image-readings"
 READINGS_TYPE: Final = f"{OWN_GROUP}/image-readings"
 READINGS_KEY: Final = "readings"
 """The member of the Secret's data."""
-OPERAND_LABEL: Final = f"{GROUP}/operand"
-OPERAND: Final = CONTROLLER
-CONTROLLER_LABEL: Final = "controller"
+OPERAND_LABEL: Final = shared.OPERAND_LABEL
+OPERAND: Final = shared.PLACEMENT
+CONTROLLER_LABEL: Final = shared.CONTROLLER_LABEL
 
 # Objects of OpenShift (PL-423, PL-424).
 CONFIG_HOME: Final = "openshift-config"

@@ -13,18 +13,19 @@ from polyarch.kube.resources import CRDS, PODS
 from polyarch.kube.runtime.controller import Controller, Result
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
+from polyarch.operating.keeping.discovery import Discovery
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.keeping.operand_sets import OperandSets, operand_kinds
+from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
+from polyarch.operating.workloads import OPERATOR_CONTAINER
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import operator_rules
-from polyarch.placement.operator.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.placement.operator.status import conditions
-from polyarch.placement.operator.workloads import OPERATOR_CONTAINER
 from polyarch.placement.reconcilers.configuration import PlacementReconciler
 from polyarch.placement.reconcilers.deploying import Deployer
-from polyarch.placement.reconcilers.discovery import Discovery
 from polyarch.placement.reconcilers.forced_release import ForcedRelease
 from polyarch.placement.reconcilers.observation import SINGLETON, Observation
-from polyarch.placement.reconcilers.operand_sets import OperandSets, operand_kinds
 from polyarch.placement.reconcilers.registration import KINDS, Definition, RegistrationReconciler
 from polyarch.placement.reconcilers.resource_webhooks import ResourceWebhooks
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, operator_account
@@ -40,9 +41,9 @@ async def setup(process: Process) -> Components:
     """Every replica serves the webhooks and caches what the leader needs; the leader does the rest."""
     client, clock = process.client, process.clock
     settings = await as_own_pod(client, process.settings_of(OperatorSettings), os.environ)
-    home = settings.namespace
+    namespace = settings.namespace
     recorder = process.recorder("polyarch.dev/operator")
-    observation = Observation(process, settings)
+    home, observation = Home(process, settings), Observation(process, settings)
     definitions = process.informer(CRDS, Definition, field_selector=f"metadata.name={CPPCS}")
     certificates, registrations, placements, status_keys = (
         WorkQueue[Key](name, clock, metrics=process.metrics)
@@ -51,28 +52,37 @@ async def setup(process: Process) -> Components:
 
     def changed(*_: object) -> None:
         placements.add(SINGLETON)
-        registrations.add(Key(home, names.OPERATOR))
+        registrations.add(Key(namespace, names.OPERATOR))
 
     discovery = Discovery(client, changed, clock=clock)
     cluster = await discovery.look()
-    secrets = ServingSecrets(client, settings, owner=await operator_account(client, home), changed=changed, clock=clock)
-    own = OperandSets(
-        client, process.informers, KINDS, home=home, label=names.CONTROLLER_LABEL, part_of=names.OPERATOR, clock=clock
+    secrets = ServingSecrets(
+        client, settings, owner=await operator_account(client, namespace), changed=changed, clock=clock
     )
-    registration = RegistrationReconciler(client, settings, observation, discovery, definitions, own, secrets)
-    kinds = operand_kinds(home, operator_rules(settings, cluster).namespaces)
-    sets = OperandSets(client, process.informers, kinds, home=home, clock=clock)
+    own = OperandSets(
+        client,
+        process.informers,
+        KINDS,
+        home=namespace,
+        label=names.CONTROLLER_LABEL,
+        part_of=names.OPERATOR,
+        clock=clock,
+    )
+    registration = RegistrationReconciler(client, settings, home, discovery, definitions, own, secrets)
+    kinds = operand_kinds(namespace, operator_rules(settings, cluster).namespaces)
+    sets = OperandSets(client, process.informers, kinds, home=namespace, part_of=names.OPERAND, clock=clock)
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
-    statuses = StatusReconciler(client, observation, home=home, clock=clock, left_out=changed)
+    statuses = StatusReconciler(client, observation, home=namespace, clock=clock, left_out=changed)
     placement = PlacementReconciler(
         client,
+        home,
         observation,
         discovery,
         sets,
-        Deployer(client, settings, observation, sets, secrets),
-        Uninstaller(client, sets, ForcedRelease(client, recorder, forced), home=home, clock=clock),
+        Deployer(client, settings, home, observation, sets, secrets),
+        Uninstaller(client, sets, ForcedRelease(client, recorder, forced), home=namespace, clock=clock),
         recorder,
         clock,
         lambda: conditions.left_out(statuses.notes.left_out),
@@ -93,6 +103,7 @@ async def setup(process: Process) -> Components:
     status_keys.add(SINGLETON)
     statuses.listen(status_keys)
     changed()
+    home.on_change(changed)
     observation.on_change(changed)
     definitions.add_handler(changed)
     for several in (sets, own):

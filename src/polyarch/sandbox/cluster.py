@@ -20,7 +20,7 @@ from polyarch.installation.applying import Applied
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
 from polyarch.kube.resources import PODS
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox import operator, processes
 from polyarch.sandbox.binaries import search as binaries
 from polyarch.sandbox.binaries.versions import KUBERNETES

@@ -26,8 +26,8 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.resources import DEPLOYMENTS, PODS
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
 from polyarch.sandbox.errors import ProcessFailed, SandboxError
 from polyarch.sandbox.progress import Progress

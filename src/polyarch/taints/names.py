@@ -5,11 +5,13 @@ All other modules take them from here. They are never changed and never reused w
 
 from typing import Final
 
-GROUP: Final = "polyarch.dev"
+from polyarch.operating import names as shared
+
+GROUP: Final = shared.OWN_GROUP
 SINGLETON: Final = "cluster"
 
-ARCH_KEY: Final = "kubernetes.io/arch"
-OS_KEY: Final = "kubernetes.io/os"
+ARCH_KEY: Final = shared.ARCH_KEY
+OS_KEY: Final = shared.OS_KEY
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 # On pods (TN-042, TN-046).
@@ -35,7 +37,7 @@ ADDED_TOLERATIONS_ANNOTATION: Final = f"{GROUP}/added-tolerations"
 
 # Objects.
 FINALIZER: Final = f"{GROUP}/architecture-taints"
-ROLE: Final = "polyarch-taints"
+ROLE: Final = shared.TAINTS
 """Deployment, Service, ServiceAccount, ClusterRole and webhook configuration of the role."""
 LEASE: Final = ROLE
 ADMISSION_ROLE: Final = f"{ROLE}-admission"

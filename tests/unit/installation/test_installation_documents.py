@@ -15,8 +15,8 @@ from polyarch.installation.settings import (
     of_record,
     recorded,
 )
-from polyarch.placement.operator import workloads
-from polyarch.placement.operator.settings import OperatorSettings
+from polyarch.operating import workloads
+from polyarch.operating.settings import OperatorSettings
 
 NAMESPACE = "tools"
 Json = dict[str, Any]

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import operands, webhooks
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 ROOT = Path(__file__).parents[3]
 MONITORED = msgspec.convert(

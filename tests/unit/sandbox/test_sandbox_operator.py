@@ -6,8 +6,8 @@ import pytest
 
 import polyarch.sandbox
 from polyarch.installation import documents
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 from polyarch.run import placement_controller, placement_webhook
 from polyarch.sandbox import operator
 from polyarch.sandbox.control_plane.components import Layout

@@ -9,7 +9,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.options.values import Image, KeyValue, Name, Number, Placeholder, option, subject
 
 if TYPE_CHECKING:
-    from polyarch.placement.operator.settings import OperatorSettings
+    from polyarch.operating.settings import OperatorSettings
 
 OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
@@ -65,7 +65,7 @@ class OperatorFlags:
         self, namespace: str, global_pull_secret: tuple[str, str] | None, allow_addresses: tuple[str, ...]
     ) -> "OperatorSettings":
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
-        from polyarch.placement.operator.settings import OperatorSettings
+        from polyarch.operating.settings import OperatorSettings
 
         for name in ("webhook_replicas", "controller_replicas", "handler_replicas"):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:

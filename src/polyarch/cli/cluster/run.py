@@ -148,8 +148,8 @@ def run(
     import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
     from polyarch.cli.cluster.role_process import play, providers, registry_files
     from polyarch.kube.process.roles import ProcessSettings
+    from polyarch.operating.serving import secret_of
     from polyarch.placement import names
-    from polyarch.placement.operator.serving import secret_of
     from polyarch.run.settings import RegistrySettings, RunSettings
 
     name, roles = role.label, role.roles()

@@ -16,6 +16,7 @@ from polyarch.manifests.scan.places import KINDS
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.namespace import Namespace
 from polyarch.model.pod import Pod
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api.resources import (
     CPPCS,
@@ -29,7 +30,6 @@ from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import ScoringTable
 from polyarch.placement.lookups.facts import architectures_of
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 

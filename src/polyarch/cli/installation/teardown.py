@@ -16,7 +16,7 @@ from polyarch.installation import removing
 from polyarch.installation.removing import NotOurs, Removal
 from polyarch.kube.client.client import Client
 from polyarch.kube.objects.refs import few
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 
 SCHEMA_VERSION = "polyarch.dev/uninstall/v1"
 

@@ -16,7 +16,7 @@ from polyarch import __version__
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions, operator_objects
 from polyarch.installation.settings import InstallationSettings, Registries, SecretName
-from polyarch.placement.operator.settings import OLDEST_KUBERNETES
+from polyarch.operating.settings import OLDEST_KUBERNETES
 
 Document = dict[str, Any]
 

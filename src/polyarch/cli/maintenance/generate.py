@@ -15,9 +15,10 @@ from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_fi
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
-from polyarch.placement.operator.monitoring import dashboard
+from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
+DASHBOARDS = (DASHBOARD,)
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 
 
@@ -34,7 +35,7 @@ def generated() -> dict[str, str]:
     }
     pages = {rules_page.PATH: rules_page.rules_page(), rights_page.PATH: rights_page.rights_page()}
     folders = ("deploy/dashboard", f"{chart.FOLDER}/dashboards")
-    dashboards = {f"{folder}/{dashboard.FILE}": dashboard.text() for folder in folders}
+    dashboards = {f"{folder}/{each.file}": each.text() for folder in folders for each in DASHBOARDS}
     bundle = {f"{olm_bundle.FOLDER}/{path}": text for path, text in olm_bundle.files().items()}
     return crds | kustomize_files() | chart.files() | values | bundle | pages | dashboards
 

@@ -19,10 +19,11 @@ from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.documents import definitions, operator_objects
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP, Image, InstallationSettings, Registries
+from polyarch.operating import workloads
+from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
-from polyarch.placement.operator import webhooks, workloads
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES
+from polyarch.placement.operator import webhooks
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]

@@ -19,8 +19,8 @@ from polyarch.installation.documents import documents
 from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey
 from polyarch.installation.settings import InstallationSettings, Registries
 from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE
 
 GROUPS: Final = (names.GROUP, names.OWN_GROUP)
 ROLES: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)

@@ -9,13 +9,13 @@ from typing import Final
 from polyarch.kube.rights import Rule
 from polyarch.kube.runtime import events, lease
 from polyarch.kube.serving import health
+from polyarch.operating import workloads
+from polyarch.operating.labels import Document, labels, metadata
+from polyarch.operating.rights import Rights, roles, service_account
+from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operating.workloads import Workload
 from polyarch.placement import names
 from polyarch.placement.execmonitor import handler, reporter
-from polyarch.placement.operator import rbac, workloads
-from polyarch.placement.operator.labels import Document, labels, metadata
-from polyarch.placement.operator.rbac import Rights
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
-from polyarch.placement.operator.workloads import Workload
 
 TRACEFS: Final = "/sys/kernel/tracing"
 POD_LOGS: Final = "/var/log/pods"
@@ -50,14 +50,11 @@ def objects(settings: OperatorSettings, cluster: Cluster, *, verbose: bool = Fal
         if each["kind"] == "Deployment":
             each["metadata"]["finalizers"] = [names.ENOEXEC_EVENTS_FINALIZER]
     return [
-        *(
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name, namespace=home)}
-            for name in (names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
-        ),
+        *(service_account(name, home) for name in (names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)),
         *(
             document
             for account, allowed in rights(settings, cluster).items()
-            for document in rbac.roles(account, allowed, home)
+            for document in roles(account, allowed, home)
         ),
         *handling,
         daemon_set(settings, cluster, verbose=verbose),

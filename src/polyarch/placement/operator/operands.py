@@ -8,13 +8,15 @@ with the Deployments (PL-022). Pure.
 from typing import Final
 
 from polyarch.kube.objects.owners import Owner
+from polyarch.operating import workloads
+from polyarch.operating.labels import Document, metadata, owned
+from polyarch.operating.monitoring import scraping
+from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.operator import monitor_objects, rbac, workloads
-from polyarch.placement.operator.labels import Document, metadata, owned
-from polyarch.placement.operator.monitoring import alerts, scraping
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
+from polyarch.placement.operator import deployments, monitor_objects, rbac
+from polyarch.placement.operator.monitoring import alerts
 
 PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
 
@@ -36,7 +38,7 @@ def operands(
     registries' ConfigMap, so that a change of it replaces the pods that read it.
     """
     parts = rbac.Parts.of(settings, cluster, policy)
-    roles = (workloads.webhook(settings), workloads.controller(settings))
+    roles = (deployments.webhook(settings), deployments.controller(settings))
     documents = [
         *rbac.service_accounts(settings.namespace),
         *([trusted_ca(settings.namespace)] if cluster.openshift else ()),

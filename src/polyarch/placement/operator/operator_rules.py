@@ -34,13 +34,14 @@ from polyarch.kube.resources import (
 from polyarch.kube.rights import Rule, rule, union
 from polyarch.kube.runtime import events, lease
 from polyarch.kube.serving import health
+from polyarch.operating import serving
+from polyarch.operating.monitoring import scraping
+from polyarch.operating.rights import Rights
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.api.settings import SettingsTable, WarmUpKind
-from polyarch.placement.operator import monitor_objects, rbac, serving
-from polyarch.placement.operator.monitoring import scraping
-from polyarch.placement.operator.rbac import Rights
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
+from polyarch.placement.operator import monitor_objects, rbac
 
 PREDECESSOR: Final = "multiarch-tuning-operator-controller-manager"
 """The Deployment of the predecessor's operator; ours waits until it is scaled down (PL-503)."""
@@ -61,7 +62,7 @@ _BY_NAME: Final[tuple[tuple[Resource, Sequence[str]], ...]] = (
     (POD_DISRUPTION_BUDGETS, _WORKLOADS),
     (NETWORK_POLICIES, _WORKLOADS),
     (SECRETS, (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET)),
-    (CONFIGMAPS, (names.TRUSTED_CA, serving.CA_CONFIGMAP)),
+    (CONFIGMAPS, (names.TRUSTED_CA, serving.CA_CONFIGMAPS[names.OPERAND])),
     # Granted even if their kinds are not served now: they may come later, and a former setting may have used them.
     (scraping.SERVICE_MONITORS, _WORKLOADS),
     (scraping.RULES, names.PROMETHEUS_RULES),

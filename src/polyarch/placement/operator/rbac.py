@@ -4,12 +4,11 @@ The rights are the smallest that work and follow the policy: a rule is granted o
 has one ClusterRole, and one Role per namespace in which it may do more, all of the ServiceAccount's name. Pure.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from polyarch.kube.objects.rbac import granted
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRONJOBS,
@@ -26,11 +25,12 @@ from polyarch.kube.resources import (
 from polyarch.kube.rights import Rule, rule, union
 from polyarch.kube.runtime import events, lease
 from polyarch.kube.serving import health
+from polyarch.operating.labels import Document
+from polyarch.operating.rights import Rights, roles, service_account
+from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 from polyarch.placement.api.settings import SecretAccess, SettingsTable, WarmUpKind
-from polyarch.placement.operator.labels import Document, labels, metadata
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 
 OPENSHIFT_PULL_SECRET: Final = (names.CONFIG_HOME, "pull-secret")
 """The global pull secret of OpenShift (PL-423)."""
@@ -80,13 +80,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Rights(NamedTuple):
-    """The rules of one role: in the whole cluster, and in single namespaces."""
-
-    cluster: tuple[Rule, ...]
-    namespaces: Mapping[str, tuple[Rule, ...]]
-
-
 def rights(parts: Parts) -> dict[str, Rights]:
     """The rules of webhook and controller, by the name of their ServiceAccount (PL-550)."""
     watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
@@ -122,10 +115,7 @@ def rights(parts: Parts) -> dict[str, Rights]:
 
 def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
     """One ServiceAccount per role."""
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(role, role, namespace=namespace)}
-        for role in (names.WEBHOOK, names.CONTROLLER)
-    ]
+    return [service_account(role, namespace) for role in (names.WEBHOOK, names.CONTROLLER)]
 
 
 def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen value
@@ -133,15 +123,6 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
     return [
         document for account, allowed in rights(parts).items() for document in roles(account, allowed, parts.namespace)
     ]
-
-
-def roles(account: str, allowed: Rights, home: str) -> list[Document]:
-    """ClusterRole, Roles and their bindings of one ServiceAccount in the namespace ``home``."""
-    documents: list[Document] = []
-    for namespace, rules in (("", allowed.cluster), *allowed.namespaces.items()):
-        if rules:
-            documents += granted(account, rules, [(home, account)], namespace=namespace, labels=labels(account))
-    return documents
 
 
 def _rights(parts: Parts, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> Rights:

@@ -11,12 +11,12 @@ import msgspec
 
 from polyarch.kube.objects.owners import Owner
 from polyarch.kube.resources import Resource
+from polyarch.operating import serving
+from polyarch.operating.labels import Document, metadata, owned
+from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS, ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.operator import serving
-from polyarch.placement.operator.labels import Document, metadata, owned
-from polyarch.placement.operator.settings import DEFAULT_NAMESPACE, OperatorSettings
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that the API server puts on each Namespace."""

@@ -20,6 +20,9 @@ from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.events import Recorder, Regarding
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
+from polyarch.operating.keeping.discovery import MONITORING, Discovery
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.placement import names
 from polyarch.placement.api import conversion
 from polyarch.placement.api.resources import CPPCS, PPCS
@@ -28,10 +31,8 @@ from polyarch.placement.operator.status import conditions
 from polyarch.placement.operator.status.conditions import Observed
 from polyarch.placement.operator.status.readiness import ignored_values
 from polyarch.placement.reconcilers.deploying import MONITOR, Deployer
-from polyarch.placement.reconcilers.discovery import MONITORING, Discovery
 from polyarch.placement.reconcilers.forced_release import named
 from polyarch.placement.reconcilers.observation import Observation
-from polyarch.placement.reconcilers.operand_sets import OperandSets
 from polyarch.placement.reconcilers.steps import Step, next_step
 from polyarch.placement.reconcilers.uninstalling import Seen, Uninstaller
 
@@ -53,6 +54,7 @@ class PlacementReconciler:
     def __init__(
         self,
         client: Client,
+        home: Home,
         observation: Observation,
         discovery: Discovery,
         sets: OperandSets,
@@ -63,6 +65,7 @@ class PlacementReconciler:
         left_out: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._client = client
+        self._home = home
         self._observation = observation
         self._discovery = discovery
         self._sets = sets
@@ -87,7 +90,7 @@ class PlacementReconciler:
             return After(SOON)
         if document.metadata.deletion_timestamp is not None:
             return await self._uninstall(document)
-        if self._observation.is_namespace_terminating:
+        if self._home.is_terminating:
             return await self._uninstall(document)
         return await self._deploy(document)
 
@@ -182,7 +185,7 @@ class PlacementReconciler:
 
     async def _uninstall(self, document: Unstructured | None) -> Result:
         metadata = document.metadata if document is not None else None
-        if self._observation.is_namespace_terminating:
+        if self._home.is_terminating:
             await self._uninstaller.remove_at_once(metadata)
             return After(WAITING)
         if self._observation.predecessor is not None:  # its controller removes the gates, with constraints

@@ -15,14 +15,15 @@ from polyarch.kube.objects.owners import Owner
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, by_kind
 from polyarch.model.meta import ObjectMeta
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.keeping.operand_sets import OperandSets
+from polyarch.operating.rollouts import Rollout
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig
 from polyarch.placement.operator import operands, webhooks
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 from polyarch.placement.operator.status import conditions
-from polyarch.placement.operator.status.conditions import Rollout
 from polyarch.placement.reconcilers.observation import Observation
-from polyarch.placement.reconcilers.operand_sets import OperandSets
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 
 log = structlog.get_logger(__name__)
@@ -53,12 +54,14 @@ class Deployer:
         self,
         client: Client,
         settings: OperatorSettings,
+        home: Home,
         observation: Observation,
         sets: OperandSets,
         secrets: ServingSecrets,
     ) -> None:
         self._client = client
         self._settings = settings
+        self._home = home
         self._observation = observation
         self._sets = sets
         self._secrets = secrets
@@ -112,7 +115,7 @@ class Deployer:
                 policy,
                 owner=owner,
                 ca_bundle=self._secrets.bundle(""),
-                registries=self._observation.registries,
+                registries=self._home.registries,
             )
         )
         if self.should_be_configured:
@@ -148,7 +151,7 @@ class Deployer:
 
     async def label_namespace(self, cluster: Cluster, *, monitored: bool) -> None:
         """PL-552."""
-        live = self._observation.namespace
+        live = self._home.namespace
         wanted = operands.namespace(self._settings.namespace, openshift=cluster.openshift, monitored=monitored)
         if live is not None and differences(wanted, live.document, manager="polyarch"):
             await self._client.apply(NAMESPACES, wanted)

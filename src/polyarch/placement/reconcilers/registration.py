@@ -18,13 +18,14 @@ from polyarch.kube.resources import CLUSTER_ROLES, CRDS, DEPLOYMENTS, MUTATING_W
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.informer import Informer
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.operating import serving
+from polyarch.operating.keeping.discovery import ISSUING, Discovery
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.keeping.operand_sets import OperandSets
+from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator import serving, webhooks
-from polyarch.placement.operator.settings import OperatorSettings
-from polyarch.placement.reconcilers.discovery import ISSUING, Discovery
-from polyarch.placement.reconcilers.observation import Observation
-from polyarch.placement.reconcilers.operand_sets import OperandSets
+from polyarch.placement.operator import webhooks
 from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 
 log = structlog.get_logger(__name__)
@@ -57,7 +58,7 @@ class RegistrationReconciler:
         self,
         client: Client,
         settings: OperatorSettings,
-        observation: Observation,
+        home: Home,
         discovery: Discovery,
         definitions: Informer[Definition],
         sets: OperandSets,
@@ -66,7 +67,7 @@ class RegistrationReconciler:
         self.key = Key(settings.namespace, names.OPERATOR)
         self._client = client
         self._settings = settings
-        self._observation = observation
+        self._home = home
         self._discovery = discovery
         self._definitions = definitions
         self._sets = sets
@@ -75,9 +76,9 @@ class RegistrationReconciler:
 
     async def reconcile(self, key: Key) -> Result:
         """One pass: who issues certificates first, then the webhooks once they can be reached and trusted."""
-        if self._observation.is_namespace_terminating:
+        if self._home.is_terminating:
             return await self._withdraw()
-        serves = self._observation.is_operator_available and self._secrets.is_known
+        serves = self._home.is_operator_available and self._secrets.is_known
         served = self._discovery.served & ISSUING
         self._sets.serve(served)
         documents = serving.issued(self._settings) if served >= ISSUING else []

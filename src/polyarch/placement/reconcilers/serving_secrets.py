@@ -22,12 +22,12 @@ from polyarch.kube.runtime.controller import After
 from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.secret import Secret
+from polyarch.operating import serving
+from polyarch.operating.serving import RECORD_KEY
+from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.decide.seal import KEYS, keys_in
-from polyarch.placement.operator import serving
-from polyarch.placement.operator.serving import RECORD_KEY
-from polyarch.placement.operator.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)
 

@@ -20,11 +20,11 @@ from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Resource
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.pod import Pod
+from polyarch.operating.keeping.operand_sets import Found, OperandSets, belonging
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, PPCS
 from polyarch.placement.execmonitor import removal as monitor_removal
 from polyarch.placement.reconcilers.forced_release import ForcedRelease, gated_pods
-from polyarch.placement.reconcilers.operand_sets import Found, OperandSets, belonging
 from polyarch.placement.reconcilers.steps import ControllerLeft, Left, Step, next_step
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
-from polyarch.placement.operator.settings import DEFAULT_IMAGE
+from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.sandbox.pods.spec import Container
 
 REPOSITORY: Final = DEFAULT_IMAGE.rpartition(":")[0]

@@ -11,7 +11,7 @@ from polyarch.cli.cluster.role_process import node_side
 from polyarch.cli.cluster.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.process.roles import ProcessSettings, Role
-from polyarch.placement.operator.settings import OperatorSettings
+from polyarch.operating.settings import OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
 from polyarch.run.settings import MonitorSettings, RegistrySettings, RunSettings, TaintRoleSettings

@@ -4,10 +4,10 @@ import msgspec
 from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
 from polyarch.kube.rights import Access, grants
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.operator import monitor_objects
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 BOTH = {names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON}
 SETTINGS = OperatorSettings()

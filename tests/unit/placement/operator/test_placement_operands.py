@@ -8,11 +8,12 @@ import pytest
 from polyarch.kube.objects.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
 from polyarch.model.meta import Key, ObjectMeta
+from polyarch.operating import serving, workloads
+from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
-from polyarch.placement.operator import operands, serving, webhooks, workloads
-from polyarch.placement.operator.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
+from polyarch.placement.operator import operands, webhooks
 
 OWNER = Owner.of(CPPCS, ObjectMeta(name="cluster", uid="u-1"))
 CONFIGURATION = msgspec.convert({"metadata": {"name": "cluster"}}, ClusterPodPlacementConfig)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from polyarch.kube.objects.rbac import granting
 from polyarch.kube.rights import grants, missing
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.settings import SecretAccess, WarmUpKind
 from polyarch.placement.operator import monitor_objects, rbac
 from polyarch.placement.operator.operator_rules import granted_rights, operator_rules
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 SETTINGS = st.builds(
     OperatorSettings,

@@ -5,11 +5,11 @@ import pytest
 
 from polyarch.kube import rights
 from polyarch.kube.objects.rbac import granting
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import rbac
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
 
 EVERYTHING = rbac.Parts(
     node_aware=True,

@@ -5,11 +5,11 @@ import pytest
 
 from polyarch.kube.objects.owners import Owner
 from polyarch.model.meta import Key
+from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import webhooks
-from polyarch.placement.operator.settings import OperatorSettings
 
 
 def test_the_registration_of_the_webhook():

@@ -11,10 +11,10 @@ from memory_api import MemoryApi
 from manual_clock import ManualClock
 from polyarch.kube.resources import SECRETS
 from polyarch.kube.serving.self_managed import authority_of, leaf_of
+from polyarch.operating.serving import secret_of
+from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.decide.seal import keys_in
-from polyarch.placement.operator.serving import secret_of
-from polyarch.placement.operator.settings import OperatorSettings
 from polyarch.placement.reconcilers.serving_secrets import RECORD_KEY, ServingSecrets
 
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": names.OPERATOR, "uid": "u-1"}

@@ -1,52 +1,15 @@
 """Alerts (PL-720), each with a page in ``docs/guide/runbooks`` that is called like it. Pure."""
 
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
+from polyarch.operating.labels import Document
+from polyarch.operating.monitoring.alerting import Alert, none_available, prometheus_rule
 from polyarch.placement import names
-from polyarch.placement.operator.labels import Document, metadata
-from polyarch.placement.operator.monitoring.scraping import RULES
-
-RUNBOOKS: Final = "https://github.com/polyarch/polyarch/blob/main/docs/guide/runbooks"
-
-Severity = Literal["warning", "critical"]
-
-
-class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """One alerting rule. ``$NAMESPACE`` in the expression is the operator's namespace."""
-
-    name: str
-    expression: str
-    lasting: str
-    """How long the expression must hold (``for``)."""
-    severity: Severity
-    summary: str
-    description: str
-
-    def document(self, namespace: str) -> Document:
-        """As an entry of a PrometheusRule."""
-        return {
-            "alert": self.name,
-            "expr": self.expression.replace("$NAMESPACE", namespace),
-            "for": self.lasting,
-            "labels": {"severity": self.severity},
-            "annotations": {
-                "summary": self.summary,
-                "description": self.description,
-                "runbook_url": f"{RUNBOOKS}/{self.name}.md",
-            },
-        }
-
-
-def _none_available(deployment: str) -> str:
-    return f'kube_deployment_status_replicas_available{{namespace="$NAMESPACE",deployment="{deployment}"}} == 0'
-
 
 PLACEMENT: Final = (
     Alert(
         name="PodPlacementControllerDown",
-        expression=_none_available(names.CONTROLLER),
+        expression=none_available(names.CONTROLLER),
         lasting="1m",
         severity="critical",
         summary="No pod placement controller is available",
@@ -54,7 +17,7 @@ PLACEMENT: Final = (
     ),
     Alert(
         name="PodPlacementWebhookDown",
-        expression=_none_available(names.WEBHOOK),
+        expression=none_available(names.WEBHOOK),
         lasting="5m",
         severity="warning",
         summary="No pod placement webhook is available",
@@ -109,7 +72,7 @@ PLACEMENT: Final = (
 MONITOR_DOWN: Final = (
     Alert(
         name="ExecFormatErrorHandlerDown",
-        expression=_none_available(names.ENOEXEC_HANDLER),
+        expression=none_available(names.ENOEXEC_HANDLER),
         lasting="1m",
         severity="critical",
         summary="No handler of exec format errors is available",
@@ -146,17 +109,8 @@ ALERTS: Final = (*PLACEMENT, *MONITOR_DOWN, *MONITOR_FOUND)
 def prometheus_rules(namespace: str, *, monitor: bool) -> list[Document]:
     """The PrometheusRules (PL-002); ``monitor``: also those of the exec-format-error monitor."""
     rules, down, found = names.PROMETHEUS_RULES
-    documents = [_rule(rules, names.CONTROLLER, PLACEMENT, namespace)]
+    documents = [prometheus_rule(rules, names.CONTROLLER, PLACEMENT, namespace)]
     if monitor:
-        documents.append(_rule(down, names.ENOEXEC_HANDLER, MONITOR_DOWN, namespace))
-        documents.append(_rule(found, names.ENOEXEC_HANDLER, MONITOR_FOUND, namespace))
+        documents.append(prometheus_rule(down, names.ENOEXEC_HANDLER, MONITOR_DOWN, namespace))
+        documents.append(prometheus_rule(found, names.ENOEXEC_HANDLER, MONITOR_FOUND, namespace))
     return documents
-
-
-def _rule(name: str, controller: str, alerts: tuple[Alert, ...], namespace: str) -> Document:
-    return {
-        "apiVersion": RULES.api_version,
-        "kind": RULES.kind,
-        "metadata": metadata(name, controller, namespace=namespace),
-        "spec": {"groups": [{"name": f"{name}.rules", "rules": [alert.document(namespace) for alert in alerts]}]},
-    }

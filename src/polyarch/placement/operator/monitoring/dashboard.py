@@ -3,63 +3,10 @@
 ``deploy/dashboard`` has it as a file to import. With the ConfigMap, Grafana's sidecar finds it by its label. Pure.
 """
 
-import json
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from polyarch.operating.monitoring.dashboards import Dashboard, Panel, Query, Row, quantiles, rate
 from polyarch.placement import names
-from polyarch.placement.operator.labels import Document, metadata
-
-NAME: Final = "polyarch-placement"
-FILE: Final = f"{NAME}.json"
-CONFIG_MAP: Final = f"{NAME}-dashboard"
-FOUND_BY: Final = {"grafana_dashboard": "1"}
-"""The label that Grafana's sidecar looks for by default."""
-
-_WIDTH: Final = 24
-_SCHEMA: Final = 39
-"""Version of Grafana's dashboard schema, of Grafana 10.2; newer ones convert it."""
-
-
-class Query(NamedTuple):
-    """One PromQL expression and how its lines are called."""
-
-    expression: str
-    legend: str = ""
-
-
-class Panel(NamedTuple):
-    """One graph, or one number if ``is_number``."""
-
-    title: str
-    description: str
-    unit: str
-    queries: tuple[Query, ...]
-    is_number: bool = False
-
-
-class Row(NamedTuple):
-    """Panels side by side, as many as fit."""
-
-    title: str
-    panels: tuple[Panel, ...]
-
-
-def _quantiles(histogram: str, by: str = "") -> tuple[Query, ...]:
-    labels = f"le, {by}" if by else "le"
-    suffix = f" {{{{{by}}}}}" if by else ""
-    return tuple(
-        Query(
-            f"histogram_quantile({quantile}, sum by ({labels}) (rate({histogram}_bucket[$__rate_interval])))",
-            f"p{round(quantile * 100)}{suffix}",
-        )
-        for quantile in (0.5, 0.99)
-    )
-
-
-def _rate(counter: str, by: str = "", matching: str = "") -> str:
-    labels = f" by ({by})" if by else ""
-    return f"sum{labels} (rate({counter}{matching}[$__rate_interval]))"
-
 
 ROWS: Final = (
     Row(
@@ -107,19 +54,19 @@ ROWS: Final = (
                 "Admissions",
                 "Pods that the webhook answered for, by outcome.",
                 "reqps",
-                (Query(_rate("polyarch_webhook_admissions_total", "outcome"), "{{outcome}}"),),
+                (Query(rate("polyarch_webhook_admissions_total", "outcome"), "{{outcome}}"),),
             ),
             Panel(
                 "Time of an admission",
                 "How long the webhook takes to answer.",
                 "s",
-                _quantiles("polyarch_webhook_seconds", "outcome"),
+                quantiles("polyarch_webhook_seconds", "outcome"),
             ),
             Panel(
                 "Decisions",
                 "What was decided, by webhook and controller.",
                 "reqps",
-                (Query(_rate("polyarch_placement_decisions_total", "reason, by"), "{{reason}} ({{by}})"),),
+                (Query(rate("polyarch_placement_decisions_total", "reason, by"), "{{reason}} ({{by}})"),),
             ),
         ),
     ),
@@ -130,7 +77,7 @@ ROWS: Final = (
                 "Time behind the gate",
                 "From first seeing a gated pod until its gate was removed.",
                 "s",
-                _quantiles("polyarch_placement_gate_seconds"),
+                quantiles("polyarch_placement_gate_seconds"),
             ),
             Panel(
                 "Gated and held",
@@ -165,19 +112,19 @@ ROWS: Final = (
                 "Attempts to read an image",
                 "By class of failure.",
                 "reqps",
-                (Query(_rate("polyarch_placement_attempts_total", "class"), "{{class}}"),),
+                (Query(rate("polyarch_placement_attempts_total", "class"), "{{class}}"),),
             ),
             Panel(
                 "Requests to registries",
                 "By registry and HTTP status or error.",
                 "reqps",
-                (Query(_rate("polyarch_registry_requests_total", "host, result"), "{{host}} {{result}}"),),
+                (Query(rate("polyarch_registry_requests_total", "host, result"), "{{host}} {{result}}"),),
             ),
             Panel(
                 "Time of a request to a registry",
                 "By what was asked.",
                 "s",
-                _quantiles("polyarch_registry_request_seconds", "operation"),
+                quantiles("polyarch_registry_request_seconds", "operation"),
             ),
             Panel(
                 "Known images",
@@ -186,7 +133,7 @@ ROWS: Final = (
                 (
                     Query("max(mto_inspection_cache_size)", "readings"),
                     Query(
-                        _rate("polyarch_registry_cache_total", "table", '{result="hit"}'),
+                        rate("polyarch_registry_cache_total", "table", '{result="hit"}'),
                         "{{table}} found per second",
                     ),
                 ),
@@ -212,7 +159,7 @@ ROWS: Final = (
                 "Requests to the API server",
                 "By verb and resource.",
                 "reqps",
-                (Query(_rate("polyarch_api_requests_total", "verb, resource"), "{{verb}} {{resource}}"),),
+                (Query(rate("polyarch_api_requests_total", "verb, resource"), "{{verb}} {{resource}}"),),
             ),
             Panel(
                 "Refused or unanswered requests",
@@ -220,7 +167,7 @@ ROWS: Final = (
                 "reqps",
                 (
                     Query(
-                        _rate("polyarch_api_request_failures_total", "verb, resource, code"),
+                        rate("polyarch_api_request_failures_total", "verb, resource, code"),
                         "{{verb}} {{resource}} {{code}}",
                     ),
                 ),
@@ -248,9 +195,9 @@ ROWS: Final = (
                 "Internal errors, events that could not be posted, patches that met a changed pod.",
                 "reqps",
                 (
-                    Query(_rate("polyarch_internal_errors_total"), "internal errors"),
-                    Query(_rate("polyarch_events_dropped_total"), "events dropped"),
-                    Query(_rate("polyarch_placement_patch_conflicts_total"), "patch conflicts"),
+                    Query(rate("polyarch_internal_errors_total"), "internal errors"),
+                    Query(rate("polyarch_events_dropped_total"), "events dropped"),
+                    Query(rate("polyarch_placement_patch_conflicts_total"), "patch conflicts"),
                 ),
             ),
         ),
@@ -271,71 +218,9 @@ ROWS: Final = (
     ),
 )
 
-
-def dashboard() -> dict[str, Any]:
-    """The dashboard, in Grafana's schema; the data source is chosen when it is shown."""
-    panels: list[dict[str, Any]] = []
-    top = 0
-    for row in ROWS:
-        panels.append(_placed({"type": "row", "title": row.title, "collapsed": False}, len(panels), 0, top, _WIDTH, 1))
-        top += 1
-        height = 4 if row.panels[0].is_number else 8
-        columns = 4 if row.panels[0].is_number else 3
-        for index, panel in enumerate(row.panels):
-            left = (index % columns) * (_WIDTH // columns)
-            y = top + (index // columns) * height
-            panels.append(_placed(_panel(panel), len(panels), left, y, _WIDTH // columns, height))
-        top += -(-len(row.panels) // columns) * height
-    return {
-        "uid": NAME,
-        "title": "polyarch: pod placement",
-        "description": "What polyarch decides about pods, how long it takes, and what keeps it from it.",
-        "tags": ["polyarch", "kubernetes"],
-        "schemaVersion": _SCHEMA,
-        "editable": True,
-        "refresh": "30s",
-        "time": {"from": "now-6h", "to": "now"},
-        "templating": {
-            "list": [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}]
-        },
-        "panels": panels,
-    }
-
-
-def text() -> str:
-    """The dashboard as the file that is shipped."""
-    return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
-
-
-def config_map(namespace: str) -> Document:
-    """The dashboard for Grafana's sidecar."""
-    described = metadata(CONFIG_MAP, names.OPERATOR, namespace=namespace)
-    described["labels"] |= FOUND_BY
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described, "data": {FILE: text()}}
-
-
-_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    return {
-        "type": "stat" if panel.is_number else "timeseries",
-        "title": panel.title,
-        "description": panel.description,
-        "datasource": _SOURCE,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "options": {"reduceOptions": {"calcs": ["lastNotNull"]}} if panel.is_number else {},
-        "targets": [
-            {
-                "refId": chr(ord("A") + index),
-                "datasource": _SOURCE,
-                "expr": query.expression,
-                "legendFormat": query.legend,
-            }
-            for index, query in enumerate(panel.queries)
-        ],
-    }
-
-
-def _placed(panel: dict[str, Any], number: int, x: int, y: int, width: int, height: int) -> dict[str, Any]:
-    return {"id": number + 1, **panel, "gridPos": {"x": x, "y": y, "w": width, "h": height}}
+DASHBOARD: Final = Dashboard(
+    name="polyarch-placement",
+    title="polyarch: pod placement",
+    description="What polyarch decides about pods, how long it takes, and what keeps it from it.",
+    rows=ROWS,
+)

@@ -5,14 +5,15 @@ existing tooling knows. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from polyarch.kube.objects.conditions import Condition
 from polyarch.kube.objects.managed_fields import FieldConflict
+from polyarch.operating.rollouts import Rollout
+from polyarch.operating.settings import OLDEST_KUBERNETES, Cluster
 from polyarch.placement import names
-from polyarch.placement.operator.settings import OLDEST_KUBERNETES, Cluster
 
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"
@@ -27,35 +28,6 @@ MOST_PROBLEMS: Final = 5
 LONGEST: Final = 4096
 """Characters of one message. The API server refuses more than 32768, and its own words about one refused object may be
 longer than that."""
-
-
-class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a Deployment is."""
-
-    available: bool = False
-    """At least one pod is available."""
-    up_to_date: bool = False
-    """Every pod is of the newest template, and available."""
-    summary: str = "it does not exist"
-    """The same for people."""
-
-    @classmethod
-    def of(cls, deployment: Mapping[str, Any] | None) -> "Rollout":
-        """From an apps/v1 Deployment; None: there is none."""
-        if deployment is None:
-            return cls()
-        metadata, status = deployment.get("metadata") or {}, deployment.get("status") or {}
-        wanted = (deployment.get("spec") or {}).get("replicas", 1)
-        total, updated, ready, available = (
-            status.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-        )
-        return cls(
-            available=available > 0,
-            up_to_date=updated == total == available == ready == wanted
-            and not status.get("unavailableReplicas")
-            and status.get("observedGeneration") == metadata.get("generation"),
-            summary=f"{available} of {wanted} pods are available, {updated} are up to date",
-        )
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

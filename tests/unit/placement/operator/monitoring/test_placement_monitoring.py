@@ -12,10 +12,11 @@ from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informers
 from polyarch.kube.serving.certificates import FileCertificates
+from polyarch.operating.labels import labels
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.operator.labels import labels
-from polyarch.placement.operator.monitoring import alerts, dashboard
+from polyarch.placement.operator.monitoring import alerts
+from polyarch.placement.operator.monitoring.dashboard import DASHBOARD, ROWS
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.run.parts.registries import registry_metrics
 
@@ -70,7 +71,7 @@ class Reading:
 
 QUERIES = [
     *((alert.name, alert.expression) for alert in alerts.ALERTS),
-    *((panel.title, query.expression) for row in dashboard.ROWS for panel in row.panels for query in panel.queries),
+    *((panel.title, query.expression) for row in ROWS for panel in row.panels for query in panel.queries),
 ]
 
 
@@ -191,7 +192,7 @@ def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
     code = "".join(path.read_text() for path in (ROOT / "src" / "polyarch" / "placement").rglob("*.py"))
     for reason in re.findall(r"reason=(\w+)", text):
         assert f'"{reason}"' in code
-    shown = {panel.title for row in dashboard.ROWS for panel in row.panels}
+    shown = {panel.title for row in ROWS for panel in row.panels}
     for line in re.findall(r"^Dashboard: .+$", text, re.MULTILINE):
         assert set(re.findall(r"\*([^*]+)\*", line)) <= shown
 
@@ -199,20 +200,20 @@ def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
 def test_pl_721_panels_do_not_overlap_and_fill_the_width():
     """PL-721."""
     taken: dict[tuple[int, int], str] = {}
-    for panel in dashboard.dashboard()["panels"]:
+    for panel in DASHBOARD.document()["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         for x in range(at["x"], at["x"] + at["w"]):
             for y in range(at["y"], at["y"] + at["h"]):
                 assert (x, y) not in taken, f"{panel['title']} lies over {taken.get((x, y))}"
                 taken[x, y] = panel["title"]
-    ids = [panel["id"] for panel in dashboard.dashboard()["panels"]]
+    ids = [panel["id"] for panel in DASHBOARD.document()["panels"]]
     assert len(ids) == len(set(ids))
 
 
 def test_pl_721_legends_name_labels_that_their_query_leaves():
     """PL-721: a legend of a label that was summed away is empty."""
-    for row in dashboard.ROWS:
+    for row in ROWS:
         for panel in row.panels:
             for query in panel.queries:
                 named = {part.split("}}")[0] for part in query.legend.split("{{")[1:]}
@@ -224,7 +225,7 @@ def test_pl_721_legends_name_labels_that_their_query_leaves():
 def test_pl_721_the_shipped_file_is_the_dashboard_and_grafana_finds_it_by_its_label():
     """PL-721, IN-010."""
     shipped = (ROOT / "deploy" / "dashboard" / "polyarch-placement.json").read_text()
-    assert json.loads(shipped) == dashboard.dashboard()
-    found = dashboard.config_map("ours")
+    assert json.loads(shipped) == DASHBOARD.document()
+    found = DASHBOARD.config_map("ours")
     assert found["data"] == {"polyarch-placement.json": shipped}
     assert found["metadata"]["labels"] == labels(names.OPERATOR) | {"grafana_dashboard": "1"}

@@ -8,7 +8,7 @@ from polyarch.kube.objects.managed_fields import FieldConflict
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.model.meta import Key
-from polyarch.placement.operator.settings import Cluster
+from polyarch.operating.settings import Cluster
 from polyarch.placement.operator.status.conditions import (
     Observed,
     Rollout,

@@ -9,16 +9,22 @@ from collections.abc import Mapping
 from typing import Final
 
 from polyarch.kube.resources import Resource
-from polyarch.placement import names
-from polyarch.placement.operator.labels import Document, metadata
-from polyarch.placement.operator.settings import Certificates, OperatorSettings
+from polyarch.operating import names
+from polyarch.operating.labels import Document, metadata
+from polyarch.operating.settings import Certificates, OperatorSettings
 
 DIRECTORY: Final = "/etc/polyarch/certificates"
 """Where pods find ``tls.crt``, ``tls.key`` and ``record.key``."""
-CA_CONFIGMAP: Final = "polyarch-serving-ca"
-"""ConfigMap with the CA of the serving certificates, for Prometheus."""
+CA_CONFIGMAPS: Final = {names.PLACEMENT: "polyarch-serving-ca", names.TAINTS: "polyarch-taints-serving-ca"}
+"""ConfigMap with the CA of the serving certificates, for Prometheus, by part: features come and go by themselves."""
 RECORD_KEY: Final = "record.key"
-SERVICES: Final = (names.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER)
+SERVICES: Final = (
+    names.OPERATOR,
+    names.PLACEMENT_WEBHOOK,
+    names.PLACEMENT_CONTROLLER,
+    names.ENOEXEC_HANDLER,
+    names.TAINTS,
+)
 """Every Service with a certificate; one certificate has all their names but in mode ``service-ca``."""
 ISSUERS: Final = Resource("cert-manager.io", "v1", "issuers", "Issuer")
 CERTIFICATES: Final = Resource("cert-manager.io", "v1", "certificates", "Certificate")
@@ -96,22 +102,22 @@ def issued(settings: OperatorSettings) -> list[Document]:
     ]
 
 
-def ca_for_scrapers(settings: OperatorSettings, ca_bundle: bytes) -> Document | None:
+def ca_for_scrapers(part: str, settings: OperatorSettings, ca_bundle: bytes) -> Document | None:
     """The ConfigMap by which Prometheus trusts our certificates; None in mode ``cert-manager``, whose Secret has it.
 
-    ``ca_bundle``: PEM; ignored in mode ``service-ca``, which has the CA injected.
+    ``part``: of whose Services. ``ca_bundle``: PEM; ignored in mode ``service-ca``, which has the CA injected.
     """
     if settings.certificates == "cert-manager":
         return None
-    home = metadata(CA_CONFIGMAP, names.CONTROLLER, namespace=settings.namespace)
+    home = metadata(CA_CONFIGMAPS[part], part, namespace=settings.namespace)
     if settings.certificates == "service-ca":
         home["annotations"] = dict(ca_annotations(settings))
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": home}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": home, "data": {"ca.crt": ca_bundle.decode("ascii")}}
 
 
-def scrapers_ca(mode: Certificates) -> Document:
-    """Where a ServiceMonitor finds the CA (``tlsConfig.ca``)."""
+def scrapers_ca(part: str, mode: Certificates) -> Document:
+    """Where a ServiceMonitor of this part finds the CA (``tlsConfig.ca``)."""
     if mode == "cert-manager":
         return {"secret": {"name": names.CERTIFICATES_SECRET, "key": "ca.crt"}}
-    return {"configMap": {"name": CA_CONFIGMAP, "key": "service-ca.crt" if mode == "service-ca" else "ca.crt"}}
+    return {"configMap": {"name": CA_CONFIGMAPS[part], "key": "service-ca.crt" if mode == "service-ca" else "ca.crt"}}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from polyarch.kube.objects.owners import Owner, owned_by
-from polyarch.placement import names
+from polyarch.operating import names
 
 Document = dict[str, Any]
 
@@ -11,10 +11,17 @@ Document = dict[str, Any]
 def labels(controller: str) -> dict[str, str]:
     """Labels of an object that belongs to the Deployment or DaemonSet ``controller``.
 
-    What the operator makes carries the label of operands, and is removed with placement; its own objects do not.
+    What the operator makes carries the label of operands, and is removed with its feature; its own objects do not.
     """
-    operand = {} if controller == names.OPERATOR else {names.OPERAND_LABEL: names.OPERAND}
-    return operand | {names.CONTROLLER_LABEL: controller}
+    part = part_of(controller)
+    return ({names.OPERAND_LABEL: part} if part else {}) | {names.CONTROLLER_LABEL: controller}
+
+
+def part_of(controller: str) -> str:
+    """The part that objects of this Deployment or DaemonSet are removed with; empty: the operator's own."""
+    if controller == names.OPERATOR:
+        return ""
+    return names.TAINTS if controller == names.TAINTS else names.PLACEMENT
 
 
 def metadata(name: str, controller: str, *, namespace: str = "") -> Document:

@@ -32,7 +32,7 @@ from polyarch.kube.resources import (
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
-from polyarch.placement import names
+from polyarch.operating import names
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,7 @@ class OperandSets:
         *,
         home: str,
         label: str = names.OPERAND_LABEL,
-        part_of: str = names.OPERAND,
+        part_of: str,
         clock: Clock,
     ) -> None:
         self._client = client

@@ -8,10 +8,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.placement import names
-from polyarch.placement.operator import serving
-from polyarch.placement.operator.labels import Document, labels, metadata
-from polyarch.placement.operator.settings import Cluster, OperatorSettings
+from polyarch.operating import names, serving
+from polyarch.operating.labels import Document, labels, metadata
+from polyarch.operating.settings import Cluster, OperatorSettings
 
 WEBHOOK_PORT: Final = 9443
 METRICS_PORT: Final = 8443
@@ -44,36 +43,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """How many pods an eviction may take away at a time (PL-532)."""
     arguments: tuple[str, ...] = ()
     """Flags beyond those that every role gets."""
-
-
-def webhook(settings: OperatorSettings) -> Workload:
-    """The pod webhook."""
-    return Workload(
-        name=names.WEBHOOK,
-        container="web-hook",
-        role="placement-webhook",
-        replicas=settings.webhook_replicas,
-        cpu="50m",
-        memory="96Mi",
-        memory_limit="256Mi",
-        webhook=True,
-        asks_registries=True,
-        spare="one",
-    )
-
-
-def controller(settings: OperatorSettings) -> Workload:
-    """The pod controller."""
-    return Workload(
-        name=names.CONTROLLER,
-        container="controller",
-        role="placement-controller",
-        replicas=settings.controller_replicas,
-        cpu="100m",
-        memory="128Mi",
-        memory_limit="512Mi",
-        asks_registries=True,
-    )
 
 
 def objects(

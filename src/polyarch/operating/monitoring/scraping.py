@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from polyarch.kube.resources import Resource
-from polyarch.placement import names
-from polyarch.placement.operator import serving
-from polyarch.placement.operator.labels import Document, metadata
-from polyarch.placement.operator.settings import OperatorSettings
+from polyarch.operating import names, serving
+from polyarch.operating.labels import Document, metadata, part_of
+from polyarch.operating.settings import OperatorSettings
 
 SERVICE_MONITORS: Final = Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
 RULES: Final = Resource("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
@@ -18,8 +17,13 @@ RULES: Final = Resource("monitoring.coreos.com", "v1", "prometheusrules", "Prome
 
 def objects(services: Iterable[str], settings: OperatorSettings, ca_bundle: bytes) -> list[Document]:
     """The ServiceMonitors of these Services, and the CA that they refer to. ``ca_bundle``: PEM."""
-    authority = serving.ca_for_scrapers(settings, ca_bundle)
-    return [*([authority] if authority is not None else ()), *(service_monitor(name, settings) for name in services)]
+    several = tuple(services)
+    parts = dict.fromkeys(map(part_of, several))
+    authorities = (serving.ca_for_scrapers(part, settings, ca_bundle) for part in parts)
+    return [
+        *(each for each in authorities if each is not None),
+        *(service_monitor(name, settings) for name in several),
+    ]
 
 
 def service_monitor(service: str, settings: OperatorSettings) -> Document:
@@ -40,7 +44,7 @@ def service_monitor(service: str, settings: OperatorSettings) -> Document:
                     "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
                     "tlsConfig": {
                         "serverName": serving.names_of(service, namespace)[0],
-                        "ca": serving.scrapers_ca(settings.certificates),
+                        "ca": serving.scrapers_ca(part_of(service), settings.certificates),
                     },
                     # Some metrics have a label ``namespace``: that of the pods they speak of, not ours.
                     "honorLabels": True,

@@ -14,9 +14,9 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.resources import Resource
-from polyarch.placement.operator import serving
-from polyarch.placement.operator.monitoring import scraping
-from polyarch.placement.operator.settings import Cluster
+from polyarch.operating import serving
+from polyarch.operating.monitoring import scraping
+from polyarch.operating.settings import Cluster
 
 log = structlog.get_logger(__name__)
 

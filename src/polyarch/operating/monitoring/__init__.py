@@ -1,0 +1,1 @@
+"""Scraping, alerts and dashboards: the shapes; each feature has its own alerts and rows."""

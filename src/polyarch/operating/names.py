@@ -1,0 +1,29 @@
+"""Names of the objects that all features share: Deployments, Secrets, labels (PL-002, TN-003).
+
+A feature's own names are in its ``names`` module, which takes these over. They are never changed and never reused with
+another meaning.
+"""
+
+from typing import Final
+
+GROUP: Final = "multiarch.openshift.io"
+OWN_GROUP: Final = "polyarch.dev"
+
+ARCH_KEY: Final = "kubernetes.io/arch"
+OS_KEY: Final = "kubernetes.io/os"
+
+OPERATOR: Final = "polyarch-operator"
+PLACEMENT_WEBHOOK: Final = "pod-placement-web-hook"
+PLACEMENT_CONTROLLER: Final = "pod-placement-controller"
+ENOEXEC_HANDLER: Final = "enoexec-event-handler-controller"
+TAINTS: Final = "polyarch-taints"
+
+CERTIFICATES_SECRET: Final = "polyarch-certificates"
+AUTHORITY_SECRET: Final = "polyarch-ca"
+
+CONTROLLER_LABEL: Final = "controller"
+"""Its value is the Deployment or DaemonSet that an object belongs to."""
+OPERAND_LABEL: Final = f"{GROUP}/operand"
+"""Its value is the part that an object is applied, pruned and removed with."""
+PLACEMENT: Final = PLACEMENT_CONTROLLER
+"""The part of all that placement consists of."""
