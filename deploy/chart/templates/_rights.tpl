@@ -161,6 +161,13 @@
   verbs:
   - patch
 - apiGroups:
+  - polyarch.dev
+  resources:
+  - architecturetaints
+  verbs:
+  - list
+  - watch
+- apiGroups:
   - ''
   resources:
   - secrets

@@ -26,7 +26,7 @@ from polyarch.pods.lookups.secret_reads import SecretReads
 from polyarch.pods.lookups.waiting import Waiting
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.placement import Parts, open_parts
-from polyarch.run.settings import RegistrySettings
+from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 WORKERS: Final = 32
 """Concurrent reconciles; each lasts about one PATCH."""
@@ -74,6 +74,7 @@ def components(process: Process, parts: Parts) -> Components:
         metrics=metrics,
         is_leading=is_leading,
         is_connected=lambda: not informer.broken_seconds,
+        additions=parts.additions,
     )
 
     def seen(change: Change[Pod]) -> None:
@@ -138,4 +139,4 @@ def components(process: Process, parts: Parts) -> Components:
     )
 
 
-ROLE: Final = Role(name="placement-controller", setup=setup, settings=(RegistrySettings, Verbosity))
+ROLE: Final = Role(name="placement-controller", setup=setup, settings=(RegistrySettings, TaintRoleSettings, Verbosity))

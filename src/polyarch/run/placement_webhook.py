@@ -9,10 +9,10 @@ from polyarch.kube.resources import LEASES
 from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.placement import names
 from polyarch.placement.webhook.pod_webhook import PodWebhook
-from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.run.logs import Verbosity
+from polyarch.run.parts.images import open_admission_lookups
 from polyarch.run.parts.placement import open_parts
-from polyarch.run.settings import RegistrySettings
+from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 CONTROLLER_SILENCE = 30.0
 """Seconds without a change of its Lease after which the controller counts as unavailable (PL-107)."""
@@ -27,10 +27,10 @@ async def setup(process: Process) -> Components:
         controller_lives=lease_watch(process),
         clock=process.clock,
         metrics=parts.metrics,
-        lookups=AdmissionLookups(parts.images.registries, parts.images.secrets, process.clock, parts.images.metrics),
+        lookups=await process.share(open_admission_lookups),
+        additions=parts.additions,
     )
     process.at_end(webhook.close)
-    parts.images.credentials_changed.append(webhook.credentials_changed)
     return Components(routes=(webhook.route(),), caches=tuple(parts.caches))
 
 
@@ -52,5 +52,8 @@ def lease_watch(process: Process) -> Callable[[], bool]:
 
 
 ROLE: Final = Role(
-    name="placement-webhook", setup=setup, settings=(RegistrySettings, Verbosity), needs_certificate=True
+    name="placement-webhook",
+    setup=setup,
+    settings=(RegistrySettings, TaintRoleSettings, Verbosity),
+    needs_certificate=True,
 )

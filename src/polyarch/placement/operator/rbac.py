@@ -151,6 +151,7 @@ def _rights(parts: Parts, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> Ri
 _READS: Final = (
     rule((CPPCS, PPCS), "get", "list", "watch"),
     rule(POLICIES, "get", "list", "watch"),
+    Rule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
     rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
 )
 _OPENSHIFT_READS: Final = (

@@ -112,16 +112,11 @@ class PodWebhook:
         )
         return _with(response, added)
 
-    def credentials_changed(self) -> None:
-        """The global pull secret is another one: what the former one may have opened is told to no pod (PL-423)."""
-        self._lookups.revoke()
-
     async def close(self) -> None:
         """Cancels background tasks."""
         for task in (tasks := list(self._audits)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._lookups.close()
 
     def _look(self, request: AdmissionRequest[Pod]) -> Look:
         pod, namespace = request.object, request.namespace

@@ -15,6 +15,7 @@ from polyarch.kube.runtime.store import Change
 from polyarch.model.secret import Secret
 from polyarch.oci.auth.credential_providers import ProviderCredentials
 from polyarch.oci.auth.entries import Credential
+from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import GlobalPullSecret, PullSecrets
 from polyarch.run.parts import openshift
@@ -98,3 +99,15 @@ async def open_images(process: Process) -> AsyncIterator[ImageParts]:
         if followed is not None:
             parts.follow_global_secret(*followed)
         yield parts
+
+
+@asynccontextmanager
+async def open_admission_lookups(process: Process) -> AsyncIterator[AdmissionLookups]:
+    """Open what admissions ask registries by: one for all features, which so share its answers and its limits."""
+    images = await process.share(open_images)
+    lookups = AdmissionLookups(images.registries, images.secrets, process.clock, images.metrics)
+    images.credentials_changed.append(lookups.revoke)
+    try:
+        yield lookups
+    finally:
+        await lookups.close()

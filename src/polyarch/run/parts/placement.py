@@ -1,9 +1,10 @@
 """Parts that webhook and controller share: cluster facts, images and metrics.
 
-Both read the same cluster and ask the same registries; roles in one process share one instance of each part.
+Both read the same cluster and ask the same registries; roles in one process share one instance of each part. What
+taints add to a pod comes in here, too: neither feature imports the other one.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from polyarch.kube.process.components import Caches
@@ -11,18 +12,30 @@ from polyarch.kube.process.roles import Process
 from polyarch.placement.lookups.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.warm.shared_readings import SharedReadings
+from polyarch.pods.additions import Adds
 from polyarch.run.logs import Verbosity
 from polyarch.run.parts.images import ImageParts, open_images
 from polyarch.run.parts.record_key import RecordKey
+from polyarch.run.parts.taints import open_pod_admission, open_taints
 
 
 class Parts:
     """The shared parts of the placement roles in one process."""
 
-    def __init__(self, process: Process, facts: ClusterFacts, images: ImageParts) -> None:
+    def __init__(
+        self,
+        process: Process,
+        facts: ClusterFacts,
+        images: ImageParts,
+        *,
+        additions: Adds | None = None,
+        caches: Iterable[Caches] = (),
+    ) -> None:
+        """``additions``: what another feature adds to pods; ``caches``: what that needs."""
         self.process = process
         self.facts = facts
         self.images = images
+        self.additions = additions
         self.metrics = PlacementMetrics(process.metrics, images.metrics)
         self.metrics.watch_facts(lambda: facts.left_out)
         self.shared_readings = SharedReadings(
@@ -39,6 +52,7 @@ class Parts:
             RecordKey(process.settings.cert_dir, facts.take, process.clock),
             self.shared_readings,
             *images.caches,
+            *caches,
         ]
         """To be run by each role that uses these parts."""
         images.global_secret_changed.append(self.shared_readings.global_secret_changed)
@@ -56,4 +70,6 @@ async def open_parts(process: Process) -> AsyncIterator[Parts]:
     """Open the parts; watches start when the process runs."""
     images = await process.share(open_images)
     facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
-    yield Parts(process, facts, images)
+    taints = await process.share(open_taints)
+    additions = await process.share(open_pod_admission)
+    yield Parts(process, facts, images, additions=additions, caches=(taints.facts,))

@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 
 from polyarch.kube.process.components import Caches
 from polyarch.kube.process.roles import Process
-from polyarch.run.parts.images import ImageParts, open_images
+from polyarch.run.parts.images import ImageParts, open_admission_lookups, open_images
 from polyarch.run.settings import TaintRoleSettings
+from polyarch.taints.admission.pod_admission import PodAdmission
 from polyarch.taints.lookups.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 
@@ -35,3 +36,17 @@ async def open_taints(process: Process) -> AsyncIterator[TaintParts]:
     )
     images.short_names_searched.append(facts.search_short_names)
     yield TaintParts(process, facts, images)
+
+
+@asynccontextmanager
+async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
+    """Open the admission of pods: for the role ``taints``, and for those of placement, whose pods need no second
+    call."""
+    parts = await process.share(open_taints)
+    yield PodAdmission(
+        facts=parts.facts,
+        lookups=await process.share(open_admission_lookups),
+        clock=process.clock,
+        metrics=parts.metrics,
+        failed=parts.images.metrics.internal_errors.inc,
+    )

@@ -6,16 +6,19 @@ rules, with two differences: the DaemonSet may opt out, too, and a template has 
 nothing is added. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from polyarch.model.taint import Toleration
 from polyarch.model.workload import DaemonSet
+from polyarch.pods.constraints import constraints_of
+from polyarch.pods.images import images_of
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Reason
-from polyarch.taints.decide.rules import STALE_FOR, Case, Facts, examine
+from polyarch.taints.decide.rules import STALE_FOR, Case, Facts, examine, missing, wanted
 
 KIND: Final = "DaemonSet"
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -51,6 +54,22 @@ def examine_template(facts: TemplateFacts) -> Case:
     )
     rule = _rule(facts)
     return Case(facts=of_pods, rule=rule) if rule is not None else examine(of_pods)
+
+
+def kept(case: Case, old: DaemonSet, recorded: Iterable[Toleration]) -> tuple[str, ...]:
+    """The architectures whose tolerations we added to the stored template, and which the new one lacks, sorted.
+
+    For a template whose images are not known now. If they are the stored one's, and its constraints as well, these
+    tolerations were justified; to leave them out would start a rollout, and another one later (TN-053). ``recorded``:
+    what the stored DaemonSet's annotation says we added.
+    """
+    before = old.template.pod(old.metadata, kind=KIND)
+    images = images_of(before, searched=case.facts.short_names_searched)
+    if (images, constraints_of(before), before.spec.os) != (case.images, case.constraints, case.pod.spec.os):
+        return ()
+    present, settings = before.spec.tolerations or (), case.settings
+    ours = [each.value for each in recorded if each in present and each == settings.toleration(each.value)]
+    return missing(wanted(ours, settings), case.pod.spec.tolerations)
 
 
 def _rule(facts: TemplateFacts) -> Reason | None:

@@ -24,10 +24,12 @@ from polyarch.kube.runtime.on_demand import OnDemand, Shares
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
+from polyarch.model.workload import DaemonSet
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.rules import Facts
+from polyarch.taints.decide.templates import TemplateFacts
 
 log = structlog.get_logger(__name__)
 
@@ -91,11 +93,8 @@ class TaintFacts:
 
         ``os``: the operating system that placement writes to the pod in the same patch.
         """
-        settings = self._settings
-        if settings is None or not self.is_ready:
-            return None
-        labels = self.labels_of(namespace)
-        if labels is None:
+        settings, labels = self._settings, self._labels_if_ready(namespace)
+        if settings is None or labels is None:
             return None
         return Facts(
             pod=pod,
@@ -108,12 +107,29 @@ class TaintFacts:
             short_names_searched=self._short_names_searched,
         )
 
+    def about_template(self, daemon_set: DaemonSet, namespace: str) -> TemplateFacts | None:
+        """The facts for the template of a DaemonSet; None: as for a pod."""
+        settings, labels = self._settings, self._labels_if_ready(namespace)
+        if settings is None or labels is None:
+            return None
+        return TemplateFacts(
+            daemon_set=daemon_set,
+            namespace=namespace,
+            settings=settings,
+            namespace_labels=labels,
+            existing=self._existing,
+            short_names_searched=self._short_names_searched,
+        )
+
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
         """The labels of a Namespace by which pods are chosen; None if they are not known yet."""
         found = self._wanted_namespaces.get(Key("", namespace))
         if found is not None:
             return found.metadata.labels or {}
         return None if self._namespaces.is_wanted else {}
+
+    def _labels_if_ready(self, namespace: str) -> Mapping[str, str] | None:
+        return self.labels_of(namespace) if self.is_ready else None
 
     @property
     def existing(self) -> frozenset[str]:

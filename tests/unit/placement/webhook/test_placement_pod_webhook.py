@@ -85,13 +85,14 @@ class Admissions:
         self.lives = True
         self.metrics, placement = placement_metrics()
         self.secrets = PullSecrets(self.reader, self.clock)
+        self.lookups = AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups)
         self.webhook = PodWebhook(
             facts=self.facts,
             secrets=self.secrets,
             controller_lives=lambda: self.lives,
             clock=self.clock,
             metrics=placement,
-            lookups=AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups),
+            lookups=self.lookups,
             additions=additions,
         )
         self.reviewer: Reviewer[Any] = Reviewer(self.webhook.route(), self.clock)
@@ -139,6 +140,7 @@ class Admissions:
 
     async def close(self) -> None:
         await self.webhook.close()
+        await self.lookups.close()
         await self.secrets.aclose()
 
 
@@ -788,7 +790,7 @@ async def test_pl_423_what_the_global_secret_opened_does_not_stand_in_for_a_fail
     assert (await process.admit(pod("registry.example/private:1"))).decision["stale"] is True
     process.secrets.set_global([])
     process.registry.kept.clear()  # its proofs are dropped (RG-111)
-    process.webhook.credentials_changed()
+    process.lookups.revoke()
     answer = await process.admit(pod("registry.example/private:1", namespace="other"))
     assert answer.is_gated
 
