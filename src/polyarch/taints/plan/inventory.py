@@ -37,12 +37,14 @@ class Template(msgspec.Struct, frozen=True):
     kind: str
     key: Key
     pod: Pod
+    workload: DaemonSet | None = None
+    """The object itself, if it is one whose template is written."""
     hosts: frozenset[str] | None = None
     """Of a DaemonSet, the architectures on which it has pods now."""
 
     @property
     def is_daemon_set(self) -> bool:
-        return self.kind == "DaemonSet"
+        return self.workload is not None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key}"
@@ -79,12 +81,12 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         hosts = self._hosts()
         for each in self.daemon_sets:
             here = frozenset(hosts.get(each.metadata.uid, ()))
-            yield Template("DaemonSet", each.metadata.key, each.template.pod(each.metadata, kind="DaemonSet"), here)
+            pod = each.template.pod(each.metadata, kind="DaemonSet")
+            yield Template("DaemonSet", each.metadata.key, pod, each, here)
         for kind, workloads in self.workloads.items():
             for workload in workloads:
                 if not _is_made(workload.metadata) and not _has_ended(kind, workload):
-                    pod = workload.template.pod(workload.metadata, kind=kind)
-                    yield Template(kind, workload.metadata.key, pod)
+                    yield Template(kind, workload.metadata.key, workload.template.pod(workload.metadata, kind=kind))
         for job in self.cron_jobs:
             yield Template("CronJob", job.metadata.key, job.template.pod(job.metadata, kind="Job"))
         for pod in self.pods:

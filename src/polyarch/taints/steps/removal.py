@@ -18,9 +18,10 @@ from polyarch.oci.concurrent import map_concurrently
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import decide_node
-from polyarch.taints.plan.leftovers import is_evictable, is_marked, owned_taints, stripped
+from polyarch.taints.plan.leftovers import is_evictable, is_marked, owned_taints
 from polyarch.taints.result.node_patch import node_patch
 from polyarch.taints.result.pod_patch import bare_release
+from polyarch.taints.result.template_patch import restoring_patch
 from polyarch.taints.steps.writing import NOTHING, Change, Failure, Outcome, Proposal, Writer
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
@@ -128,4 +129,4 @@ def _without_gate(pod: Pod) -> Proposal:
 
 
 def _without_tolerations(daemon_set: DaemonSet) -> Proposal:
-    return Proposal(stripped(daemon_set), "loses the tolerations that were added to its template")
+    return Proposal(restoring_patch(daemon_set), "loses the tolerations that were added to its template")
