@@ -8,6 +8,7 @@ node has such a label, so a pod that asks for it runs nowhere. Pure.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -39,11 +40,16 @@ class NodeConstraints(msgspec.Struct, frozen=True):
         """Whether a node of this platform could satisfy the constraints."""
         if self.is_open:
             return True
-        labels = dict.fromkeys(ARCH_KEYS, platform.architecture) | dict.fromkeys(OS_KEYS, platform.os)
-        return admits(self.terms, labels, node_selector=self.selector)
+        return admits(self.terms, _labels(platform), node_selector=self.selector)
 
 
 OPEN: Final = NodeConstraints()
+
+
+@lru_cache(maxsize=256)
+def _labels(platform: NodePlatform) -> Mapping[str, str]:
+    """What a kubelet labels its node with."""
+    return dict.fromkeys(ARCH_KEYS, platform.architecture) | dict.fromkeys(OS_KEYS, platform.os)
 
 
 def constraints_of(pod: Pod) -> NodeConstraints:

@@ -108,8 +108,7 @@ def examine(facts: Facts, *, needs_images: bool = False) -> Case:
         return Case(facts=facts, rule=rule)
     constraints = constraints_of(pod)
     stated = pod.spec.os.name if pod.spec.os is not None else ""
-    system = facts.os or "linux" if constraints.is_open and not stated else ""
-    system = system or system_of(stated, constraints.admits, written=facts.os)
+    system = system_of(stated, constraints.admits, written=facts.os)
     if not needs_images and not _may_lack(pod, constraints, settings, system):
         return Case(facts=facts, rule=Reason.COVERED, constraints=constraints, system=system)
     return Case(
@@ -179,11 +178,12 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecis
 
 def _policy(case: Case, progress: Progress) -> str:
     """What missing answers mean now (TN-046, TN-048): a value of ``onUnknown``."""
-    settings, is_gated = case.settings, case.is_gated
-    waits = "gate" if is_gated or progress is Progress.FIRST else "none"
+    settings = case.settings
+    is_held = case.is_gated and case.facts.stored
+    waits = "gate" if is_held or progress is Progress.FIRST else "none"
     if progress is Progress.WAITING:
         return waits
-    if progress is Progress.ENDED and (is_gated or settings.on_unknown == "gate"):
+    if progress is Progress.ENDED and (is_held or settings.on_unknown == "gate"):
         return waits if settings.on_timeout == "keep" else settings.on_timeout
     return waits if settings.on_unknown == "gate" else settings.on_unknown
 

@@ -24,6 +24,9 @@ from polyarch.taints.decide.rules import Case
 TOLERATIONS: Final = "/spec/tolerations"
 GATES: Final = "/spec/schedulingGates"
 _LABEL: Final = pointer("metadata", "labels", names.GATED_LABEL)
+_ANNOTATIONS: Final = {
+    key: pointer("metadata", "annotations", key) for key in (names.TOLERATIONS_ANNOTATION, names.REASON_ANNOTATION)
+}
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -100,7 +103,7 @@ def _annotations(pod: Pod, decision: PodDecision) -> Iterator[Operation]:
         return
     for key, value in wanted.items():
         if present.get(key) != value:
-            yield add(pointer("metadata", "annotations", key), value)
+            yield add(_ANNOTATIONS[key], value)
 
 
 def _source(present: Mapping[str, str] | None, reason: Reason) -> str:
