@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 from operator_world import World, eventually
 
 from polyarch.kube.client.client import MergePatch
@@ -14,6 +15,7 @@ from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.resources import (
     CRDS,
     DEPLOYMENTS,
+    LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
@@ -53,6 +55,58 @@ async def test_pl_522_all_kinds_deleted_at_once_placement_is_removed(world: Worl
         with suppress(NotFound):
             await world.delete(CPPCS, names.SINGLETON)
         await eventually(lambda: world.is_gone(CRDS, str(CPPCS)))
+        await world.install()
+
+
+async def test_pl_500_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others(world: World) -> None:
+    """An upgrade whose new definitions are not applied, as Helm leaves it: placement goes on meanwhile, webhook and
+    controller included."""
+    await world.client.delete(CRDS, str(POLICIES))
+    await eventually(lambda: world.is_gone(CRDS, str(POLICIES)))
+    try:
+        async with world.operator() as operator:
+            await world.create(CPPCS, names.SINGLETON, {})
+            await world.condition("Available", "True")
+            async with (
+                ClientSession() as session,
+                session.get(f"{(await operator.serves())['health']}/readyz") as ready,
+            ):
+                assert ready.status == 200
+                assert f"{POLICIES} is not served: apply its definition" in await ready.text()
+            assert [each for each in operator.entries if each["event"].startswith("kind is not served")]
+            await world.install()
+            await world.create(POLICIES, names.SINGLETON, {"mode": "audit"})
+
+            async def has_status() -> bool:
+                found = await world.client.get(POLICIES, names.SINGLETON)
+                return bool(found.get("status", {}).get("conditions"))
+
+            await eventually(has_status)
+            await operator.kill()
+    finally:
+        await world.install()
+
+
+async def test_pl_500_an_operator_before_its_definitions_waits_for_them_as_a_leader(world: World) -> None:
+    """As GitOps may apply it: nothing has to be restarted when the definitions come."""
+    kinds = (PPCS, ENOEXECEVENTS, POLICIES, CPPCS)
+    for kind in kinds:
+        await world.client.delete(CRDS, str(kind))
+    for kind in kinds:
+        await eventually(lambda kind=kind: world.is_gone(CRDS, str(kind)))
+    try:
+        async with world.operator() as operator:
+
+            async def leads() -> bool:
+                lease = await world.client.get(LEASES, names.OPERATOR_LEASE, namespace=world.namespace)
+                return bool(lease["spec"].get("holderIdentity"))
+
+            await eventually(leads)
+            await world.install()
+            await world.create(CPPCS, names.SINGLETON, {})
+            await world.condition("Available", "True")
+            await operator.kill()
+    finally:
         await world.install()
 
 

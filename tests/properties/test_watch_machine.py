@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from polyarch.kube import errors
-from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Opened, Page, Removed, Seen
+from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Missing, Opened, Page, Removed, Seen
 from polyarch.kube.runtime.store import Store
 from polyarch.kube.runtime.watch import Empty, State, Streaming, Watching, request_for, step
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
@@ -173,6 +173,17 @@ class WatchMachine(RuleBasedStateMachine):
         elif self.connection is not None or isinstance(broken, Failed):
             self.connection = None
             self.feed(broken)
+
+    @rule()
+    def definition_deleted(self) -> None:
+        """All objects go with the definition of their kind; then it is applied again."""
+        for name in list(self.server.objects):
+            self.server.delete(name)
+        self.connection = None
+        self.feed(Failed(errors.NotFound(404)))
+        self.feed(Missing())
+        assert isinstance(self.state, Empty)
+        self.compare()
 
     @rule()
     def at_rest(self) -> None:

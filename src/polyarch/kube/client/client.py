@@ -237,6 +237,13 @@ class Client:
         except msgspec.DecodeError as error:
             raise UnreadableAnswer(f"discover {group or 'core'}: {error}") from None
 
+    async def is_served(self, resource: Resource) -> bool:
+        """Whether the API server has this kind, in any version."""
+        try:
+            return await discovery.is_served(lambda path: self.raw("GET", path), resource)
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(f"discover {resource}: {error}") from None
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def create(

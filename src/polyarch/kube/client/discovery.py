@@ -1,4 +1,4 @@
-"""API discovery by group: for kinds without a declared resource, and to check whether a kind is installed."""
+"""API discovery: for kinds without a declared resource, and to check whether a kind is installed."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,6 +16,15 @@ class _Version(msgspec.Struct, frozen=True):
 class _Group(msgspec.Struct, frozen=True, rename="camel"):
     versions: list[_Version]
     preferred_version: _Version | None = None
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+    versions: list[_Version]
+
+
+class _Names(msgspec.Struct, frozen=True):
+    groups: list[_Name]
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -47,6 +56,26 @@ async def discover(fetch: Callable[[str], Awaitable[bytes]], group: str) -> tupl
     except NotFound:
         return ()
     return tuple(found)
+
+
+async def is_served(fetch: Callable[[str], Awaitable[bytes]], resource: Resource) -> bool:
+    """Whether any version of the kind is served. Raises ``KubernetesError`` if the server cannot tell: a 404 below
+    ``/apis`` is no answer, since whatever stands before an API server can send one."""
+    if resource.group:
+        groups: _Names = decoder(_Names)(await fetch("/apis"))
+        paths = [
+            f"/apis/{group.name}/{each.version}"
+            for group in groups.groups
+            if group.name == resource.group
+            for each in group.versions
+        ]
+    else:
+        paths = ["/api/v1"]
+    for path in paths:
+        served: _Entries = decoder(_Entries)(await fetch(path))
+        if any(entry.name == resource.plural for entry in served.resources):
+            return True
+    return False
 
 
 async def _versions(fetch: Callable[[str], Awaitable[bytes]], root: str) -> list[str]:

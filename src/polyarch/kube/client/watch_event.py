@@ -66,4 +66,8 @@ class Failed(msgspec.Struct, frozen=True):
     lasted: float = 0.0
 
 
-Input = Opened | Page[T] | Seen[T] | Removed | Bookmark | Ended | Failed
+class Missing(msgspec.Struct, frozen=True, gc=False):
+    """The server does not have this kind, so there are no objects of it."""
+
+
+Input = Opened | Page[T] | Seen[T] | Removed | Bookmark | Ended | Failed | Missing

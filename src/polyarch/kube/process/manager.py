@@ -31,7 +31,7 @@ from polyarch.kube.process.components import Components, Leadership, Server, Tas
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.lease import LeaderElection, LeadershipError
 from polyarch.kube.serving.certificates import Certificates
-from polyarch.kube.serving.health import Health, LoopWatch
+from polyarch.kube.serving.health import Check, Health, LoopWatch
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,8 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Manager:
     """Runs components. ``probes`` are the servers of ``health`` and of metrics, which start before everything else.
 
-    ``abort`` exits at once if workers do not stop after the Lease was lost: waiting could allow two leaders.
+    ``remark`` is shown with the readiness of caches. ``abort`` exits at once if workers do not stop after the Lease was
+    lost: waiting could allow two leaders.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Manager:
         probes: Sequence[Server] = (),
         certificates: Sequence[Certificates] = (),
         leads_first: bool = False,
+        remark: Check = lambda: None,
         clock: Clock | None = None,
         settings: ManagerSettings | None = None,
         abort: Callable[[], None] = lambda: os._exit(1),
@@ -79,7 +81,7 @@ class Manager:
         self._loop_watch = LoopWatch(self._clock)
         health.liveness.add("event-loop", self._loop_watch.check)
         health.readiness.add("running", self._not_running)
-        health.readiness.add("caches", self._incomplete)
+        health.readiness.add("caches", self._incomplete, remark=remark)
         health.readiness.add("certificates", self._uncertified)
         for checks, further in ((health.liveness, components.liveness), (health.readiness, components.readiness)):
             for name, check in further.items():

@@ -240,6 +240,7 @@ class Process:
             probes=[self._health_server, self._metrics_server],
             certificates=[self._certificates] if self._certificates is not None else [],
             leads_first=bool(self.settings.cert_secret),
+            remark=lambda: "; ".join(self.informers.missing) or None,
             clock=self.clock,
         )
         await manager.run()

@@ -83,6 +83,11 @@ class Informer(Generic[T]):
         return self._reflector.problem
 
     @property
+    def is_missing(self) -> bool:
+        """The API server does not have this kind: the store is complete without an object."""
+        return self._reflector.is_missing
+
+    @property
     def last_error(self) -> str | None:
         """Why the last request or watch failed; None while the watch is open."""
         return self._reflector.last_error
@@ -253,6 +258,12 @@ class Informers:
             if informer.problem is not None or not informer.has_synced
         )
         return list(dict.fromkeys(sentences))
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that the API server does not have, one sentence each. They keep nobody from being ready."""
+        kinds = {str(informer.resource) for informer in self._required() if informer.is_missing}
+        return [f"{kind} is not served: apply its definition" for kind in sorted(kinds)]
 
     def _required(self) -> list[Informer[Any]]:
         return [

@@ -4,6 +4,9 @@ It drives the state machine of ``watch.py`` with real requests, for any number o
 objects into its own type (KR-050). No error ends it: it backs off and retries. A broken watch shows in
 ``broken_seconds`` and in one log line a minute (PL-531); missing permission is explained in ``problem``, which turns
 readiness off.
+
+A kind whose definition is missing has no objects. So its views are complete and empty meanwhile, and the process can do
+everything else; the next list finds the kind when it has appeared.
 """
 
 import asyncio
@@ -16,9 +19,9 @@ import structlog
 from polyarch.kube.client.requests import Selection
 from polyarch.kube.client.retry import Random
 from polyarch.kube.client.stream import WatchStream, several
-from polyarch.kube.client.watch_event import Ended, Failed, Input, KubernetesObject, Opened, Page
+from polyarch.kube.client.watch_event import Ended, Failed, Input, KubernetesObject, Missing, Opened, Page
 from polyarch.kube.clock import Clock, SystemClock, is_cancelled
-from polyarch.kube.errors import ApiError, Gone, KubernetesError, Unauthorized, UnreadableAnswer
+from polyarch.kube.errors import ApiError, Gone, KubernetesError, NotFound, Unauthorized, UnreadableAnswer
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.watch import (
     Apply,
@@ -42,6 +45,9 @@ WATCH_SECONDS: Final = (300, 600)
 """Range of the random watch timeout, so that the watches of many clients do not end together."""
 TELL_EVERY: Final = 60.0
 """Seconds between two log lines about a watch that keeps failing in the same way."""
+MISSING_AFTER: Final = 3
+"""So many times in a row the kind is not found, before discovery is asked whether it exists: an API server serves a new
+kind a moment after its definition."""
 
 
 class WatchClient(Protocol):
@@ -61,6 +67,8 @@ class WatchClient(Protocol):
         initial_events: bool = False,
         timeout_seconds: int = 300,
     ) -> AbstractAsyncContextManager[WatchStream[T]]: ...
+
+    async def is_served(self, resource: Resource) -> bool: ...
 
 
 class View(Protocol):
@@ -90,6 +98,9 @@ class Reflector:
         """Set while the API server refuses the watch: which verb on which resource, and the next action."""
         self.last_error: str | None = None
         """Why the last request or watch failed; None while the watch is open."""
+        self.is_missing = False
+        """The API server does not have this kind."""
+        self._not_found = 0
         self._views: tuple[View, ...] = ()
         self._blind = 0.0
         self._blind_since: float | None = None
@@ -110,6 +121,7 @@ class Reflector:
         """Adds a view; the next :meth:`run` starts with a list, so it gets every object."""
         self._views = (*self._views, view)
         self._state = Empty()
+        self.is_missing, self._not_found = False, 0
 
     def remove(self, view: View) -> None:
         """Removes a view; restart :meth:`run` for the others."""
@@ -154,6 +166,8 @@ class Reflector:
                     raise
                 log.exception("unexpected error in a watch, listing again", resource=str(self))
                 self._failed(Failed(UnreadableAnswer(f"watch {self.resource}: {error!r}")))
+            if self._not_found >= MISSING_AFTER and not self.is_missing:
+                await self._do_without()
 
     async def _watch(self, ask: Ask) -> None:
         shortest, longest = WATCH_SECONDS
@@ -180,6 +194,18 @@ class Reflector:
         else:
             self._feed(Ended(self._clock.monotonic() - opened))
 
+    async def _do_without(self) -> None:
+        """If the kind is really missing, the views are complete without an object."""
+        try:
+            if await self._client.is_served(self.resource):
+                return
+        except KubernetesError:
+            return  # not known: as for any other failure, the views wait
+        self.is_missing = True
+        self._end_blindness()
+        log.warning("kind is not served: nothing of it is known until its definition is applied", resource=str(self))
+        self._feed(Missing())
+
     def _feed(self, event: Input[Any]) -> None:
         self._state, outputs = step(self._state, event)
         for output in outputs:
@@ -194,13 +220,23 @@ class Reflector:
     def _accepted(self) -> None:
         if self.problem is not None:
             log.info("watch is allowed again", resource=str(self))
+        if self.is_missing:
+            log.info("kind is served now", resource=str(self))
+        self.is_missing, self._not_found = False, 0
         self.problem = self.last_error = None
+        self._end_blindness()
+
+    def _end_blindness(self) -> None:
         self._blind, self._blind_since = self.blind_seconds, None
 
     def _failed(self, failed: Failed) -> None:
         error = failed.error
         self._feed(failed)
         self.last_error = str(error)
+        self._not_found = self._not_found + 1 if isinstance(error, NotFound) else 0
+        if self.is_missing and self._not_found:
+            self._end_blindness()
+            return
         if self._blind_since is None:
             self._blind_since = self._clock.monotonic()
         if refused(self._state):

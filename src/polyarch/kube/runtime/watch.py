@@ -7,6 +7,7 @@ in a state, :func:`step` the transition on its answer, :func:`delay_before` the 
       │ └───(first page)──────> Paging ──(last page)────┴──> Watching
       └────────────── 410, garbled answer ──────────────────────┘
 
+A kind that the server does not have leaves the machine in ``Empty``, with an empty store that is complete.
 Every failure leads to a state from which the cache becomes correct again: to ``Empty``, or, if no event can have been
 missed, to the same state with one more failure counted.
 """
@@ -23,6 +24,7 @@ from polyarch.kube.client.watch_event import (
     Failed,
     Input,
     KubernetesObject,
+    Missing,
     Opened,
     Page,
     Removed,
@@ -228,6 +230,8 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
         case Streaming(), Ended():
             return Empty(_broken_list(_failed(state.health, 0.0, None))), ()
 
+        case Empty(), Missing():
+            return state, (Init(), InitDone())
         case Empty(), Page():
             return _page(state, event)
         case Paging(), Page():

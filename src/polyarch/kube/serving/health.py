@@ -39,11 +39,14 @@ class Checks:
     def __init__(self, name: str) -> None:
         self.name = name
         self._checks: dict[str, Check] = {}
+        self._remarks: dict[str, Check] = {}
 
-    def add(self, name: str, check: Check) -> None:
+    def add(self, name: str, check: Check, *, remark: Check = lambda: None) -> None:
+        """``remark``: what people should know although the check passes."""
         if name in self._checks:
             raise ValueError(f"{self.name} has a check {name!r} already")
         self._checks[name] = check
+        self._remarks[name] = remark
 
     def report(self) -> tuple[bool, str]:
         """Whether all checks pass, and one line per check."""
@@ -52,7 +55,11 @@ class Checks:
         for name, check in self._checks.items():
             problem = _ask(check)
             well = well and problem is None
-            lines.append(f"[+]{name} ok" if problem is None else f"[-]{name} failed: {' '.join(problem.split())}")
+            if problem is None:
+                remark = _ask(self._remarks[name])
+                lines.append(f"[+]{name} ok{f' ({remark})' if remark else ''}")
+            else:
+                lines.append(f"[-]{name} failed: {' '.join(problem.split())}")
         return well, "\n".join([*lines, f"{self.name} check {'passed' if well else 'failed'}"])
 
 

@@ -5,6 +5,7 @@ absent object is believed absent only after a live read (PL-522).
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from typing import Final
 
@@ -171,8 +172,10 @@ class PlacementReconciler:
         name = names.NO_POD_PLACEMENT_CONFIG_FINALIZER
         if name in wanted or name not in (document.metadata.finalizers or ()):
             return
-        if not (await self._client.list(PPCS, type=PartialObjectMetadata, limit=1)).items:
-            await finalizers.remove(self._client, CPPCS, document.metadata, name)
+        with suppress(NotFound):  # a kind without a definition has no objects
+            if (await self._client.list(PPCS, type=PartialObjectMetadata, limit=1)).items:
+                return
+        await finalizers.remove(self._client, CPPCS, document.metadata, name)
 
     async def _remove_monitor(self, document: Unstructured) -> Result | None:
         """The monitor's own removal, while anything of it is there (PL-630)."""

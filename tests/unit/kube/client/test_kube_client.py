@@ -195,6 +195,22 @@ async def test_discovery_of_a_group(api, client):
     assert await client.discover("gone.example.com") == ()
 
 
+async def test_whether_a_kind_is_served_in_any_version(api, client):
+    api.script(
+        document({"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]}),
+        document({"groups": [{"name": "apps", "versions": [{"version": "v1beta1"}, {"version": "v1"}]}]}),
+        document({"resources": []}),
+        document({"resources": [{"name": "deployments", "kind": "Deployment", "namespaced": True}]}),
+        document({"groups": []}),
+        status(404, "NotFound"),
+    )
+    assert await client.is_served(PODS)
+    assert await client.is_served(DEPLOYMENTS), "in a version that is not the preferred one"
+    assert not await client.is_served(DEPLOYMENTS)
+    with pytest.raises(errors.NotFound):
+        await client.is_served(DEPLOYMENTS)
+
+
 async def test_raw_paths(api, client):
     api.script(document(b"ok"))
     assert await client.raw("GET", "/readyz", query="verbose=1", accept="*/*") == b"ok"

@@ -537,6 +537,15 @@ def test_checks_are_told_by_name_and_a_broken_check_is_a_failed_one():
         checks.add("caches", lambda: None)
 
 
+async def test_a_ready_process_says_what_it_does_without():
+    process = Process(remark=lambda: "foos.example.com is not served")
+    async with running(process) as task:
+        await turns(task, process.manager.started.is_set)
+        status, report = await process.ready()
+        assert status == 200
+        assert "[+]caches ok (foos.example.com is not served)" in report.splitlines()
+
+
 async def test_pl_531_liveness_fails_when_the_event_loop_stood_still_for_10_seconds():
     clock = ManualClock()
     watch = LoopWatch(clock)

@@ -15,7 +15,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.requests import Selection
 from polyarch.kube.client.watch_event import Bookmark
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.resources import NODES, PODS
+from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.kube.runtime.on_demand import OnDemand
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
@@ -643,3 +643,102 @@ async def test_a_page_without_what_a_list_must_have_is_an_error_not_an_empty_cac
     async with running(informer):
         await informer.synced()
     assert names(informer) == ["a"]
+
+
+# -- kinds that are not there ------------------------------------------------------------------------------------------
+
+THINGS = Resource("example.com", "v1", "things", "Thing")
+
+
+class Definitions:
+    """An API server that has kinds of these versions; each has one object."""
+
+    def __init__(self, *versions):
+        self.versions = versions
+        self.is_discoverable = True
+        self.ended = asyncio.Event()
+        """Watches end then."""
+
+    async def __call__(self, request):
+        group, entries = THINGS.group, [{"name": THINGS.plural, "kind": THINGS.kind, "namespaced": True}]
+        others = {"name": "apps", "versions": [{"version": "v1"}]}
+        first = (event("ADDED", pod("a", 1)), bookmark(7, end=True)) if "sendInitialEvents" in request.query else ()
+        objects = stream(*first, self.ended) if "watch" in request.query else listing(pod("a", 1), version="7")
+        found = {f"/apis/{group}/{version}/{THINGS.plural}": objects for version in self.versions}
+        if self.is_discoverable:
+            ours = {"name": group, "versions": [{"version": each} for each in self.versions]}
+            found["/apis"] = document({"groups": [others, *([ours] if self.versions else [])]})
+            found |= {f"/apis/{group}/{each}": document({"resources": entries}) for each in self.versions}
+        return await found.get(request.path, status(404, "NotFound", "the server could not find it"))(request)
+
+
+async def test_kr_012_a_process_does_without_a_kind_and_takes_it_up_when_it_is_there(api, client, clock):
+    """KR-012: an operator that is newer than the definitions in the cluster works for those that exist."""
+    api.otherwise = definitions = Definitions()
+    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informer = informers.informer(THINGS, Pod)
+    changes = []
+    informer.add_handler(changes.append)
+    async with running(informers):
+        await informers.synced()
+        assert informers.has_synced
+        assert informers.problems == []
+        assert informers.missing == ["things.example.com is not served: apply its definition"]
+        assert names(informer) == []
+        assert informer.broken_seconds == 0
+        definitions.versions = ("v1",)
+        await until(lambda: names(informer) == ["a"])
+        assert informers.missing == []
+    assert [change.key.name for change in changes] == ["a"]
+
+
+async def test_kr_012_a_kind_whose_definition_is_deleted_has_no_objects_left(api, client, clock):
+    """KR-012"""
+    api.otherwise = definitions = Definitions("v1")
+    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informer = informers.informer(THINGS, Pod)
+    async with running(informers):
+        await informers.synced()
+        assert names(informer) == ["a"]
+        definitions.versions = ()
+        definitions.ended.set()
+        await until(lambda: names(informer) == [])
+        await until(lambda: informers.missing)
+
+
+@pytest.mark.parametrize(
+    "definitions",
+    [
+        pytest.param(lambda: Definitions("v2"), id="it exists in another version, with objects"),
+        pytest.param(lambda: unanswering(), id="whoever answers with 404 is no API server"),
+    ],
+)
+async def test_kr_012_a_404_alone_does_not_say_that_there_are_no_objects(api, client, clock, definitions):
+    """KR-012: an operator would remove what it made."""
+    api.otherwise = definitions()
+    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informer = informers.informer(THINGS, Pod)
+    async with running(informers):
+        await until(lambda: len(api.requests) > 20)
+        assert not informer.has_synced
+        assert informers.missing == []
+        assert informers.problems == ["the cache of things.example.com is not complete yet"]
+        assert informer.broken_seconds > 0
+
+
+async def test_kr_012_a_second_type_of_a_missing_kind_is_complete_as_well(api, client, clock):
+    """KR-050"""
+    api.otherwise = Definitions()
+    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informers.informer(THINGS, Pod)
+    async with running(informers):
+        await informers.synced()
+        later = informers.informer(THINGS, PartialObjectMetadata)
+        await later.synced()
+        assert later.is_missing
+
+
+def unanswering():
+    found = Definitions()
+    found.is_discoverable = False
+    return found

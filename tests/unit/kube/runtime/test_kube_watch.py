@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.kube import errors
-from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Opened, Page, Removed, Seen
+from polyarch.kube.client.watch_event import Bookmark, Ended, Failed, Missing, Opened, Page, Removed, Seen
 from polyarch.kube.runtime.watch import (
     Apply,
     Ask,
@@ -123,6 +123,14 @@ def test_kr_012_what_makes_the_known_version_useless_leads_to_a_fresh_list(error
     state, outputs = history(WATCHING, Opened(), Failed(error, lasted=5.0))
     assert isinstance(state, Empty)
     assert outputs == []
+
+
+def test_kr_012_a_kind_that_does_not_exist_is_a_complete_list_without_objects():
+    """KR-012: and the next request is for a list again."""
+    state, outputs = history(WATCHING, Failed(errors.NotFound(404)), Failed(errors.NotFound(404)), Missing())
+    assert outputs == [Init(), InitDone()]
+    assert isinstance(state, Empty)
+    assert delay_before(state, lambda: 1.0) > 0
 
 
 def test_kr_012_a_version_from_the_future_leads_to_a_fresh_list():
