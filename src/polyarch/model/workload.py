@@ -118,3 +118,15 @@ class DaemonSet(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def template(self) -> PodTemplate:
         return self.spec.template
+
+    @property
+    def is_rolled_out(self) -> bool:
+        """Every pod is of the present template and available, or the user replaces pods by deleting them."""
+        if self.spec.update_strategy.type == "OnDelete":
+            return True
+        status = self.status
+        return (
+            status.observed_generation >= self.metadata.generation
+            and status.updated_number_scheduled >= status.desired_number_scheduled
+            and not status.number_unavailable
+        )

@@ -1,0 +1,54 @@
+"""Which DaemonSets are rolled out first, and when one has been (TN-051)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.model.workload import DaemonSet
+from polyarch.taints.plan.rollout_order import in_rollout_order
+
+
+def daemon_set(name: str = "shop/agent", *, strategy: str = "RollingUpdate", **status: int) -> DaemonSet:
+    namespace, _, name = name.partition("/")
+    metadata: dict[str, Any] = {"namespace": namespace, "name": name, "generation": 3}
+    spec = {"updateStrategy": {"type": strategy}}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, DaemonSet)
+
+
+def test_tn_051_network_and_volumes_come_before_everything_else() -> None:
+    given = [
+        "shop/agent",
+        "a/logs",
+        "z/calico-cni",
+        "kube-system/zzz",
+        "m/ebs-csi-node",
+        "kube-system/dns",
+        "b/network-x",
+    ]
+    assert [str(each.metadata.key) for each in in_rollout_order(map(daemon_set, given))] == [
+        "b/network-x",
+        "kube-system/dns",
+        "kube-system/zzz",
+        "m/ebs-csi-node",
+        "z/calico-cni",
+        "a/logs",
+        "shop/agent",
+    ]
+
+
+DONE = {"observedGeneration": 3, "desiredNumberScheduled": 5, "updatedNumberScheduled": 5, "numberUnavailable": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "done"),
+    [
+        pytest.param({}, True, id="TN-051 all pods are new and available"),
+        pytest.param({"observedGeneration": 2}, False, id="TN-051 its controller has not seen the template"),
+        pytest.param({"updatedNumberScheduled": 4}, False, id="TN-051 a pod is of the old template"),
+        pytest.param({"numberUnavailable": 1}, False, id="TN-051 a pod is not available"),
+        pytest.param({"strategy": "OnDelete", "updatedNumberScheduled": 0}, True, id="TN-051 the user replaces pods"),
+    ],
+)
+def test_tn_051_a_rollout_is_done_when_its_pods_are(change: dict[str, Any], done: bool) -> None:
+    assert daemon_set(**{**DONE, **change}).is_rolled_out is done
