@@ -15,6 +15,7 @@ import msgspec
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 LABEL_OPERATORS = OPERATORS[:4]
+NEGATED = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 FIELD_OPERATORS = OPERATORS[:2]
 
 _MIN, _MAX = -(2**63), 2**63 - 1
@@ -59,6 +60,13 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
         if operator in ("Gt", "Lt") and (len(values) != 1 or _integer(values[0]) is None):
             raise InvalidSelector(f"{prefix}values", f"must be one integer for {operator}")
         return cls(key, operator, tuple(values))
+
+    @property
+    def negated(self) -> "Requirement":
+        """The expression that matches whatever this one does not. Gt and Lt have none: raises ``ValueError``."""
+        if self.operator not in NEGATED:
+            raise ValueError(f"{self.key} {self.operator}: no expression matches the rest")
+        return Requirement(self.key, NEGATED[self.operator], self.values)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels satisfies the expression."""

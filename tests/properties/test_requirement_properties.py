@@ -45,3 +45,10 @@ def test_terms_are_alternatives_and_expressions_are_not(given: list[list[Require
 )
 def test_match_labels_is_a_subset_test(selector: dict[str, str], labels: dict[str, str]) -> None:
     assert Selector.parse({"matchLabels": selector}).matches(labels) is (selector.items() <= labels.items())
+
+
+@given(requirements.filter(lambda each: each.operator not in ("Gt", "Lt")), present)
+def test_an_expression_and_its_negation_share_no_object_and_miss_none(given: Requirement, value: str | None) -> None:
+    labels = {} if value is None else {"k": value}
+    assert given.negated.matches(labels) is not given.matches(labels)
+    assert given.negated.negated == given

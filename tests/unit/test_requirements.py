@@ -55,6 +55,12 @@ def test_an_operator_that_does_not_exist_is_refused() -> None:
         Requirement("k", "Near").matches({})
 
 
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_a_comparison_of_numbers_has_no_negation(operator: str) -> None:
+    with pytest.raises(ValueError, match=f"k {operator}: no expression matches the rest"):
+        _ = Requirement("k", operator, ("5",)).negated
+
+
 @pytest.mark.parametrize(
     ("selector", "labels", "expected"),
     [

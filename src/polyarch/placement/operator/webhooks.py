@@ -5,26 +5,23 @@ Pure: documents in, documents out; nothing here talks to an API server.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from polyarch.kube.objects.owners import Owner
-from polyarch.kube.resources import Resource
-from polyarch.operating import serving
-from polyarch.operating.labels import Document, metadata, owned
+from polyarch.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from polyarch.operating.labels import Document, owned
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OperatorSettings
+from polyarch.operating.webhooks import Excluded, client, configuration, injected
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS, ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
 
-NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-"""The label that the API server puts on each Namespace."""
-
 
 def pod_webhook(
     settings: OperatorSettings,
-    configuration: ClusterPodPlacementConfig,
+    cppc: ClusterPodPlacementConfig,
     policy: SettingsTable,
     ca_bundle: bytes,
     *,
@@ -34,14 +31,14 @@ def pod_webhook(
 
     ``ca_bundle``: PEM; without effect where others inject it. Who keeps ``caBundle`` itself passes none.
     """
-    selector = configuration.spec.namespace_selector
+    selector = cppc.spec.namespace_selector
     document = webhook_configuration(
         settings.namespace,
         ca_bundle=ca_bundle if settings.certificates == "self-managed" else b"",
         namespace_selector=msgspec.to_builtins(selector) if selector is not None else None,
         excluded_namespaces=policy.spec.excluded_namespaces,
     )
-    return owned(_injected(document, settings), owner)
+    return owned(injected(document, settings), owner)
 
 
 def resource_webhooks(settings: OperatorSettings, ca_bundle: bytes, *, owner: Owner | None) -> tuple[Document, ...]:
@@ -81,14 +78,9 @@ def resource_webhooks(settings: OperatorSettings, ca_bundle: bytes, *, owner: Ow
         ),
     ]
     found = []
-    for kind, webhooks in (("Validating", validating), ("Mutating", mutating)):
-        document: Document = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": f"{kind}WebhookConfiguration",
-            "metadata": metadata(names.OPERATOR, names.OPERATOR),
-            "webhooks": webhooks,
-        }
-        found.append(owned(_injected(document, settings), owner))
+    for kind, webhooks in ((VALIDATING_WEBHOOKS.kind, validating), (MUTATING_WEBHOOKS.kind, mutating)):
+        document = configuration(names.OPERATOR, names.OPERATOR, webhooks, kind=kind)
+        found.append(owned(injected(document, settings), owner))
     return tuple(found)
 
 
@@ -106,23 +98,17 @@ def webhook_configuration(
     Names are added to the selector, which costs the API server nothing. Prefixes need CEL match conditions, which cost
     it 0.7 ms for every pod of the cluster.
     """
-    exact = sorted({name for name in excluded_namespaces if not name.endswith("*")})
-    prefixes = sorted({name[:-1] for name in excluded_namespaces if name.endswith("*")})
-    client: Document = (
-        {"url": url.rstrip("/") + names.POD_WEBHOOK_PATH}
-        if url
-        else _service(namespace, names.WEBHOOK, names.POD_WEBHOOK_PATH)
-    )
+    excluded = Excluded.of(excluded_namespaces)
     webhook: Document = {
         "name": names.POD_WEBHOOK,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": _trusting(client, ca_bundle),
+        "clientConfig": client(namespace, names.WEBHOOK, names.POD_WEBHOOK_PATH, url=url, ca_bundle=ca_bundle),
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
         "sideEffects": "None",
         "timeoutSeconds": 5,
-        "namespaceSelector": without(namespace_selector or {}, exact),
+        "namespaceSelector": _without(namespace_selector or {}, excluded.requirements),
         "objectSelector": {},
         "rules": [
             {
@@ -134,28 +120,15 @@ def webhook_configuration(
             }
         ],
     }
-    if prefixes:
-        webhook["matchConditions"] = [{"name": "excluded-namespaces", "expression": match_expression(prefixes)}]
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": metadata(names.WEBHOOK_CONFIGURATION, names.WEBHOOK),
-        "webhooks": [webhook],
-    }
+    if excluded.conditions:
+        webhook["matchConditions"] = excluded.conditions
+    return configuration(names.WEBHOOK_CONFIGURATION, names.WEBHOOK, [webhook], kind=MUTATING_WEBHOOKS.kind)
 
 
-def match_expression(prefixes: Sequence[str]) -> str:
-    """CEL expression: true if the namespace starts with none of these prefixes (PL-201 row 3)."""
-    parts = [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in prefixes]
-    return f"!({' || '.join(parts)})"
-
-
-def without(namespace_selector: Mapping[str, Any], excluded: Sequence[str]) -> Document:
-    """The selector, with these namespaces excluded as well."""
+def _without(namespace_selector: Mapping[str, Any], excluded: Sequence[Document]) -> Document:
     if not excluded:
         return dict(namespace_selector)
-    requirement = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(excluded)}
-    return {**namespace_selector, "matchExpressions": [*namespace_selector.get("matchExpressions", ()), requirement]}
+    return {**namespace_selector, "matchExpressions": [*namespace_selector.get("matchExpressions", ()), *excluded]}
 
 
 def _resource_webhook(
@@ -170,11 +143,11 @@ def _resource_webhook(
     change: Mapping[str, str] | None = None,
 ) -> Document:
     own = f"system:serviceaccount:{settings.namespace}:{names.OPERATOR}"
-    client = _service(settings.namespace, names.OPERATOR, path)
+    trusted = ca_bundle if settings.certificates == "self-managed" else b""
     return {
         "name": name,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": _trusting(client, ca_bundle if settings.certificates == "self-managed" else b""),
+        "clientConfig": client(settings.namespace, names.OPERATOR, path, ca_bundle=trusted),
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
@@ -195,19 +168,3 @@ def _resource_webhook(
         ],
         **(change or {}),
     }
-
-
-def _service(namespace: str, name: str, path: str) -> Document:
-    return {"service": {"name": name, "namespace": namespace, "path": path, "port": 443}}
-
-
-def _trusting(client: Document, ca_bundle: bytes) -> Document:
-    return client | ({"caBundle": str(msgspec.to_builtins(ca_bundle))} if ca_bundle else {})
-
-
-def _injected(document: Document, settings: OperatorSettings) -> Document:
-    """With the annotation by which another writes ``caBundle``, if the settings say so (PL-541)."""
-    annotations = serving.ca_annotations(settings)
-    if not annotations:
-        return document
-    return {**document, "metadata": {**document["metadata"], "annotations": dict(annotations)}}
