@@ -170,16 +170,16 @@
 - apiGroups:
   - ''
   resources:
-  - secrets
-  verbs:
-  - get
-- apiGroups:
-  - ''
-  resources:
   - nodes
   verbs:
   - list
   - watch
+  - get
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  verbs:
   - get
 - apiGroups:
   - ''

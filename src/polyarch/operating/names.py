@@ -18,6 +18,12 @@ PLACEMENT_CONTROLLER: Final = "pod-placement-controller"
 ENOEXEC_HANDLER: Final = "enoexec-event-handler-controller"
 TAINTS: Final = "polyarch-taints"
 
+# Objects of OpenShift (PL-423, PL-424).
+CONFIG_HOME: Final = "openshift-config"
+"""Namespace of the objects that OpenShift's cluster configuration refers to."""
+TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
+"""ConfigMap in polyarch's namespace with additional registry CAs."""
+
 CERTIFICATES_SECRET: Final = "polyarch-certificates"
 AUTHORITY_SECRET: Final = "polyarch-ca"
 

@@ -121,9 +121,9 @@ OPERAND: Final = shared.PLACEMENT
 CONTROLLER_LABEL: Final = shared.CONTROLLER_LABEL
 
 # Objects of OpenShift (PL-423, PL-424).
-CONFIG_HOME: Final = "openshift-config"
+CONFIG_HOME: Final = shared.CONFIG_HOME
 """Namespace of the objects that OpenShift's cluster configuration refers to."""
-TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
+TRUSTED_CA: Final = shared.TRUSTED_CA
 """ConfigMap in polyarch's namespace with additional registry CAs."""
 
 # Sources of preferences (PL-242).

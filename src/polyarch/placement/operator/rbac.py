@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from polyarch.kube.resources import (
-    CONFIGMAPS,
     CRONJOBS,
     DAEMONSETS,
     DEPLOYMENTS,
@@ -22,18 +21,23 @@ from polyarch.kube.resources import (
     SECRETS,
     STATEFULSETS,
 )
-from polyarch.kube.rights import Rule, rule, union
+from polyarch.kube.rights import Rule, rule
 from polyarch.kube.runtime import events, lease
 from polyarch.kube.serving import health
 from polyarch.operating.labels import Document
-from polyarch.operating.rights import Rights, roles, service_account
+from polyarch.operating.rights import (
+    USE_CONSTRAINTS,
+    Rights,
+    combined,
+    global_pull_secret,
+    reading_images,
+    roles,
+    service_account,
+)
 from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
 from polyarch.placement.api.settings import SecretAccess, SettingsTable, WarmUpKind
-
-OPENSHIFT_PULL_SECRET: Final = (names.CONFIG_HOME, "pull-secret")
-"""The global pull secret of OpenShift (PL-423)."""
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +79,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
             share_readings=spec.images_share_readings,
             secret_access=spec.images_secret_access,
-            global_pull_secret=settings.global_pull_secret or (OPENSHIFT_PULL_SECRET if cluster.openshift else None),
+            global_pull_secret=global_pull_secret(settings, cluster),
             openshift=cluster.openshift,
         )
 
@@ -102,7 +106,7 @@ def rights(parts: Parts) -> dict[str, Rights]:
                 *((rule(NODES, "list"),) if parts.compares_nodes and not parts.node_aware else ()),
                 *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),
                 *(rule(_TEMPLATES[kind], "list", "watch") for kind in parts.warm_up),
-                *((_USE_CONSTRAINTS,) if parts.openshift else ()),
+                *((USE_CONSTRAINTS,) if parts.openshift else ()),
             ),
             own=(
                 *lease.rights(names.CONTROLLER_LEASE),
@@ -127,25 +131,14 @@ def rbac(parts: Parts = Parts()) -> list[Document]:  # noqa: B008 - a frozen val
 
 def _rights(parts: Parts, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> Rights:
     """The rights of one role, with the reads that webhook and controller share."""
-    reads = [*_READS]
-    namespaces: dict[str, tuple[Rule, ...]] = {parts.namespace: tuple(own)}
-
-    def add(namespace: str, *rules: Rule) -> None:
-        namespaces[namespace] = union(*namespaces.get(namespace, ()), *rules)
-
-    if parts.secret_access == "byName":
-        reads.append(rule(SECRETS, "get"))
-    if parts.node_aware:
-        reads.append(rule(NODES, "list", "watch"))
-    if parts.openshift:
-        reads += _OPENSHIFT_READS
-        add(parts.namespace, rule(CONFIGMAPS, "get", "list", "watch", names=[names.TRUSTED_CA]))
-        # The image configuration may name any ConfigMap of this namespace, and RBAC cannot follow references.
-        add(names.CONFIG_HOME, rule(CONFIGMAPS, "list", "watch"))
-    if parts.global_pull_secret is not None:
-        place, name = parts.global_pull_secret
-        add(place, rule(SECRETS, "get", "list", "watch", names=[name]))
-    return Rights((*reads, *cluster), namespaces)
+    reads = [*_READS, *((rule(NODES, "list", "watch"),) if parts.node_aware else ())]
+    images = reading_images(
+        parts.namespace,
+        openshift=parts.openshift,
+        global_secret=parts.global_pull_secret,
+        pull_secrets=parts.secret_access == "byName",
+    )
+    return combined(Rights((*reads, *cluster), {parts.namespace: tuple(own)}), images)
 
 
 _READS: Final = (
@@ -154,11 +147,6 @@ _READS: Final = (
     Rule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
     rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
 )
-_OPENSHIFT_READS: Final = (
-    Rule("config.openshift.io", ("imagedigestmirrorsets", "imagetagmirrorsets", "images"), ("list", "watch")),
-    Rule("operator.openshift.io", ("imagecontentsourcepolicies",), ("list", "watch")),
-)
-_USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",))
 _SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
 _SEES_WEBHOOK: Final = rule(DEPLOYMENTS, "get", "list", "watch", names=[names.WEBHOOK])
 _TEMPLATES: Final = {

@@ -22,7 +22,7 @@ from polyarch.oci.mirrors.registries_conf import Registry, check_location, witho
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.tls import check_certificates
-from polyarch.placement.names import CONFIG_HOME, TRUSTED_CA
+from polyarch.operating.names import CONFIG_HOME, TRUSTED_CA
 from polyarch.run.parts.registries import Registries
 
 log = structlog.get_logger(__name__)

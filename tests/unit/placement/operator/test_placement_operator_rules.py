@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from polyarch.kube.objects.rbac import granting
 from polyarch.kube.rights import grants, missing
+from polyarch.operating.rights import global_pull_secret
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.settings import SecretAccess, WarmUpKind
@@ -46,7 +47,7 @@ def test_pl_550_every_role_that_any_policy_asks_for_can_be_granted(settings, clu
         namespace=settings.namespace,
         warm_up=tuple(warm_up),
         secret_access=access,
-        global_pull_secret=settings.global_pull_secret or (rbac.OPENSHIFT_PULL_SECRET if cluster.openshift else None),
+        global_pull_secret=global_pull_secret(settings, cluster),
         openshift=cluster.openshift,
         **switches,
     )
