@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.kube.objects.owners import Owner
+from polyarch.kube.resources import CLUSTER_ROLES
 from polyarch.model.meta import Key
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement.operator import webhooks as of_placement
@@ -138,9 +139,7 @@ def test_tn_004_a_url_takes_the_place_of_the_service():
 )
 def test_tn_004_the_operator_writes_the_configuration(certificates, bundle, annotation):
     """TN-004, PL-541: owned, and trusting whoever issues the certificate."""
-    owner = Owner(
-        api_version="rbac.authorization.k8s.io/v1", kind="ClusterRole", key=Key("", "polyarch-operator"), uid="u"
-    )
+    owner = Owner(CLUSTER_ROLES, Key("", "polyarch-operator"), "u")
     settings = OperatorSettings(namespace="ours", certificates=certificates)
     document = webhooks(settings, taints(), b"PEM", placement=None, owner=owner)
     assert document["metadata"]["name"] == "polyarch-taints"
