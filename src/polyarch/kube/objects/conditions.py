@@ -7,27 +7,17 @@ unaffected, since a status apply owns only what it names. Merging is pure.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol
-
-import msgspec
+from typing import Any, Protocol
 
 from polyarch.kube.client.requests import FIELD_MANAGER
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.condition import Condition, Status
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 
-Status = Literal["True", "False", "Unknown"]
-
-
-class Condition(msgspec.Struct, frozen=True, gc=False):
-    """A condition that a controller found (meta/v1). ``reason`` is a CamelCase word, ``message`` is for people."""
-
-    type: str
-    status: Status
-    reason: str
-    message: str = ""
+__all__ = ["AppliesStatus", "Condition", "Status", "apply_status", "merged"]
 
 
 class AppliesStatus(Protocol):

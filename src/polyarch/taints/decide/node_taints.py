@@ -103,6 +103,8 @@ class NodeDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a managed node of a tainted architecture is to carry."""
     carried: bool = False
     """The desired taint is there."""
+    marked: bool = False
+    """The desired taint, or one that is ours, is there."""
     replaced: Replace | None = None
     removed: tuple[int, ...] = ()
     appended: Taint | None = None
@@ -136,11 +138,11 @@ class _Case:
         self._taints = node.spec.taints or []
         self._text = (node.metadata.annotations or {}).get(MANAGED_TAINTS_ANNOTATION)
         self._recorded = parse_record(self._text or "")
+        self._ours = self._owned()
         reported, labelled = normal_architecture(info.architecture), normal_architecture(labels.get(ARCH_KEY, ""))
         self._reported = info.architecture
         self._mismatch = labelled if reported and labelled and reported != labelled else ""
-        architecture = reported or labelled
-        self._architecture = architecture if architecture in KNOWN_ARCHITECTURES else ""
+        self._architecture = architecture_of(node)
         self._system = normal_system(info.operating_system or labels.get(OS_KEY, "") or "linux")
         self._why_unmanaged = self._unmanaged()
 
@@ -182,7 +184,7 @@ class _Case:
     # -- with a desired taint -----------------------------------------------------------------------------------------
 
     def _with(self, desired: Taint, *, may_begin: bool) -> NodeDecision:
-        owned = [at for at in self._owned() if self._taints[at].key == desired.key]
+        owned = [at for at in self._ours if self._taints[at].key == desired.key]
         there = next((at for at, taint in enumerate(self._taints) if _same(taint, desired)), None)
         if there is not None:
             extra = tuple(at for at in owned if at != there)
@@ -220,7 +222,7 @@ class _Case:
     def _without(self, why: Reason, *, every_key: bool = False) -> NodeDecision:
         """Takes away what is ours: with the key in force, or (``every_key``) all of it and the whole record."""
         key = self._settings.key
-        removed = tuple(at for at in self._owned() if every_key or self._taints[at].key == key)
+        removed = tuple(at for at in self._ours if every_key or self._taints[at].key == key)
         record = "" if every_key else self._record(None)
         if not removed and (record or None) == self._text:
             return self._nothing(why)
@@ -278,6 +280,7 @@ class _Case:
             reported=repr(self._reported),
             foreign=foreign,
         )
+        carried = desired is not None and any(_same(taint, desired) for taint in self._taints)
         return NodeDecision(
             kind=kind,
             reason=reason,
@@ -285,13 +288,21 @@ class _Case:
             mismatch=self._mismatch,
             managed=bool(self._architecture) and self._why_unmanaged is None,
             desired=desired,
-            carried=desired is not None and any(_same(taint, desired) for taint in self._taints),
+            carried=carried,
+            marked=carried or bool(self._ours),
             replaced=replaced,
             removed=removed,
             appended=appended,
             record=None if (record or None) == self._text else record,
             message=message,
         )
+
+
+def architecture_of(node: Node) -> str:
+    """The node's architecture, normalised; empty if it is unknown (TN-020)."""
+    reported = node.status.node_info.architecture or (node.metadata.labels or {}).get(ARCH_KEY, "")
+    architecture = normal_architecture(reported)
+    return architecture if architecture in KNOWN_ARCHITECTURES else ""
 
 
 def parse_record(text: str) -> tuple[Taint, ...]:

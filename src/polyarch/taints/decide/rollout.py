@@ -111,7 +111,7 @@ class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
         """The state after a look at the pods that only the taint of this architecture keeps pending."""
         if self.known is None:
             known = frozenset() if self.stopped else frozenset(pending)
-        elif self._is_open(now) or self.stopped:
+        elif self.is_open(now) or self.stopped:
             known = self.known & pending.keys()
         else:
             known = frozenset(pending) - self._unsettled(pending)
@@ -126,7 +126,8 @@ class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
         known = None if self.known is None else self.known | self.since.keys()
         return PendingWatch(tainted_at=self.tainted_at, known=known)
 
-    def _is_open(self, now: float) -> bool:
+    def is_open(self, now: float) -> bool:
+        """A node was tainted less than a minute ago."""
         return self.tainted_at is not None and now - self.tainted_at <= WINDOW
 
     def _unsettled(self, pending: Mapping[str, str]) -> frozenset[str]:

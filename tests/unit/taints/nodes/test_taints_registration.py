@@ -1,0 +1,207 @@
+"""The policy that taints nodes when they register, and who keeps it (TN-027)."""
+
+from typing import Any
+
+import pytest
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import Resource
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.model.meta import Key
+from polyarch.model.unstructured import Unstructured
+from polyarch.requirements import Requirement, Selector
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.documents.registration_policy import bindings, newest_served, policies, registration_policy
+from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.nodes.registration import RIGHTS, RegistrationKeeper
+
+NAME = "polyarch-architecture-taints"
+KEY = Key("", NAME)
+
+
+class Watch:
+    """One informer of the keeper, always complete."""
+
+    problem = None
+    last_error = None
+    has_synced = True
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.store: dict[Key, Unstructured] = {}
+        self.handlers: list[Any] = []
+
+    def add_handler(self, handler: Any) -> None:
+        self.handlers.append(handler)
+
+
+class Api:
+    """An API server that applies as one manager, and tells its watches."""
+
+    def __init__(self, *versions: str) -> None:
+        self.served = [kind(version) for version in versions for kind in (policies, bindings)]
+        self.watches: dict[Resource, Watch] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.version = 0
+        self.failure: Exception | None = None
+
+    def informer(self, resource: Resource, type: Any, **_: Any) -> Any:
+        return self.watches.setdefault(resource, Watch(resource))
+
+    async def discover(self, group: str) -> tuple[Resource, ...]:
+        self.requests.append(("discover", group))
+        return tuple(self.served)
+
+    async def apply(self, resource: Resource, document: Any, *, type: Any) -> Unstructured:
+        if self.failure is not None:
+            raise self.failure
+        self.requests.append(("apply", resource.kind))
+        return self.put(resource, {**document, "metadata": {**document["metadata"], "managedFields": []}})
+
+    async def delete(self, resource: Resource, name: str) -> None:
+        self.requests.append(("delete", resource.kind))
+        del self.watches[resource].store[KEY]
+
+    def put(self, resource: Resource, document: Any) -> Unstructured:
+        self.version += 1
+        metadata = {**document["metadata"], "resourceVersion": str(self.version)}
+        stored = Unstructured({**document, "metadata": metadata})
+        self.watches[resource].store[KEY] = stored
+        return stored
+
+    def spec(self, resource: Resource) -> Any:
+        return self.watches[resource].store[KEY].document["spec"]
+
+
+class World:
+    def __init__(self, *versions: str, settings: TaintSettings | None = None) -> None:
+        self.api = Api(*versions)
+        self.clock = ManualClock()
+        self.settings = settings or TaintSettings()
+        self.released = frozenset({"arm64"})
+        self.keeper = RegistrationKeeper(
+            facts=self,  # type: ignore[arg-type]
+            client=self.api,
+            informers=self.api,  # type: ignore[arg-type]
+            released=lambda: self.released,
+            wake=lambda: None,
+            clock=self.clock,
+            metrics=TaintMetrics(Metrics()),
+        )
+
+    async def look(self) -> Any:
+        self.api.requests.clear()
+        return await self.keeper.reconcile(KEY)
+
+
+@pytest.mark.parametrize(
+    ("versions", "used"),
+    [(("v1",), "v1"), (("v1beta1", "v1alpha1"), "v1beta1"), (("v1alpha1",), "v1alpha1"), (("v1beta1", "v1"), "v1")],
+)
+async def test_tn_027_the_newest_served_version_is_used(versions: tuple[str, ...], used: str) -> None:
+    world = World(*versions)
+    assert await world.look() == Done()
+    assert world.api.requests[1:] == [
+        ("apply", "MutatingAdmissionPolicy"),
+        ("apply", "MutatingAdmissionPolicyBinding"),
+    ]
+    assert world.api.spec(bindings(used)) == {"policyName": NAME}
+
+
+def test_tn_027_one_kind_alone_is_not_enough() -> None:
+    assert newest_served([policies("v1")]) is None
+
+
+async def test_tn_027_where_it_is_not_served_that_is_known_and_asked_again_later() -> None:
+    world = World()
+    assert await world.look() == After(600.0)
+    assert world.keeper.is_served is False
+    world.api.served = [policies("v1"), bindings("v1")]
+    await world.look()
+    assert world.api.requests == []
+    world.clock.advance(600)
+    assert await world.look() == Done()
+    assert world.keeper.is_served is True
+
+
+async def test_tn_027_the_list_is_kept_up_to_date_and_nothing_is_written_without_need() -> None:
+    world = World("v1")
+    await world.look()
+    await world.look()
+    assert world.api.requests == []
+    world.released = frozenset({"arm64", "s390x"})
+    await world.look()
+    assert world.api.requests == [("apply", "MutatingAdmissionPolicy")]
+    assert '["arm64", "s390x"]' in world.api.spec(policies("v1"))["matchConditions"][0]["expression"]
+
+
+async def test_tn_027_what_somebody_changed_is_set_right() -> None:
+    world = World("v1")
+    await world.look()
+    live = world.api.watches[policies("v1")].store[KEY].document
+    world.api.put(policies("v1"), {**live, "spec": {**live["spec"], "mutations": []}})
+    await world.look()
+    assert world.api.requests == [("apply", "MutatingAdmissionPolicy")]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [TaintSettings(state="removing"), TaintSettings(at_registration="none"), None],
+    ids=["removing", "none", "no object"],
+)
+async def test_tn_070_tn_027_it_is_deleted_when_it_is_not_wanted_binding_first(settings: TaintSettings | None) -> None:
+    world = World("v1")
+    await world.look()
+    world.settings = settings  # type: ignore[assignment]
+    await world.look()
+    assert world.api.requests == [("delete", "MutatingAdmissionPolicyBinding"), ("delete", "MutatingAdmissionPolicy")]
+    assert world.keeper.is_gone
+    await world.look()
+    assert world.api.requests == []
+
+
+async def test_tn_010_paused_does_not_touch_it() -> None:
+    world = World("v1", settings=TaintSettings(state="paused"))
+    assert await world.look() == Done()
+    assert world.api.requests == []
+
+
+async def test_tn_027_a_refusal_is_told_until_it_ends() -> None:
+    world = World("v1")
+    world.api.failure = Forbidden(403, reason="Forbidden", message="no")
+    with pytest.raises(Forbidden):
+        await world.look()
+    assert "not up to date" in world.keeper.problem
+    world.api.failure = None
+    await world.look()
+    assert world.keeper.problem == ""
+
+
+def test_tn_027_only_nodes_that_are_managed_are_tainted() -> None:
+    settings = TaintSettings(
+        exclude_control_plane=True,
+        node_selector=Selector((Requirement("pool", "In", ("a", "b")),)),
+        operating_systems=frozenset({"linux", "windows"}),
+    )
+    policy, _ = registration_policy(settings, {"arm64", "amd64"}, version="v1")
+    constraints = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert constraints == [
+        {"key": "kubernetes.io/arch", "operator": "Exists"},
+        {"key": "polyarch.dev/taints", "operator": "NotIn", "values": ["disabled"]},
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux", "windows"]},
+        {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"},
+        {"key": "node-role.kubernetes.io/master", "operator": "DoesNotExist"},
+        {"key": "pool", "operator": "In", "values": ["a", "b"]},
+    ]
+    conditions = [each["expression"] for each in policy["spec"]["matchConditions"]]
+    assert conditions[0] == 'object.metadata.labels["kubernetes.io/arch"] in ["arm64"]', "a primary one is not tainted"
+    assert "supported-arch" in conditions[1]
+
+
+def test_tn_081_the_rights_are_by_name_but_for_create() -> None:
+    assert [(each.names, each.verbs) for each in RIGHTS] == [
+        ((NAME,), ("list", "watch", "patch", "delete")),
+        ((), ("create",)),
+    ]

@@ -1,0 +1,137 @@
+"""The one writer of the status, and what parts contribute to it (TN-014)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import NotFound
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.model.condition import Condition
+from polyarch.model.meta import Key, ObjectMeta
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsStatus
+from polyarch.taints.api.resources import Condition as Stored
+from polyarch.taints.result.contribution import Contribution, Problem, composed
+from polyarch.taints.status.status_writer import StatusWriter
+
+KEY = Key("", "cluster")
+
+
+class World:
+    def __init__(self, **options: Any) -> None:
+        self.clock = ManualClock()
+        self.configuration: ArchitectureTaints | None = ArchitectureTaints(
+            metadata=ObjectMeta(name="cluster", uid="u1", generation=3)
+        )
+        self.contribution = Contribution(fields={"nodes": {"managed": 2, "tainted": 1}})
+        self.applied: list[Any] = []
+        self.gone = False
+        self.writer = StatusWriter(self, self, [lambda: self.contribution], clock=self.clock, **options)
+
+    async def apply(self, resource: Any, document: Any, *, subresource: str = "") -> Any:
+        assert (resource, subresource) == (ARCHITECTURE_TAINTS, "status")
+        if self.gone:
+            raise NotFound(404)
+        self.applied.append(document)
+        assert self.configuration is not None
+        status = msgspec.convert(document["status"], ArchitectureTaintsStatus)
+        self.configuration = msgspec.structs.replace(self.configuration, status=status)
+
+    async def look(self, after: float = 0.0) -> Any:
+        self.clock.advance(after)
+        return await self.writer.reconcile(KEY)
+
+
+async def test_tn_014_it_is_written_when_it_changed_and_not_otherwise() -> None:
+    world = World()
+    assert await world.look() == After(10.0)
+    assert [each["metadata"] for each in world.applied] == [{"name": "cluster", "uid": "u1"}]
+    status = world.applied[0]["status"]
+    assert status["observedGeneration"] == 3
+    assert status["nodes"] == {"managed": 2, "tainted": 1}
+    assert {each["type"]: (each["status"], each["observedGeneration"]) for each in status["conditions"]} == {
+        "Ready": ("True", 3),
+        "Degraded": ("False", 3),
+    }
+    for _ in range(5):
+        await world.look(60)
+    assert len(world.applied) == 1
+
+
+async def test_tn_014_conditions_of_others_are_left_alone() -> None:
+    world = World()
+    await world.look()
+    theirs = Stored(type="AffinityCovered", status="False", reason="PlacementNotConfigured")
+    status = world.configuration.status
+    status = msgspec.structs.replace(status, conditions=[theirs, *reversed(status.conditions)])
+    world.configuration = msgspec.structs.replace(world.configuration, status=status)
+    await world.look(60)
+    assert len(world.applied) == 1
+
+
+async def test_tn_014_at_most_every_ten_seconds() -> None:
+    world = World()
+    await world.look()
+    world.contribution = Contribution(fields={"nodes": {"managed": 3}})
+    assert await world.look(4) == After(6.0)
+    assert len(world.applied) == 1
+    await world.look(6)
+    assert len(world.applied) == 2
+
+
+async def test_tn_014_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    world = World()
+    world.contribution = Contribution(conditions=(Condition("NodesTainted", "False", "InProgress", "1 of 2"),))
+    await world.look()
+    world.contribution = Contribution(conditions=(Condition("NodesTainted", "False", "InProgress", "2 of 3"),))
+    await world.look(60)
+    world.contribution = Contribution(conditions=(Condition("NodesTainted", "True", "AllTainted"),))
+    await world.look(60)
+    times = [
+        next(each["lastTransitionTime"] for each in document["status"]["conditions"] if each["type"] == "NodesTainted")
+        for document in world.applied
+    ]
+    assert times == ["2025-01-01T00:00:00Z", "2025-01-01T00:00:00Z", "2025-01-01T00:02:00Z"]
+
+
+async def test_without_the_object_nothing_is_written() -> None:
+    world = World()
+    world.gone = True
+    await world.look()
+    world.configuration = None
+    assert await world.look(60) == Done()
+    assert world.applied == []
+
+
+async def test_a_configuration_from_a_file_is_only_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(from_file=True)
+    for _ in range(3):
+        await world.look(60)
+    assert world.applied == []
+    assert capsys.readouterr().out.count("managed") == 1
+
+
+def test_tn_014_parts_make_one_status_together() -> None:
+    fields, conditions = composed(
+        [
+            Contribution(fields={"nodes": 1}, conditions=(Condition("NodesTainted", "True", "AllTainted"),)),
+            Contribution(fields={"pods": 2}, problems=(Problem("A", "first"), Problem("B", "second"))),
+            Contribution(problems=(Problem("C", "first"),), unready=(Problem("AdmissionNotReady", "no webhook"),)),
+        ]
+    )
+    assert fields == {"nodes": 1, "pods": 2}
+    assert [(each.type, each.status, each.reason, each.message) for each in conditions] == [
+        ("Ready", "False", "AdmissionNotReady", "no webhook"),
+        ("NodesTainted", "True", "AllTainted", ""),
+        ("Degraded", "True", "A", "first; second"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [Contribution(fields={"nodes": 1}), Contribution(conditions=(Condition("NodesTainted", "True", "AllTainted"),))],
+)
+def test_two_parts_do_not_give_the_same(part: Contribution) -> None:
+    with pytest.raises(ValueError, match="two parts"):
+        composed([part, part])
