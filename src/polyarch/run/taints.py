@@ -2,15 +2,22 @@
 
 from typing import Any, Final
 
-from polyarch.kube.process.components import Components, Leadership
+from polyarch.kube.process.components import Components, Leadership, Task, leader_check
 from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.kube.serving.reviews import Route
+from polyarch.model.meta import Key
+from polyarch.model.pod import Pod
+from polyarch.placement.result.scheduling_gate import carries_gate
 from polyarch.run.logs import Verbosity
+from polyarch.run.parts.controller_lease import lease_watch
 from polyarch.run.parts.images import open_admission_lookups
 from polyarch.run.parts.taints import TaintParts, open_pod_admission, open_taints
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
+from polyarch.run.tainting.pods import pod_duty
 from polyarch.taints import names
 from polyarch.taints.admission.template_admission import TemplateAdmission
+from polyarch.taints.lookups.image_waiting import ImageWaiting
 
 
 async def setup(process: Process) -> Components:
@@ -30,11 +37,52 @@ async def setup(process: Process) -> Components:
 def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any], ...] = ()) -> Components:
     """All replicas serve; only the leader writes to the cluster."""
     election = process.election(names.LEASE)
+    is_leading = leader_check(election)
+    recorder = process.recorder("polyarch.dev/taints")
+    pods: WorkQueue[Key] = WorkQueue("unscheduled-pods", process.clock, metrics=process.metrics)
+    templates: WorkQueue[Key] = WorkQueue("templates", process.clock, metrics=process.metrics)
+    images = ImageWaiting(
+        pods=pods,
+        templates=templates,
+        inspector=parts.images.registries,
+        secrets=parts.images.secrets,
+        metrics=parts.images.metrics,
+        is_leading=is_leading,
+        clock=process.clock,
+        process_metrics=process.metrics,
+    )
+    parts.images.credentials_changed.append(images.credentials_changed)
+    parts.images.registries.on_change(images.registries_changed)
+    parts.metrics.unknown_images.set_function(lambda: float(images.unknown if is_leading() else 0))
+    placement_lives = lease_watch(process)
+
+    def is_held(pod: Pod) -> bool:
+        return carries_gate(pod) and placement_lives()
+
+    of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
+    duties = (of_pods.duty,)
+    background: dict[str, Task] = {
+        "attempts": images.attempts.run,
+        "pull secrets": images.reads.run,
+        "changed pull secrets": images.look_for_new_secrets,
+    }
+    if (
+        election is None
+    ):  # without election it always leads, but gates are added only while the Lease is renewed (TN-046)
+        background["lease"] = process.candidate(names.LEASE).run
+    for duty in duties:
+        background |= duty.background
     return Components(
         routes=routes,
         caches=tuple(parts.caches),
-        leaderships=(Leadership(election=election),),
-        background={} if election is not None else {"lease": process.candidate(names.LEASE).run},
+        controllers=tuple(controller for duty in duties for controller in duty.controllers),
+        leaderships=(
+            Leadership(
+                election=election, background={name: task for duty in duties for name, task in duty.led.items()}
+            ),
+        ),
+        background=background,
+        recorders=(recorder,),
     )
 
 

@@ -53,6 +53,10 @@ class TaintMetrics:
             buckets=REACTION_BUCKETS,
         )
 
+        self.internal_errors = counter(
+            "polyarch_internal_errors_total", "Internal errors, each handled as a transient failure of its pod"
+        )
+
     def wrote(self, kind: Kind, result: Result) -> None:
         """Counts one write."""
         self._writes[kind, result].inc()

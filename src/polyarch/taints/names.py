@@ -18,6 +18,8 @@ CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role
 GATE: Final = f"{GROUP}/tolerations"
 GATED_LABEL: Final = f"{GROUP}/tolerations"
 GATED: Final = "gated"
+CHANGED: Final = "changed"
+"""Value of the same label: an image was changed, and what follows is for the leader (TN-049)."""
 TOLERATIONS_ANNOTATION: Final = f"{GROUP}/tolerations"
 """The architectures that were added, sorted, comma-separated."""
 REASON_ANNOTATION: Final = f"{GROUP}/tolerations-reason"
@@ -34,6 +36,8 @@ MANAGED_TAINTS_ANNOTATION: Final = f"{GROUP}/managed-taints"
 # On DaemonSets (TN-050).
 ADDED_TOLERATIONS_ANNOTATION: Final = f"{GROUP}/added-tolerations"
 """A JSON list of exactly what we added, sorted."""
+ROLLOUT_CONFIRMED_ANNOTATION: Final = f"{GROUP}/rollout-confirmed"
+"""The generation whose slow rollout an admin accepts: others need not wait for it (TN-051)."""
 
 # Objects.
 FINALIZER: Final = f"{GROUP}/architecture-taints"

@@ -10,7 +10,7 @@ from polyarch.kube.process.roles import ProcessSettings
 from polyarch.kube.runtime.lease import Lease, LeaseSpec
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key
-from polyarch.run.placement_webhook import lease_watch
+from polyarch.run.parts.controller_lease import lease_watch
 
 KEY = Key("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")
 

@@ -12,6 +12,7 @@ FAMILIES = {
     "polyarch_taints_blocked_templates": "gauge",
     "polyarch_taints_unknown_images": "gauge",
     "polyarch_taints_node_reaction_seconds": "histogram",
+    "polyarch_internal_errors": "counter",
 }
 
 

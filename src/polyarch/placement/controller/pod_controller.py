@@ -18,10 +18,10 @@ from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.guarded import Patches
+from polyarch.kube.runtime.outage import Outage
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.placement.controller.gated import GatedPod
-from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.releases import Decided, Posts, Releases
 from polyarch.placement.controller.standby import Standby
 from polyarch.placement.decide.decision import Outcome, Progress

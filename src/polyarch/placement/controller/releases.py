@@ -19,12 +19,12 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.runtime import guarded
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.guarded import Patches, Write, Written
+from polyarch.kube.runtime.outage import Outage
 from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
 from polyarch.placement.api.settings import Settings
 from polyarch.placement.controller.gated import GatedPod
-from polyarch.placement.controller.outage import Outage
 from polyarch.placement.controller.patch_history import REFUSED_LAST
 from polyarch.placement.controller.told import Tale
 from polyarch.placement.decide.decision import Decision, Outcome, Reason

@@ -17,10 +17,10 @@ from polyarch.placement import names
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
 from polyarch.run.logs import Verbosity
+from polyarch.run.parts.controller_lease import CONTROLLER_SILENCE
 from polyarch.run.parts.images import ImageParts
 from polyarch.run.parts.placement import Parts
 from polyarch.run.placement_controller import components
-from polyarch.run.placement_webhook import CONTROLLER_SILENCE
 from polyarch.run.settings import RegistrySettings
 
 

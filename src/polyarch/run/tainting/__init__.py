@@ -1,0 +1,1 @@
+"""What the role ``taints`` does, one duty per module; ``run.taints`` puts them together."""

@@ -1,0 +1,17 @@
+"""One duty of a role that several modules put together: what runs in each replica, and what only the leader does."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from polyarch.kube.process.components import Task
+from polyarch.kube.runtime.controller import Controller
+
+
+class Duty(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks by name; ``led`` are those of the leader."""
+
+    controllers: tuple[Controller[Any], ...] = ()
+    background: Mapping[str, Task] = {}
+    led: Mapping[str, Task] = {}

@@ -1,0 +1,107 @@
+"""Pods without a node and, if the policy says so, pods on nodes (TN-043 to TN-049)."""
+
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from polyarch.kube.process.roles import Process
+from polyarch.kube.resources import PODS
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.events import Recorder, Regarding
+from polyarch.kube.runtime.queue import Priority, WorkQueue
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key
+from polyarch.model.pod import Pod
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
+from polyarch.run.parts.taints import TaintParts
+from polyarch.run.tainting.duties import Duty
+from polyarch.taints.lookups.image_waiting import ImageWaiting
+from polyarch.taints.result.events import PodEvent
+from polyarch.taints.unscheduled.bound_pods import BoundPods
+from polyarch.taints.unscheduled.changed_pods import ChangedPods
+from polyarch.taints.unscheduled.pod_controller import PodController
+from polyarch.taints.unscheduled.pod_writes import PodWrites
+from polyarch.taints.unscheduled.watched_pods import CHANGED, UNSCHEDULED, WatchedPods
+
+WORKERS: Final = 32
+"""Concurrent passes; each lasts about one PATCH."""
+
+
+class PodDuty(NamedTuple):
+    """The duty, and those of its parts that others ask."""
+
+    duty: Duty
+    controller: PodController
+    bound: BoundPods
+
+
+def pod_duty(
+    process: Process,
+    parts: TaintParts,
+    images: ImageWaiting,
+    queue: WorkQueue[Key],
+    recorder: Recorder,
+    *,
+    is_leading: Callable[[], bool],
+    is_held: Callable[[Pod], bool],
+) -> PodDuty:
+    """``is_held``: placement keeps the pod, and brings its tolerations when it lets it go."""
+    clock, metrics = process.clock, parts.metrics
+    unscheduled = process.informer(PODS, Pod, field_selector=UNSCHEDULED)
+    changed = process.informer(PODS, Pod, label_selector=CHANGED)
+    pods = WatchedPods(unscheduled, changed)
+
+    def post(pod: Pod, event: PodEvent) -> None:
+        regarding = Regarding.of(PODS, pod.metadata)
+        recorder.event(regarding, type="Warning", reason=event.reason, note=event.note, action=event.action)
+
+    writes = PodWrites(
+        process.client,
+        post=post,
+        note_write=pods.note_write,
+        wake=queue.add,
+        is_connected=pods.is_connected,
+        clock=clock,
+        metrics=metrics,
+        uniform=random.random,
+    )
+    finishes = ChangedPods(
+        process.client, images=images, writes=writes, post=post, is_leading=is_leading, metrics=metrics
+    )
+    controller = PodController(
+        pods=pods,
+        facts=parts.facts,
+        images=images,
+        writes=writes,
+        changed=finishes,
+        enqueue=queue.add,
+        clock=clock,
+        metrics=metrics,
+        is_leading=is_leading,
+        is_held=is_held,
+    )
+    bound = BoundPods(
+        process.client,
+        facts=parts.facts,
+        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
+        clock=clock,
+        metrics=metrics,
+    )
+
+    def seen(change: Change[Pod]) -> None:
+        queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
+
+    unscheduled.add_handler(seen)
+    changed.add_handler(seen)
+    metrics.gated_pods.set_function(lambda: float(controller.gated if is_leading() else 0))
+    passes = Controller(
+        queue.name,
+        controller.reconcile,
+        queue=queue,
+        workers=WORKERS,
+        clock=clock,
+        metrics=process.metrics,
+        writes=pods,
+    )
+    duty = Duty(controllers=(passes,), led={"take over": controller.started_leading, "pods on nodes": bound.run})
+    return PodDuty(duty, controller, bound)

@@ -1,0 +1,493 @@
+"""Pods without a node: what they get, how long they wait, and what is said of them (TN-043, TN-046 to TN-049)."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from leader_world import KEY, TaintApi, World, settings_of
+from placement_world import refused_by_validation, value
+
+from polyarch.kube.errors import ConnectionFailed, Unavailable
+from polyarch.model.meta import Key
+from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.reference import parse
+from polyarch.taints import names
+
+APP = "quay.io/team/app:1"
+ARM64 = {"key": KEY, "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+async def world_of() -> AsyncIterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def make(**options: Any) -> World:
+        worlds.append(World(**options))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        await world.close()
+
+
+@pytest.fixture
+async def world(world_of) -> World:
+    return world_of()
+
+
+# -- what the admission missed -----------------------------------------------------------------------------------------
+
+
+async def test_tn_043_a_missed_pod_gets_its_tolerations_with_one_request(world):
+    world.registry.set(APP, "linux/amd64", "linux/arm64")
+    key = await world.create(APP)
+    assert world.api.tolerations(key) == [ARM64]
+    assert world.api.annotations(key) == {names.TOLERATIONS_ANNOTATION: "arm64", names.REASON_ANNOTATION: "Images"}
+    assert world.patches(key) == 1
+    assert world.heard.events == [], "ordinary success has no event (TN-042)"
+
+
+async def test_tn_043_a_pod_that_lacks_nothing_costs_no_request(world):
+    world.registry.set(APP, "linux/amd64", "linux/arm64")
+    covered = await world.create(APP, tolerations=[{"operator": "Exists"}])
+    world.registry.set("quay.io/team/primary:1", "linux/amd64")
+    primary = await world.create("quay.io/team/primary:1", name="primary")
+    assert (world.patches(covered), world.patches(primary)) == (0, 0)
+    assert world.registry.count(APP) == 0, "and no look-up if no answer could change anything"
+
+
+async def test_tn_043_an_unschedulable_pod_is_not_looked_up_for_ever(world):
+    """Its status changes every few minutes; the image was judged."""
+    world.registry.set(APP, "linux/amd64")
+    key = await world.create(APP)
+    for _ in range(10):
+        await world.run(300)
+        world.api.change(key)
+        world.api.tell(key)
+    await world.run(1)
+    assert world.registry.count(APP) == 1
+    assert world.patches(key) == 0
+
+
+async def test_tn_046_a_hundred_pods_of_one_image_cost_one_look_up(world):
+    world.registry.set(APP, "linux/arm64")
+    keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(100)]
+    await world.run(5)
+    assert world.registry.count(APP) == 1
+    assert {tuple(world.api.tolerated(key)) for key in keys} == {("arm64",)}
+    assert len(world.api.patches) == 100
+
+
+async def test_tn_003_a_pod_that_placement_keeps_is_left_to_it(world):
+    world.registry.set(APP, "linux/arm64")
+    world.held.add("app")
+    key = await world.create(APP)
+    await world.run(30)
+    assert (world.patches(key), world.registry.count(APP)) == (0, 0)
+    world.held.clear()  # its controller is silent
+    await world.run(60)
+    assert world.api.tolerated(key) == ["arm64"]
+
+
+async def test_tn_041_a_pod_that_opted_out_loses_our_gate_and_gets_nothing(world):
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP, gated=True, annotations={names.OPT_OUT: names.DISABLED})
+    assert not world.api.has_gate(key)
+    assert world.api.tolerations(key) == []
+
+
+# -- the gate ----------------------------------------------------------------------------------------------------------
+
+
+async def test_tn_046_the_patch_that_adds_lifts_the_gate_and_removes_the_label(world):
+    world.registry.seconds = 3.0
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP, gated=True)
+    await world.run(2)
+    assert world.api.has_gate(key)
+    await world.run(2)
+    assert not world.api.has_gate(key)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert names.GATED_LABEL not in world.api.labels(key)
+    assert world.patches(key) == 1
+    assert value(world.registry_of_metrics, "polyarch_taints_gate_seconds_count") == 1.0
+
+
+async def test_tn_046_known_images_restrict_what_a_fallback_adds(world_of):
+    world = world_of(pods={"onUnknown": "all"})
+    world.registry.set(APP, "linux/arm64", "linux/amd64")
+    world.registry.set("quay.io/team/broken:1", error="network")
+    key = await world.create(APP, "quay.io/team/broken:1")
+    await world.run(1)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.api.annotations(key)[names.REASON_ANNOTATION] == "AllFallback"
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "tolerated", "reason"),
+    [
+        pytest.param("primary-only", ["amd64"], "PrimaryFallback", id="the primary architectures"),
+        pytest.param("all", ["amd64", "arm64", "ppc64le", "s390x"], "AllFallback", id="all"),
+        pytest.param("none", [], None, id="none"),
+    ],
+)
+async def test_tn_048_when_the_time_is_over_the_policy_applies_and_the_gate_goes(
+    world_of, on_timeout, tolerated, reason
+):
+    world = world_of(mode="tolerations", pods={"gateTimeout": "1m", "onTimeout": on_timeout})
+    world.registry.set(APP, error="network")
+    key = await world.create(APP, gated=True)
+    await world.run(59)
+    assert world.api.has_gate(key)
+    await world.run(2)
+    assert not world.api.has_gate(key)
+    assert world.api.tolerated(key) == tolerated
+    assert world.api.annotations(key).get(names.REASON_ANNOTATION) == reason
+    assert world.heard.reasons == ["ArchitectureUnknown", "ArchitectureGateTimeout"]
+
+
+async def test_tn_048_an_answer_after_the_time_completes_the_pod(world_of):
+    world = world_of(mode="tolerations", pods={"gateTimeout": "10s"})
+    world.registry.set(APP, error="network")
+    key = await world.create(APP, gated=True)
+    await world.run(12)
+    assert world.api.tolerated(key) == ["amd64"]
+    world.registry.set(APP, "linux/amd64", "linux/arm64")
+    await world.run(120)
+    assert world.api.tolerated(key) == ["amd64", "arm64"]
+    assert world.patches(key) == 2
+
+
+async def test_tn_048_keep_keeps_the_gate_and_says_so_every_hour(world_of):
+    world = world_of(pods={"gateTimeout": "10s", "onTimeout": "keep"})
+    world.registry.set(APP, error="not-found")
+    key = await world.create(APP, gated=True)
+    await world.run(3 * 3600 + 60)
+    assert world.api.has_gate(key)
+    assert world.heard.reasons.count("ArchitectureGateTimeout") == 4
+    assert world.heard.reasons.count("ArchitectureUnknown") == 1
+    world.registry.set(APP, "linux/arm64")
+    await world.run(90)
+    assert not world.api.has_gate(key)
+    assert world.api.tolerated(key) == ["arm64"]
+
+
+async def test_tn_092_the_time_counts_from_the_pods_creation_whoever_leads(world):
+    """A new leader neither starts again nor gives up before it has asked."""
+    world.registry.set(APP, error="network")
+    key = await world.create(APP, gated=True, age=290.0)
+    await world.run(9)
+    assert world.api.has_gate(key)
+    await world.run(2)
+    assert not world.api.has_gate(key)
+
+
+async def test_tn_092_after_a_long_absence_of_every_leader_an_answer_counts_and_no_fallback(world):
+    world.registry.seconds = 2.0
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP, gated=True, age=7200.0)
+    await world.run(3)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert (world.patches(key), world.heard.reasons) == (1, [])
+
+
+async def test_tn_092_a_registry_that_hangs_keeps_no_pod_beyond_its_time(world_of):
+    world = world_of(pods={"gateTimeout": "10s"})
+    world.registry.seconds = 3600.0
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP, gated=True)
+    await world.run(11)
+    assert not world.api.has_gate(key)
+
+
+@pytest.mark.parametrize("state", ["paused", "removing", None])
+async def test_tn_048_while_paused_or_removed_every_gate_is_lifted(world, state):
+    world.registry.set(APP, error="network")
+    keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(20)]
+    await world.run(5)
+    world.facts.become(settings_of(state=state) if state else None)
+    await world.run(1)
+    assert not any(world.api.has_gate(key) for key in keys)
+    assert not any(world.api.tolerations(key) for key in keys)
+
+
+async def test_tn_010_while_paused_a_missed_pod_gets_nothing(world_of):
+    world = world_of(state="paused")
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP)
+    assert world.patches(key) == 0
+
+
+# -- what nobody can run -----------------------------------------------------------------------------------------------
+
+
+async def test_tn_047_no_common_architecture_is_said_once_and_never_gates(world):
+    world.registry.set(APP, "linux/arm64")
+    world.registry.set("quay.io/team/sidecar:1", "linux/s390x")
+    key = await world.create(APP, "quay.io/team/sidecar:1", gated=True)
+    world.api.change(key)
+    world.api.tell(key)
+    await world.run(60)
+    assert not world.api.has_gate(key)
+    assert world.api.tolerations(key) == []
+    ((_, event),) = world.heard.events
+    assert event.reason == "NoCommonArchitecture"
+    assert "app:1" in event.note
+    assert "sidecar:1" in event.note
+    assert world.controller.blocked == 1
+
+
+async def test_tn_047_an_index_of_an_operator_bundle_restricts_nothing(world):
+    """It is looked at more closely before a pod counts as impossible (RG-046)."""
+    reference = parse(APP)
+    world.registry.set(APP, "linux/s390x")
+    world.registry.set("quay.io/team/tool:1", "linux/arm64", "linux/amd64")
+    world.registry.bundles[reference.canonical] = Inspection(reference, Status.NEUTRAL, checked_at=0.0, public=True)
+    key = await world.create(APP, "quay.io/team/tool:1", gated=True)
+    await world.run(2)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.heard.events == []
+
+
+# -- events and retries ------------------------------------------------------------------------------------------------
+
+
+async def test_tn_046_one_warning_per_pod_and_cause(world):
+    world.registry.set(APP, error="network")
+    await world.create(APP, gated=True)
+    await world.run(100)
+    assert world.heard.reasons == ["ArchitectureUnknown"]
+    world.registry.set(APP, error="not-found")
+    await world.run(190)
+    assert world.heard.reasons == ["ArchitectureUnknown", "ArchitectureUnknown"]
+    assert all(APP in event.note for _, event in world.heard.events)
+
+
+@pytest.mark.parametrize(
+    ("error", "least", "most"),
+    [
+        pytest.param("network", 6, 12, id="transient: one second to two minutes"),
+        pytest.param("not-found", 5, 7, id="absent: every minute"),
+        pytest.param("unauthorized", 2, 4, id="auth: every two minutes"),
+    ],
+)
+async def test_tn_046_an_image_is_asked_for_as_its_failure_deserves(world_of, error, least, most):
+    world = world_of(pods={"gateTimeout": "1h"})
+    world.registry.set(APP, error=error)
+    await world.create(APP, gated=True)
+    await world.run(300)
+    assert least <= world.registry.count(APP) <= most
+
+
+async def test_tn_094_no_retry_is_lost_however_long_a_registry_is_away(world_of):
+    world = world_of(pods={"gateTimeout": "1h"})
+    world.registry.set(APP, error="network")
+    key = await world.create(APP, gated=True)
+    await world.run(1500)
+    world.registry.set(APP, "linux/arm64")
+    await world.run(160)
+    assert world.api.tolerated(key) == ["arm64"]
+
+
+async def test_tn_046_a_changed_pull_secret_is_tried_within_seconds(world_of):
+    """Not after the two minutes of failures with auth."""
+    world = world_of(pods={"gateTimeout": "1h"})
+    image = "registry.example/team/private:1"
+    canonical = world.registry.set(image, "linux/arm64")
+    world.registry.needs_credentials.add(canonical)
+    world.registry.accepts[canonical] = "right"
+    world.reader.put("team", "pull", password="wrong")
+    key = await world.create(image, gated=True, secrets=["pull"])
+    await world.run(130)
+    assert world.api.has_gate(key)
+    asked = world.registry.count(image)
+    world.reader.put("team", "pull", password="right")
+    await world.run(17)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.registry.count(image) == asked + 1
+
+
+# -- the API server ----------------------------------------------------------------------------------------------------
+
+
+async def test_tn_092_a_pod_that_changed_meanwhile_is_decided_again(world):
+    world.registry.seconds = 1.0
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP, gated=True)
+    world.api.change(key, annotations={"by": "somebody"})  # the watch has not told yet
+    await world.run(2)
+    assert world.api.has_gate(key)
+    world.api.tell(key)
+    await world.run(1)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.api.annotations(key)["by"] == "somebody"
+
+
+@pytest.mark.parametrize(
+    "failure", [Unavailable(503, reason="ServiceUnavailable"), ConnectionFailed("refused", host="api.example")]
+)
+async def test_tn_092_after_an_outage_of_the_api_server_nothing_is_lost_or_doubled(world, failure):
+    world.registry.set(APP, "linux/arm64")
+    world.api.refuse = failure
+    keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(30)]
+    await world.run(30)
+    world.api.refuse = None
+    await world.run(16)
+    assert {tuple(world.api.tolerated(key)) for key in keys} == {("arm64",)}
+    assert not any(world.api.has_gate(key) for key in keys)
+
+
+async def test_tn_048_a_pod_whose_tolerations_are_refused_loses_its_gate_when_its_time_is_over(world_of):
+    """Whatever a policy of the cluster says about tolerations."""
+    world = world_of(mode="tolerations", pods={"gateTimeout": "10s"})
+    world.registry.set(APP, error="network")
+    api = world.api
+    plain = api.patch
+
+    async def patch(resource, name, patch, *, namespace=""):
+        if any(each.path.startswith("/spec/tolerations") for each in patch.operations):
+            raise refused_by_validation()
+        return await plain(resource, name, patch, namespace=namespace)
+
+    api.patch = patch
+    key = await world.create(APP, gated=True)
+    await world.run(20)
+    assert not api.has_gate(key)
+    assert value(world.registry_of_metrics, "polyarch_taints_writes_total", kind="pod", result="refused") >= 1
+
+
+# -- several replicas --------------------------------------------------------------------------------------------------
+
+
+async def test_tn_003_a_standby_writes_nothing_and_asks_nobody(world_of):
+    world = world_of(leading=False)
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP, gated=True)
+    await world.run(60)
+    assert (world.patches(key), world.registry.count(APP)) == (0, 0)
+    await world.lead()
+    await world.run(1)
+    assert world.api.tolerated(key) == ["arm64"]
+
+
+async def test_tn_092_a_standby_lifts_the_gate_that_a_dead_leader_left(world_of):
+    """Its Lease would hold for longer than the ten seconds that a pod may wait beyond its time."""
+    world = world_of(leading=False, pods={"gateTimeout": "30s"})
+    world.registry.set(APP, error="network")
+    key = await world.create(APP, gated=True)
+    await world.run(34)
+    assert world.api.has_gate(key)
+    await world.run(5)
+    assert not world.api.has_gate(key)
+    assert world.heard.events == [], "events are the leader's"
+
+
+async def test_tn_092_two_writers_add_a_toleration_once(world_of):
+    api = TaintApi()
+    first, second = world_of(api=api), world_of(api=api)
+    for world in (first, second):
+        world.registry.set(APP, "linux/arm64")
+    api.on_event = lambda key: (first.pods.add(key), second.pods.add(key))
+    key = await first.create(APP, gated=True)
+    await second.run(10)
+    await first.run(10)
+    assert api.tolerated(key) == ["arm64"]
+
+
+# -- what nodes ask ----------------------------------------------------------------------------------------------------
+
+
+async def test_tn_025_pods_that_may_be_for_an_architecture_and_wait_are_named(world_of):
+    world = world_of(mode="both")
+    world.registry.set(APP, "linux/arm64")
+    world.registry.set("quay.io/team/slow:1", error="network")
+    await world.create(APP, name="known", gated=True)
+    await world.create("quay.io/team/slow:1", name="waits", gated=True)
+    await world.create(APP, "quay.io/team/slow:1", name="arm", gated=True)
+    await world.run(1)
+    assert world.controller.undecided("arm64") == ["team/waits", "team/arm"]
+    assert world.controller.undecided("amd64") == ["team/waits"]
+
+
+async def test_tn_025_nobody_is_called_decided_before_every_pod_was_looked_at(world_of):
+    world = world_of(leading=False)
+    world.registry.set(APP, "linux/arm64")
+    await world.create(APP)
+    assert world.controller.undecided("arm64") is None
+    world.leading = True
+    assert world.controller.undecided("arm64") is None
+    await world.lead()
+    await world.run(1)
+    assert world.controller.undecided("arm64") == []
+
+
+# -- changed images ----------------------------------------------------------------------------------------------------
+
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "u", "controller": True}
+
+
+async def changed(world: World, *platforms: str, error: str = "", owner: dict[str, Any] | None = OWNER) -> Key:
+    """A pod on a node that got tolerations for arm64 and s390x, whose image was changed since then."""
+    world.registry.set(APP, *platforms, error=error)
+    document = world.document(
+        APP,
+        nodeName="worker",
+        labels={names.GATED_LABEL: names.CHANGED},
+        annotations={names.TOLERATIONS_ANNOTATION: "arm64,s390x", names.REASON_ANNOTATION: "Images"},
+        tolerations=[{**ARM64, "value": each} for each in ("arm64", "s390x")],
+    )
+    document["metadata"]["ownerReferences"] = [owner] if owner else []
+    key = world.api.create(document)
+    await world.run(1)
+    return key
+
+
+async def test_tn_049_what_an_image_no_longer_justifies_is_said_once(world):
+    key = await changed(world, "linux/arm64", "linux/amd64")
+    ((_, event),) = world.heard.events
+    assert event.reason == "ArchitectureSetShrunk"
+    assert "s390x" in event.note
+    assert names.GATED_LABEL not in world.api.labels(key), "the label goes last"
+    assert world.api.evicted == []
+
+
+async def test_tn_049_what_a_changed_image_justifies_is_added(world):
+    key = await changed(world, "linux/arm64", "linux/s390x", "linux/ppc64le")
+    assert world.api.tolerated(key) == ["arm64", "s390x", "ppc64le"]
+    assert world.heard.events == []
+
+
+async def test_tn_049_evict_evicts_through_the_api_and_respects_budgets(world_of):
+    world = world_of(pods={"imageChange": "evict"})
+    world.api.budget = 0
+    key = await changed(world, "linux/amd64")
+    await world.run(30)
+    assert world.api.evicted == []
+    world.api.budget = 1
+    await world.run(11)
+    assert world.api.evicted == [key]
+    assert world.heard.reasons == ["ArchitectureSetShrunk"]
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [None, {**OWNER, "controller": False}, {"kind": "Node", "name": "worker", "uid": "u", "controller": True}],
+    ids=["nobody", "an owner that does not control it", "a node"],
+)
+async def test_tn_049_a_pod_that_nobody_recreates_is_not_evicted(world_of, owner):
+    world = world_of(pods={"imageChange": "evict"})
+    key = await changed(world, "linux/amd64", owner=owner)
+    assert world.api.evicted == []
+    assert names.GATED_LABEL not in world.api.labels(key)
+    assert world.heard.reasons == ["ArchitectureSetShrunk"]
+
+
+async def test_tn_049_while_an_answer_is_missing_nothing_counts_as_lost(world_of):
+    world = world_of(pods={"imageChange": "evict"})
+    key = await changed(world, error="network")
+    await world.run(1)
+    assert world.api.evicted == []
+    assert names.GATED_LABEL in world.api.labels(key), "somebody still has to finish"
+    world.registry.set(APP, "linux/amd64")
+    await world.run(5)
+    assert world.api.evicted == [key]
