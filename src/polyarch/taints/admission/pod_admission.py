@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from polyarch.kube.causes import Causes
+from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.clock import Clock
 from polyarch.kube.resources import PODS
 from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Failure, Route
@@ -28,7 +29,7 @@ from polyarch.taints.decide.image_change import changes_images, decide_change, e
 from polyarch.taints.decide.rules import Case, Facts, decide, examine
 from polyarch.taints.lookups.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.result.pod_patch import admission_patch
+from polyarch.taints.result.pod_patch import admission_patch, change_patch
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +112,7 @@ class PodAdmission:
         decision = decide(case, known, Progress.FIRST if self._facts.leader_lives else Progress.UNGUARDED)
         if alongside.gated and decision.outcome is not Outcome.DENIED:
             return NOTHING  # decided when placement lifts its gate, with the os that it writes then
-        return self._written(case, decision)
+        return self._told(decision, admission_patch(case, decision))
 
     async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> Addition:
         """To an update of a pod that exists (TN-049)."""
@@ -121,7 +122,7 @@ class PodAdmission:
         known = self._known(case, {}, since=since)
         await self._ask(case, known, until=until, since=since)
         change = decide_change(case, known, old)
-        added = self._written(case, change.decision)
+        added = self._told(change.decision, change_patch(case, change))
         if added.denial or not change.lost:
             return added
         return msgspec.structs.replace(added, warnings=(change.message,))
@@ -132,7 +133,8 @@ class PodAdmission:
             return NOTHING
         case = examine(facts)
         known = self._known(case, answers, since=self._clock.monotonic())
-        return self._written(case, decide(case, known, Progress.ENDED))
+        decision = decide(case, known, Progress.ENDED)
+        return self._told(decision, admission_patch(case, decision, gated_elsewhere=not case.is_gated))
 
     def _known(self, case: Case, answers: Mapping[str, Inspection], *, since: float) -> dict[str, Inspection]:
         """The answers at hand. Placement has looked for those of all images, or of none."""
@@ -146,11 +148,10 @@ class PodAdmission:
             source = PullSource.of(case.pod, case.facts.namespace)
             await self._lookups.ask_until(until, case.images, source, known, since=since)
 
-    def _written(self, case: Case, decision: PodDecision) -> Addition:
+    def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> Addition:
         self._metrics.decided(decision.reason.value)
         if decision.outcome is Outcome.DENIED:
             return Addition(denial=decision.message)
-        operations = admission_patch(case, decision, gated_elsewhere=case.facts.stored and not case.is_gated)
         return Addition(operations) if operations else NOTHING
 
     def _bug(self, error: Exception, namespace: str, pod: Pod) -> Addition:

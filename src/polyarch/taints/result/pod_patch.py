@@ -18,7 +18,7 @@ from polyarch.model.taint import Toleration
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import SOURCES, Outcome, PodDecision, Reason
-from polyarch.taints.decide.image_change import recorded
+from polyarch.taints.decide.image_change import ImageChange, recorded
 from polyarch.taints.decide.rules import Case
 
 TOLERATIONS: Final = "/spec/tolerations"
@@ -35,7 +35,21 @@ def admission_patch(case: Case, decision: PodDecision, *, gated_elsewhere: bool 
     if decision.outcome is Outcome.DENIED:
         return ()
     wants_gate = decision.keeps_gate and not gated_elsewhere
-    return tuple(_changes(case.pod, decision, case.settings, wants_gate=wants_gate, test_gate=False))
+    label = names.GATED if wants_gate else ""
+    return tuple(_changes(case.pod, decision, case.settings, label=label, wants_gate=wants_gate, test_gate=False))
+
+
+def change_patch(case: Case, change: ImageChange) -> tuple[Operation, ...]:
+    """The patch at admission of an update that changes an image. If something is left to do, which may be events and an
+    eviction, the label tells the leader of the role ``taints`` (TN-049)."""
+    pod, decision = case.pod, change.decision
+    if decision.outcome is Outcome.DENIED:
+        return ()
+    keeps_gate = decision.keeps_gate and _has_gate(pod)
+    present = (pod.metadata.labels or _NOTHING).get(names.GATED_LABEL)
+    is_left = bool(change.lost or decision.unresolved) or present == names.CHANGED
+    label = names.GATED if keeps_gate else names.CHANGED if is_left else ""
+    return tuple(_changes(pod, decision, case.settings, label=label, wants_gate=keeps_gate, test_gate=False))
 
 
 def stored_patch(case: Case, decision: PodDecision) -> tuple[Operation, ...]:
@@ -44,13 +58,15 @@ def stored_patch(case: Case, decision: PodDecision) -> tuple[Operation, ...]:
     Its first two operations test uid and resourceVersion, so for a pod that has changed the API server answers 422 and
     writes nothing.
     """
-    changes = tuple(_changes(case.pod, decision, case.settings, wants_gate=decision.keeps_gate, test_gate=True))
+    keeps_gate = decision.keeps_gate and _has_gate(case.pod)  # one cannot be added to a stored pod
+    label = names.GATED if keeps_gate else ""
+    changes = tuple(_changes(case.pod, decision, case.settings, label=label, wants_gate=keeps_gate, test_gate=True))
     return guarded(case.pod.metadata, changes)
 
 
 def bare_release(pod: Pod) -> tuple[Operation, ...]:
     """Lifts our gate from a stored pod that nobody decides about: while taints are being removed, or with none."""
-    return guarded(pod.metadata, (*_label(pod, wanted=False), *_gate(pod, wanted=False, test_first=True)))
+    return guarded(pod.metadata, (*_label(pod, ""), *_gate(pod, wanted=False, test_first=True)))
 
 
 def guarded(metadata: ObjectMeta, changes: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -65,12 +81,9 @@ def guarded(metadata: ObjectMeta, changes: tuple[Operation, ...]) -> tuple[Opera
 
 
 def _changes(
-    pod: Pod, decision: PodDecision, settings: TaintSettings, *, wants_gate: bool, test_gate: bool
+    pod: Pod, decision: PodDecision, settings: TaintSettings, *, label: str, wants_gate: bool, test_gate: bool
 ) -> Iterator[Operation]:
-    gated = _has_gate(pod)
-    # A gate cannot be added to a stored pod.
-    wants_gate = wants_gate and (gated or not test_gate)
-    yield from _label(pod, wanted=wants_gate)
+    yield from _label(pod, label)
     if decision.added:
         yield from _annotations(pod, decision)
         yield from appended(TOLERATIONS, pod.spec.tolerations, map(settings.toleration, decision.added))
@@ -81,14 +94,15 @@ def _has_gate(pod: Pod) -> bool:
     return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
 
 
-def _label(pod: Pod, *, wanted: bool) -> Iterator[Operation]:
+def _label(pod: Pod, value: str) -> Iterator[Operation]:
+    """Our label with this value; empty: without it."""
     labels = pod.metadata.labels
-    if wanted:
-        if labels is None:
-            yield add("/metadata/labels", {names.GATED_LABEL: names.GATED})
-        elif labels.get(names.GATED_LABEL) != names.GATED:
-            yield add(_LABEL, names.GATED)
-    elif labels is not None and names.GATED_LABEL in labels:
+    present = (labels or _NOTHING).get(names.GATED_LABEL)
+    if value and labels is None:
+        yield add("/metadata/labels", {names.GATED_LABEL: value})
+    elif value and present != value:
+        yield add(_LABEL, value)
+    elif not value and present is not None:
         yield remove(_LABEL)
 
 

@@ -209,8 +209,32 @@ async def test_tn_049_architectures_that_the_new_image_lacks(taint_worlds, polic
         assert "arm64" in answer.response["status"]["message"]
     else:
         assert answer.tolerated == ["amd64", "arm64"]
+        assert answer.object["metadata"]["labels"] == {names.GATED_LABEL: names.CHANGED}, "for events and evictions"
         [warning] = answer.warnings
         assert "arm64" in warning
+
+
+async def test_tn_049_an_image_that_is_not_known_in_time_is_left_to_the_leader(taint_world):
+    """TN-049: which the label tells, and which removes it; until then no update takes it away."""
+    taint_world.registry.know("app:1", *BOTH)
+    running = (await taint_world.admit(pod("app:1", labels={"a": "b"}))).object
+    taint_world.registry.busy.add("docker.io")
+    changing = (await taint_world.admit(changed(running, "cold:1"), old=running)).object
+    assert changing["metadata"]["labels"] == {"a": "b", names.GATED_LABEL: names.CHANGED}
+    back = await taint_world.admit(changed(changing, "app:1"), old=changing)
+    assert back.paths == []
+
+
+async def test_tn_049_a_pod_under_our_gate_whose_image_changes_stays_gated_or_is_released(taint_world):
+    """TN-046, TN-049: the gate waits for the new image; if it is known, the update lifts the gate."""
+    taint_world.registry.know("app:1", *BOTH)
+    taint_world.registry.busy.add("docker.io")
+    waiting = (await taint_world.admit(pod("cold:1"))).object
+    assert (await taint_world.admit(changed(waiting, "cold:2"), old=waiting)).paths == []
+    released = await taint_world.admit(changed(waiting, "app:1"), old=waiting)
+    assert not released.is_gated
+    assert released.tolerated == ["amd64", "arm64"]
+    assert names.GATED_LABEL not in released.object["metadata"]["labels"]
 
 
 async def test_tn_049_another_update_is_none_of_our_business(taint_world):
