@@ -15,6 +15,7 @@ from polyarch.run.parts.images import open_admission_lookups
 from polyarch.run.parts.taints import TaintParts, open_pod_admission, open_taints
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 from polyarch.run.tainting.pods import pod_duty
+from polyarch.run.tainting.templates import template_duty
 from polyarch.taints import names
 from polyarch.taints.admission.template_admission import TemplateAdmission
 from polyarch.taints.lookups.image_waiting import ImageWaiting
@@ -60,7 +61,8 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
         return carries_gate(pod) and placement_lives()
 
     of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
-    duties = (of_pods.duty,)
+    of_templates = template_duty(process, parts, images, templates, recorder, is_leading=is_leading)
+    duties = (of_pods.duty, of_templates.duty)
     background: dict[str, Task] = {
         "attempts": images.attempts.run,
         "pull secrets": images.reads.run,
@@ -78,7 +80,9 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
         controllers=tuple(controller for duty in duties for controller in duty.controllers),
         leaderships=(
             Leadership(
-                election=election, background={name: task for duty in duties for name, task in duty.led.items()}
+                election=election,
+                controllers=tuple(controller for duty in duties for controller in duty.led_controllers),
+                background={name: task for duty in duties for name, task in duty.led.items()},
             ),
         ),
         background=background,

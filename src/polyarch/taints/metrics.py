@@ -10,6 +10,7 @@ from typing import Final, Literal
 from prometheus_client import Counter
 
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.guarded import Written
 
 Kind = Literal["node", "pod", "daemonset", "policy"]
 """What was written: ``policy`` is the one for nodes at registration (TN-027)."""
@@ -17,6 +18,13 @@ KINDS: Final[tuple[Kind, ...]] = ("node", "pod", "daemonset", "policy")
 Result = Literal["done", "changed", "refused", "unanswered"]
 """How a write ended. ``changed``: the object had changed since it was read, and is decided again."""
 RESULTS: Final[tuple[Result, ...]] = ("done", "changed", "refused", "unanswered")
+COUNTED: Final[Mapping[Written, Result]] = {
+    Written.DONE: "done",
+    Written.MOVED_ON: "changed",
+    Written.REFUSED: "refused",
+    Written.UNANSWERED: "unanswered",
+    Written.UNREACHED: "unanswered",
+}
 
 GATE_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 REACTION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 300.0)

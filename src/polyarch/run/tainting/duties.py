@@ -10,8 +10,9 @@ from polyarch.kube.runtime.controller import Controller
 
 
 class Duty(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks by name; ``led`` are those of the leader."""
+    """Tasks by name; what is ``led`` is the leader's, and its controllers are fenced by the Lease (KR-030)."""
 
     controllers: tuple[Controller[Any], ...] = ()
     background: Mapping[str, Task] = {}
+    led_controllers: tuple[Controller[Any], ...] = ()
     led: Mapping[str, Task] = {}

@@ -24,9 +24,8 @@ from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Outcome, PodDecision, Progress
 from polyarch.taints.decide.rules import Case, Facts, assess, decide, examine
 from polyarch.taints.lookups.image_waiting import asked_about
-from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.result.pod_patch import stored_patch
-from polyarch.taints.unscheduled.pod_writes import COUNTED
 
 log = structlog.get_logger(__name__)
 

@@ -72,7 +72,7 @@ class ChangedPods:
         if not self._is_leading():
             return Done()
         case = examine_change(_as_stored(facts), facts.pod)
-        known = self._images.inquiry.about(asked_about(case), key, memory)
+        known = self._images.inquiry.about(asked_about(case), key, memory.waiter)
         if known is None:
             return Done()  # its pull secrets are being read, which wakes it
         change = decide_change(case, known.answers, facts.pod)
@@ -84,7 +84,7 @@ class ChangedPods:
         self._images.waiting.leave(key)
         event = shrunk(change)
         images = (use.text for use in case.images)
-        if event is not None and memory.is_news(event.reason.value, event.cause, *images):
+        if event is not None and memory.waiter.is_news(event.reason.value, event.cause, *images):
             self._post(facts.pod, event)
         if change.lost and change.policy == "evict" and _is_recreated(facts.pod):
             return await self._evict(key, facts.pod)

@@ -27,6 +27,7 @@ from polyarch.taints.decide.gate_time import Waited, decide_after
 from polyarch.taints.decide.rules import Case, Facts, assess, examine
 from polyarch.taints.lookups.image_waiting import ImageWaiting, asked_about
 from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.result.contribution import Contribution
 from polyarch.taints.result.pod_patch import stored_patch
 from polyarch.taints.unscheduled.changed_pods import ChangedPods
 from polyarch.taints.unscheduled.pod_memory import PodMemory, counted, has_gate, waited
@@ -144,6 +145,11 @@ class PodController:
         """Number of pods that no node can run."""
         return sum(memory.is_blocked for memory in self._memories.values())
 
+    def contribution(self) -> Contribution:
+        """For the status (TN-014)."""
+        pods = {"gated": self.gated, "unknown": self.unknown, "blocked": self.blocked}
+        return Contribution(fields={"pods": pods})
+
     def undecided(self, architecture: str) -> list[str] | None:
         """Pods that may be for this architecture and wait for an answer (TN-025); None: not all are judged yet."""
         pods = self._pods.unscheduled()
@@ -209,7 +215,7 @@ class PodController:
     async def _judge(self, key: Key, case: Case, memory: PodMemory) -> Result:
         known: Known | None = Known({})
         if case.rule is None:
-            known = self._images.inquiry.about(asked_about(case), key, memory)
+            known = self._images.inquiry.about(asked_about(case), key, memory.waiter)
         pending = known is None or known.pending or known.undecidable
         seconds = self._counted(case.pod, memory, case.settings, pending=pending)
         left = case.settings.gate_timeout - seconds
@@ -275,7 +281,7 @@ class PodController:
 
     def _remember(self, key: Key, pod: Pod) -> PodMemory:
         memory = self._memories.get(key)
-        if memory is None or memory.uid != pod.metadata.uid:
+        if memory is None or memory.waiter.uid != pod.metadata.uid:
             self._forget(key)
             memory = self._memories[key] = PodMemory(pod.metadata.uid, self._clock.monotonic())
         return memory

@@ -8,38 +8,31 @@ from datetime import datetime
 from typing import Final
 
 from polyarch.model.pod import Pod
-from polyarch.oci.answer import Inspection
 from polyarch.taints import names
+from polyarch.taints.lookups.waiter import Waiter
 
 PATIENCE: Final = 8.0
 """Seconds from the first sight of a pod for which an image counts as being asked for, even if the pod's time is over:
 after a restart the first answers are a moment away."""
-_NONE_FAILED: Final[dict[str, Inspection]] = {}
 
 
 class PodMemory:
     """One pod."""
 
     __slots__ = (
-        "_told",
         "architectures",
-        "failed_once",
         "is_blocked",
         "is_judged",
         "is_unknown",
         "refusals",
         "repeated_at",
-        "seen_at",
         "settled",
-        "uid",
         "unanswered",
+        "waiter",
     )
 
     def __init__(self, uid: str, now: float) -> None:
-        self.uid: Final = uid
-        self.seen_at: Final = now
-        self.failed_once: dict[str, Inspection] = _NONE_FAILED
-        """Failures of images that may exist on nodes only (PL-212); replaced, never changed."""
+        self.waiter: Final = Waiter(uid, now)
         self.settled: object = None
         """What the last decision was made from, if nothing but a change of that can make it another one."""
         self.is_judged = False
@@ -53,20 +46,7 @@ class PodMemory:
         """Writes in a row that the API server refused."""
         self.unanswered = 0
         self.repeated_at: float | None = None
-        self._told: frozenset[tuple[str, ...]] = frozenset()
-
-    def waits(self, now: float, *, begun: float | None) -> None:
-        """Nothing to remember: the time counts from the pod's creation."""
-
-    def waits_for_nothing(self, now: float) -> None:
-        """As :meth:`waits`."""
-
-    def is_news(self, *said: str) -> bool:
-        """Whether this was not said about the pod before; it counts as said from now on."""
-        if said in self._told:
-            return False
-        self._told = self._told | {said}
-        return True
+        """When it was last said that the gate stays beyond its time."""
 
 
 def waited(pod: Pod, memory: PodMemory, *, now: float, moment: datetime) -> float:
@@ -75,7 +55,7 @@ def waited(pod: Pod, memory: PodMemory, *, now: float, moment: datetime) -> floa
     By the wall clock, as nothing else outlives the process that saw the pod first; if that clock is slow, pods wait
     longer after a change of the leader, and if it is fast, still for :data:`PATIENCE`.
     """
-    since_seen = now - memory.seen_at
+    since_seen = now - memory.waiter.seen_at
     created = pod.metadata.creation_timestamp
     if created is None:
         return since_seen
@@ -91,7 +71,7 @@ def counted(pod: Pod, memory: PodMemory, limit: float, *, pending: bool, now: fl
     of patience. ``pending``: one has neither answered nor failed yet."""
     seconds = waited(pod, memory, now=now, moment=moment)
     if pending and seconds >= limit:
-        return min(seconds, limit - (memory.seen_at + PATIENCE - now))
+        return min(seconds, limit - (memory.waiter.seen_at + PATIENCE - now))
     return seconds
 
 

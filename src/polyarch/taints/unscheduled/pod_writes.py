@@ -17,8 +17,7 @@ from polyarch.model.meta import Key
 from polyarch.model.pod import Pod
 from polyarch.pods.lookups import backoff
 from polyarch.taints.decide.decision import PodDecision
-from polyarch.taints.metrics import Result as Counted
-from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.result.events import HOURLY, PodEvent, events_for
 from polyarch.taints.result.pod_patch import bare_release
 from polyarch.taints.unscheduled.pod_memory import PodMemory, has_gate
@@ -31,13 +30,6 @@ MOVED_ON: Final = 5.0
 """Seconds until a pod that has changed meanwhile is looked at again, in case its watch event does not come."""
 REFUSED_LAST: Final = 60.0
 HOUR: Final = 3600.0
-COUNTED: Final[dict[Written, Counted]] = {
-    Written.DONE: "done",
-    Written.MOVED_ON: "changed",
-    Written.REFUSED: "refused",
-    Written.UNANSWERED: "unanswered",
-    Written.UNREACHED: "unanswered",
-}
 
 
 class Posts(Protocol):
@@ -107,7 +99,7 @@ class PodWrites:
         ``pod`` is as it was before the write: what is said about a gate is said of pods that had one.
         """
         for event in events_for(decision):
-            is_due = memory.is_news(event.reason.value, event.cause)
+            is_due = memory.waiter.is_news(event.reason.value, event.cause)
             if event.reason in HOURLY:
                 if not has_gate(pod):
                     continue

@@ -1,0 +1,338 @@
+"""Templates of DaemonSets that exist: what they get, in which order, what holds the next back (TN-050 to TN-052)."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from placement_world import refused_by_validation
+from taint_nodes import document, node
+from template_world import DaemonSetApi, TemplateWorld
+
+from polyarch.kube.errors import ConnectionFailed
+from polyarch.model.meta import Key
+from polyarch.taints import names
+
+APP = "quay.io/team/agent:1"
+OTHER = "quay.io/team/other:1"
+BOTH = ("linux/amd64", "linux/arm64")
+
+
+@pytest.fixture
+async def world_of() -> AsyncIterator[Callable[..., TemplateWorld]]:
+    worlds: list[TemplateWorld] = []
+
+    def make(**options: Any) -> TemplateWorld:
+        worlds.append(TemplateWorld(**options))
+        worlds[-1].registry.set(APP, *BOTH)
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        await world.close()
+
+
+@pytest.fixture
+async def world(world_of: Callable[..., TemplateWorld]) -> TemplateWorld:
+    return world_of()
+
+
+# -- what a template gets ----------------------------------------------------------------------------------------------
+
+
+async def test_tn_050_a_template_gets_what_its_images_justify_and_a_record(world):
+    key = world.api.create("agent", APP)
+    await world.run(1)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.api.record(key) == (
+        '[{"key":"supported-arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]'
+    )
+    assert world.events == []
+
+
+async def test_tn_052_a_covered_template_is_not_written(world):
+    covered = world.api.create("covered", APP, tolerations=[{"operator": "Exists"}])
+    world.registry.set(OTHER, "linux/amd64")
+    primary = world.api.create("primary", OTHER)
+    await world.run(60)
+    assert world.api.patched == []
+    assert world.api.record(covered) is None
+    assert world.api.record(primary) is None
+
+
+async def test_tn_050_a_second_pass_writes_nothing(world):
+    key = world.api.create("agent", APP)
+    await world.run(1)
+    world.api.advance(key)
+    world.controller.facts_changed(None)
+    await world.run(60)
+    assert world.api.patched == [key]
+
+
+@pytest.mark.parametrize("policy", ["admission", "ignore"])
+async def test_tn_050_templates_are_reconciled_only_if_the_policy_says_so(world_of, policy):
+    world = world_of(daemonSets={"templates": policy})
+    world.nodes = [node(document("one", "arm64"))]
+    world.api.create("agent", APP)
+    await world.run(1)
+    assert world.api.patched == []
+    assert world.controller.uncovered("arm64") == ["team/agent"], "somebody else has to see to it"
+
+
+@pytest.mark.parametrize("state", ["paused", "removing"])
+async def test_tn_010_nothing_is_written_while_paused_or_removing(world_of, state):
+    world = world_of(state=state)
+    world.api.create("agent", APP)
+    await world.run(60)
+    assert world.api.patched == []
+
+
+async def test_tn_041_a_daemon_set_that_opted_out_is_left_alone_and_holds_no_node_back(world):
+    world.nodes = [node(document("one", "arm64"))]
+    world.api.create("agent", APP, annotations={names.OPT_OUT: names.DISABLED})
+    await world.run(1)
+    assert world.api.patched == []
+    assert world.controller.uncovered("arm64") == []
+
+
+async def test_tn_052_unknown_images_add_nothing_block_and_are_asked_for_again(world):
+    world.registry.set(APP, error="not-found")
+    world.nodes = [node(document("one", "arm64"))]
+    key = world.api.create("agent", APP)
+    await world.run(10)
+    assert world.api.patched == []
+    assert world.reasons == ["ArchitectureUnknown"]
+    contribution = world.controller.contribution()
+    assert contribution.fields["blockedTemplatesTotal"] == 1
+    (entry,) = contribution.fields["blockedTemplates"]
+    assert (entry["kind"], entry["namespace"], entry["name"], entry["reason"]) == (
+        *("DaemonSet", "team", "agent"),
+        "ArchitectureUnknown",
+    )
+    assert "arm64" in entry["architectures"]
+    assert [(each.type, each.status, each.reason) for each in contribution.conditions] == [
+        ("DaemonSetsCovered", "False", "ArchitectureUnknown")
+    ]
+    assert world.controller.uncovered("arm64") == ["team/agent"]
+    world.registry.set(APP, *BOTH)
+    await world.run(90)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.controller.contribution().fields["blockedTemplatesTotal"] == 0
+    assert world.reasons == ["ArchitectureUnknown"]
+
+
+async def test_tn_014_at_most_fifty_blocked_templates_are_listed(world):
+    world.registry.set(APP, error="not-found")
+    for number in range(60):
+        world.api.create(f"agent-{number:02}", APP)
+    await world.run(10)
+    fields = world.controller.contribution().fields
+    assert (len(fields["blockedTemplates"]), fields["blockedTemplatesTotal"]) == (50, 60)
+    assert world.controller.blocked == 60
+    assert world.registry.count(APP) <= 4, "one look-up for all of them"
+
+
+async def test_tn_047_a_template_that_no_node_can_run_is_told_and_blocked_but_holds_nobody_back(world):
+    world.registry.set(APP, "linux/arm64")
+    world.registry.set(OTHER, "linux/s390x")
+    world.nodes = [node(document("one", "arm64"))]
+    world.api.create("agent", APP, OTHER)
+    await world.run(10)
+    assert world.reasons == ["NoCommonArchitecture"]
+    assert world.controller.contribution().fields["blockedTemplates"][0]["reason"] == "NoCommonArchitecture"
+    assert world.controller.uncovered("arm64") == []
+
+
+# -- rollouts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_tn_051_one_rollout_at_a_time_and_those_that_others_need_first(world):
+    last = world.api.create("zebra", APP)
+    network = world.api.create("my-cni", APP)
+    system = world.api.create("proxy", APP, namespace="kube-system")
+    first = world.api.create("alpha", APP)
+    order = []
+    for _ in range(4):
+        await world.run(30)
+        assert len(world.api.patched) == len(order) + 1
+        order.append(world.api.patched[-1])
+        world.api.advance(order[-1], updated=1, unavailable=1)
+        await world.run(30)
+        assert len(world.api.patched) == len(order), "not before it is done"
+        world.api.advance(order[-1])
+    assert order == [system, network, first, last]
+
+
+async def test_tn_051_several_rollouts_if_the_policy_allows_them(world_of):
+    world = world_of(daemonSets={"maxConcurrentRollouts": 3})
+    for number in range(5):
+        world.api.create(f"agent-{number}", APP)
+    await world.run(60)
+    assert len(world.api.patched) == 3
+    world.api.advance(world.api.patched[1])
+    await world.run(1)
+    assert len(world.api.patched) == 4
+
+
+async def test_tn_051_with_on_delete_the_next_one_need_not_wait(world):
+    for number in range(3):
+        world.api.create(f"agent-{number}", APP, strategy="OnDelete")
+    await world.run(10)
+    assert len(world.api.patched) == 3
+
+
+async def test_tn_051_a_rollout_that_takes_too_long_is_told_once_and_holds_the_next_until_it_is_done(world):
+    first, second = world.api.create("a", APP), world.api.create("b", APP)
+    await world.run(1)
+    world.api.advance(first, updated=1, unavailable=1)
+    await world.run(700)
+    assert world.events[0][:2] == ("a", "DaemonSetRolloutSlow")
+    assert len(world.events) == 1
+    assert [problem.reason for problem in world.controller.contribution().problems] == ["DaemonSetRolloutSlow"]
+    world.api.advance(first, updated=2, unavailable=1)
+    await world.run(700)
+    assert world.api.patched == [first]
+    world.api.advance(first)
+    await world.run(1)
+    assert world.api.patched == [first, second]
+    assert world.controller.contribution().problems == ()
+    assert world.reasons.count("DaemonSetRolloutSlow") == 1
+
+
+async def test_tn_051_a_confirmed_rollout_holds_nobody(world):
+    first, second = world.api.create("a", APP), world.api.create("b", APP)
+    await world.run(1)
+    world.api.advance(first, updated=0, unavailable=1)
+    await world.run(700)
+    world.api.annotate(first, **{names.ROLLOUT_CONFIRMED_ANNOTATION: "1"})
+    await world.run(1)
+    assert world.api.patched == [first], "that was another generation"
+    world.api.annotate(first, **{names.ROLLOUT_CONFIRMED_ANNOTATION: "2"})
+    await world.run(1)
+    assert world.api.patched == [first, second]
+    assert world.controller.contribution().problems == ()
+
+
+async def test_tn_051_a_new_leader_waits_for_the_rollout_of_the_former_one(world_of):
+    api = DaemonSetApi()
+    former = world_of(api=api)
+    first = api.create("a", APP)
+    await former.run(1)
+    api.advance(first, updated=1)
+    former.leading = False
+    second = api.create("b", APP)
+    leader = world_of(api=api, leading=False)
+    await leader.run(1)
+    await leader.lead()
+    await leader.run(30)
+    assert api.patched == [first]
+    api.advance(first)
+    await leader.run(1)
+    assert api.patched == [first, second]
+
+
+async def test_tn_051_a_node_that_is_down_holds_no_template_back(world):
+    """Its pods were replaced long ago and are unavailable for another reason."""
+    record = '[{"key":"supported-arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]'
+    tolerations = [{"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}]
+    done = world.api.create("a", APP, annotations={names.ADDED_TOLERATIONS_ANNOTATION: record}, tolerations=tolerations)
+    world.api.advance(done, unavailable=1)
+    second = world.api.create("b", APP)
+    await world.run(5)
+    assert world.api.patched == [second]
+
+
+async def test_tn_051_a_template_that_is_blocked_or_gone_holds_nobody(world):
+    world.registry.set(OTHER, error="network")
+    world.api.create("a-blocked", OTHER)
+    rolling, second = world.api.create("b", APP), world.api.create("c", APP)
+    await world.run(30)
+    assert world.api.patched == [rolling]
+    world.api.delete(rolling)
+    await world.run(1)
+    assert world.api.patched == [rolling, second]
+
+
+async def test_tn_051_a_refused_change_is_tried_again_while_others_go_on(world):
+    plain = world.api.patch
+
+    async def patch(resource, name, patch, *, namespace=""):
+        if name == "a":
+            world.api.patched.append(Key(namespace, name))
+            raise refused_by_validation()
+        return await plain(resource, name, patch, namespace=namespace)
+
+    world.api.patch = patch
+    first, second = world.api.create("a", APP), world.api.create("b", APP)
+    await world.run(5)
+    assert world.api.tolerated(second) == ["arm64"]
+    world.api.patch = plain
+    world.api.advance(second)
+    await world.run(60)
+    assert world.api.tolerated(first) == ["arm64"]
+    assert world.api.patched.count(first) == 2, "no hot loop"
+
+
+async def test_tn_092_after_an_outage_of_the_api_server_the_template_is_written_once(world):
+    world.api.refuse = ConnectionFailed("refused", host="api.example")
+    key = world.api.create("agent", APP)
+    await world.run(30)
+    tried = len(world.api.patched)
+    assert tried <= 8, "no hot loop"
+    world.api.refuse = None
+    await world.run(20)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert len(world.api.patched) == tried + 1
+
+
+async def test_tn_003_a_standby_writes_nothing(world_of):
+    world = world_of(leading=False)
+    key = world.api.create("agent", APP)
+    await world.run(60)
+    assert world.api.patched == []
+    assert world.controller.uncovered("arm64") is None
+    await world.lead()
+    await world.run(1)
+    assert world.api.tolerated(key) == ["arm64"]
+
+
+# -- what nodes ask ----------------------------------------------------------------------------------------------------
+
+
+async def test_tn_025_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_until_it_is_covered(world):
+    world.nodes = [node(document("one", "amd64")), node(document("two", "arm64"))]
+    world.api.create("a", APP)
+    world.api.create("b", APP)
+    await world.run(1)
+    assert world.controller.uncovered("arm64") == ["team/b"]
+    assert world.controller.uncovered("s390x") == [], "no node there has a pod of it"
+    assert world.controller.contribution().conditions[0].reason == "TemplatesPending"
+    world.api.advance(Key("team", "a"))
+    await world.run(1)
+    assert world.controller.uncovered("arm64") == []
+    assert world.controller.contribution().conditions[0].status == "True"
+
+
+async def test_tn_025_an_image_that_may_answer_in_a_moment_is_waited_for(world):
+    world.nodes = [node(document("one", "arm64"))]
+    world.registry.seconds = 5.0
+    world.api.create("agent", APP)
+    await world.run(1)
+    assert world.controller.uncovered("arm64") is None
+
+
+async def test_tn_025_one_that_has_no_pods_there_holds_nothing(world):
+    world.nodes = [node(document("one", "amd64")), node(document("two", "arm64"))]
+    world.registry.set(APP, error="network")
+    world.api.create("agent", APP, nodeSelector={"kubernetes.io/arch": "amd64"})
+    await world.run(1)
+    assert world.controller.uncovered("arm64") == []
+
+
+async def test_tn_025_nothing_is_called_covered_before_every_template_was_looked_at(world):
+    world.facts.is_ready = False
+    world.api.create("agent", APP)
+    await world.run(1)
+    assert world.controller.uncovered("arm64") is None
+    world.facts.is_ready = True
+    await world.run(6)
+    assert world.controller.uncovered("arm64") is not None

@@ -1,0 +1,198 @@
+"""A leader that reconciles templates of DaemonSets, against fakes, and a clock that is moved by hand."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from leader_world import FakeFacts
+from placement_world import FakeInspector, FakeSecrets
+
+from manual_clock import ManualClock
+from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
+from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.errors import NO_FIT, Invalid
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.queue import WorkQueue
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.node import Node
+from polyarch.model.workload import DaemonSet
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.taints import names
+from polyarch.taints.daemonsets.template_controller import TemplateController
+from polyarch.taints.decide.templates import TemplateFacts
+from polyarch.taints.lookups.image_waiting import ImageWaiting
+from polyarch.taints.metrics import TaintMetrics
+
+
+class TemplateFactsOf(FakeFacts):
+    """The configuration, for templates."""
+
+    def about_template(self, daemon_set: DaemonSet, namespace: str) -> TemplateFacts | None:
+        if self.settings is None:
+            return None
+        return TemplateFacts(
+            daemon_set=daemon_set,
+            namespace=namespace,
+            settings=self.settings,
+            namespace_labels=self.labels.get(namespace, {}),
+            existing=self.existing,
+        )
+
+
+class DaemonSetApi:
+    """DaemonSets as the API server and their controller keep them: a change of the template begins a rollout, which
+    goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, dict[str, Any]] = {}
+        self.patched: list[Key] = []
+        self.refuse: Exception | None = None
+        self.on_event = lambda key: None
+        self._version = 100
+
+    def create(self, name: str, *images: str, namespace: str = "team", pods: int = 3, **options: Any) -> Key:
+        key = Key(namespace, name)
+        metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1}
+        metadata |= {"annotations": options.pop("annotations")} if "annotations" in options else {}
+        strategy = options.pop("strategy", "RollingUpdate")
+        containers = [{"name": f"c{at}", "image": image} for at, image in enumerate(images)]
+        self.objects[key] = {
+            "metadata": metadata,
+            "spec": {
+                "template": {"metadata": {}, "spec": {"containers": containers, **options}},
+                "updateStrategy": {"type": strategy},
+            },
+            "status": {"observedGeneration": 1, "desiredNumberScheduled": pods, "updatedNumberScheduled": pods},
+        }
+        self._changed(key)
+        return key
+
+    def advance(self, key: Key, *, updated: int = 3, unavailable: int = 0) -> None:
+        """The DaemonSet controller replaces pods."""
+        found = self.objects[key]
+        status = {
+            **found["status"],
+            "observedGeneration": found["metadata"]["generation"],
+            "updatedNumberScheduled": updated,
+            "numberUnavailable": unavailable,
+        }
+        self.objects[key] = {**found, "status": status}
+        self._changed(key)
+
+    def annotate(self, key: Key, **annotations: str) -> None:
+        found = self.objects[key]
+        metadata = {**found["metadata"], "annotations": {**found["metadata"].get("annotations", {}), **annotations}}
+        self.objects[key] = {**found, "metadata": metadata}
+        self._changed(key)
+
+    def delete(self, key: Key) -> None:
+        del self.objects[key]
+        self.on_event(key)
+
+    async def patch(self, resource: Any, name: str, patch: JsonPatch, *, namespace: str = "") -> PartialObjectMetadata:
+        key = Key(namespace, name)
+        self.patched.append(key)
+        if self.refuse is not None:
+            raise self.refuse
+        before = self.objects[key]
+        try:
+            after = apply_patch(before, [msgspec.convert(each, type(each)) for each in patch.operations])
+        except TestFailed:
+            raise Invalid(422, reason="Invalid", message=NO_FIT) from None
+        if after["spec"] != before["spec"]:
+            generation = before["metadata"]["generation"] + 1
+            after = {**after, "metadata": {**after["metadata"], "generation": generation}}
+            status = {**after["status"], "updatedNumberScheduled": 0}
+            after = {**after, "status": status}
+        self.objects[key] = after
+        self._changed(key)
+        return msgspec.convert({"metadata": self.objects[key]["metadata"]}, PartialObjectMetadata)
+
+    def _changed(self, key: Key) -> None:
+        self._version += 1
+        found = self.objects[key]
+        self.objects[key] = {**found, "metadata": {**found["metadata"], "resourceVersion": str(self._version)}}
+        self.on_event(key)
+
+    # the view of the controller
+    def get(self, key: Key) -> DaemonSet | None:
+        found = self.objects.get(key)
+        return msgspec.convert(found, DaemonSet) if found is not None else None
+
+    def known(self) -> list[Key]:
+        return list(self.objects)
+
+    def tolerated(self, key: Key) -> list[str]:
+        return [each["value"] for each in self.objects[key]["spec"]["template"]["spec"].get("tolerations") or ()]
+
+    def record(self, key: Key) -> str | None:
+        return (self.objects[key]["metadata"].get("annotations") or {}).get(names.ADDED_TOLERATIONS_ANNOTATION)
+
+
+class TemplateWorld:
+    """A replica of the role, leading or not."""
+
+    def __init__(self, *, leading: bool = True, api: DaemonSetApi | None = None, **spec: Any) -> None:
+        self.clock = ManualClock(start=0)
+        self.facts = TemplateFactsOf(**spec)
+        self.api = api or DaemonSetApi()
+        self.registry = FakeInspector(self.clock)
+        self.reader = FakeSecrets()
+        self.secrets = PullSecrets(self.reader, self.clock)
+        self.nodes: list[Node] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.leading = leading
+        metrics = Metrics()
+        self.queue: WorkQueue[Key] = WorkQueue("templates", self.clock)
+        self.images = ImageWaiting(
+            pods=WorkQueue("pods", self.clock),
+            templates=self.queue,
+            inspector=self.registry,
+            secrets=self.secrets,
+            metrics=LookupMetrics(metrics),
+            is_leading=lambda: self.leading,
+            clock=self.clock,
+        )
+        self.controller = TemplateController(
+            daemon_sets=self.api,
+            nodes=lambda: self.nodes,
+            facts=self.facts,
+            images=self.images,
+            client=self.api,
+            post=self._post,
+            note_write=lambda key, version: None,
+            enqueue=self.queue.add,
+            clock=self.clock,
+            metrics=TaintMetrics(metrics),
+            is_leading=lambda: self.leading,
+            uniform=lambda: 0.5,
+        )
+        self.api.on_event = self.queue.add
+        passes = Controller("templates", self.controller.reconcile, queue=self.queue, workers=2, clock=self.clock)
+        self._tasks = [
+            asyncio.create_task(run()) for run in (self.images.attempts.run, self.images.reads.run, passes.run)
+        ]
+
+    def _post(self, daemon_set: DaemonSet, *, reason: str, note: str, action: str) -> None:
+        self.events.append((daemon_set.metadata.name, reason, note))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [reason for _, reason, _ in self.events]
+
+    async def run(self, seconds: float = 0.0) -> None:
+        await self.clock.run(seconds)
+
+    async def lead(self) -> None:
+        """The Lease is won."""
+        self.leading = True
+        await self.controller.started_leading()
+        await self.run()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.secrets.aclose()
