@@ -179,13 +179,12 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecis
 def _policy(case: Case, progress: Progress) -> str:
     """What missing answers mean now (TN-046, TN-048): a value of ``onUnknown``."""
     settings = case.settings
+    if settings.on_unknown != "gate" and progress is not Progress.WAITING:
+        return settings.on_unknown
+    if settings.on_timeout != "keep" and progress is Progress.ENDED:
+        return settings.on_timeout
     is_held = case.is_gated and case.facts.stored
-    waits = "gate" if is_held or progress is Progress.FIRST else "none"
-    if progress is Progress.WAITING:
-        return waits
-    if progress is Progress.ENDED and (is_held or settings.on_unknown == "gate"):
-        return waits if settings.on_timeout == "keep" else settings.on_timeout
-    return waits if settings.on_unknown == "gate" else settings.on_unknown
+    return "gate" if is_held or progress is Progress.FIRST else "none"
 
 
 def wanted(architectures: Iterable[str], settings: TaintSettings) -> tuple[Taint, ...]:
