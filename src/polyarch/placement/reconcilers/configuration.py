@@ -6,7 +6,6 @@ absent object is believed absent only after a live read (PL-522).
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from enum import Enum
 from typing import Final
 
 import structlog
@@ -34,15 +33,11 @@ from polyarch.placement.operator.status.readiness import ignored_values
 from polyarch.placement.reconcilers.deploying import MONITOR, Deployer
 from polyarch.placement.reconcilers.forced_release import named
 from polyarch.placement.reconcilers.observation import Observation
-from polyarch.placement.reconcilers.steps import Step, next_step
+from polyarch.placement.reconcilers.steps import SOON, Pauses, Step, next_step
 from polyarch.placement.reconcilers.uninstalling import Seen, Uninstaller
 
 log = structlog.get_logger(__name__)
 
-SOON: Final = 0.2
-"""Seconds until the next pass when a step was taken."""
-MOST_REPEATED: Final = 10
-"""Passes with the same step after which the pause does not grow any more (11 s)."""
 WAITING: Final = 1.0
 """Seconds until the next pass while something is waited for."""
 CONTESTED: Final = 30.0
@@ -76,8 +71,7 @@ class PlacementReconciler:
         self._clock = clock
         self._left_out = left_out
         self._looked_for_gates = False
-        self._last_step: Enum | None = None
-        self._repeated = 0
+        self._pauses = Pauses()
 
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
@@ -182,7 +176,9 @@ class PlacementReconciler:
         kept = names.ENOEXEC_EVENTS_FINALIZER in (document.metadata.finalizers or ())
         if not kept and not self._sets.has_any_of(MONITOR):
             return None
-        return self._again(await self._uninstaller.remove_monitor(await self._sets.live(), document.metadata))
+        found = await self._sets.live()
+        step = await self._uninstaller.remove_monitor(found, document.metadata)
+        return After(self._pauses.after(step, left=len(found)))
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
 
@@ -211,14 +207,9 @@ class PlacementReconciler:
             self._looked_for_gates = True
             log.info("placement is uninstalled")
             return Done()
-        return After(WAITING) if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES) else self._again(step)
-
-    def _again(self, step: Enum) -> After:
-        """Soon after a step, and ever later while the same one is taken: something may be held by others for ever.
-        Whatever goes meanwhile begins a pass at once."""
-        self._repeated = min(self._repeated + 1, MOST_REPEATED) if step is self._last_step else 0
-        self._last_step = step
-        return After(SOON * 1.5**self._repeated)
+        if step in (Step.WAIT_FOR_CONFIGS, Step.WAIT_FOR_GATES):
+            return After(WAITING)
+        return After(self._pauses.after(step, left=len(seen.found) + len(seen.leases)))
 
     def _report_gated(self, metadata: ObjectMeta | None, seen: Seen) -> None:
         """PL-521: gates that nobody could remove."""

@@ -20,6 +20,11 @@ GATES_SECONDS: Final = 120.0
 RELEASE_SECONDS: Final = 60.0
 """The operator's time to remove the gates that are left (PL-521)."""
 
+SOON: Final = 0.2
+"""Seconds until the next pass when a step was taken."""
+MOST_REPEATED: Final = 10
+"""Repetitions after which the pause does not grow any more (11 s)."""
+
 
 class Step(Enum):
     """What to do next; every step can be repeated."""
@@ -98,3 +103,20 @@ def _controller(left: Left) -> Step | None:
     if since < GATES_SECONDS and not left.forced:
         return Step.WAIT_FOR_GATES
     return Step.RELEASE_PODS if since < waits + RELEASE_SECONDS else Step.REMOVE_CONTROLLER
+
+
+class Pauses:
+    """Seconds until the next pass: soon, and ever later while a step is repeated and nothing goes.
+
+    Something may be held by others for ever. What goes without being watched, such as a Lease, is progress, too.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Enum, int] | None = None
+        self._repeated = 0
+
+    def after(self, step: Enum, *, left: int) -> float:
+        """``left``: the number of objects that there were before the step."""
+        self._repeated = min(self._repeated + 1, MOST_REPEATED) if (step, left) == self._last else 0
+        self._last = step, left
+        return SOON * 1.5**self._repeated

@@ -12,6 +12,7 @@ from polyarch.placement.reconcilers.steps import (
     SETTLING,
     ControllerLeft,
     Left,
+    Pauses,
     Step,
     next_step,
 )
@@ -186,3 +187,14 @@ def test_pl_521_when_forced_nothing_is_waited_for_but_admissions_on_their_way(le
     if step is Step.WAIT_FOR_GATES:
         assert left.controller.deleting_for is not None
         assert left.controller.deleting_for < SETTLING
+
+
+def test_pl_520_passes_follow_each_other_soon_as_long_as_something_goes() -> None:
+    """What is deleted without being watched begins no pass by itself: the Leases, at the end."""
+    pauses = Pauses()
+    assert {pauses.after(Step.REMOVE_CONTROLLER, left=each) for each in range(20, 0, -1)} == {0.2}
+    held = [pauses.after(Step.REMOVE_CONTROLLER, left=1) for _ in range(15)]
+    assert held == sorted(held), "and ever later while something is held by others"
+    assert held[0] < 0.5
+    assert 10 < held[-1] == held[-2] < 12
+    assert pauses.after(Step.RELEASE_CONFIGURATION, left=1) == 0.2
