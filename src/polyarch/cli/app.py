@@ -28,6 +28,7 @@ COMMANDS = (
     ("index", AUTHORS, "images.index:app", "Create and inspect image indexes"),
     ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
     ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
+    ("taint", CLUSTERS, "taint.taint:app", "Taint nodes by architecture in the safe order, or undo it"),
     ("install", CLUSTERS, "installation.install:install", "Install polyarch in a cluster"),
     ("upgrade", CLUSTERS, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
     ("uninstall", CLUSTERS, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),

@@ -57,10 +57,18 @@ def registration_policy(settings: TaintSettings, released: Collection[str], *, v
             "failurePolicy": "Ignore",
             "reinvocationPolicy": "IfNeeded",
             "matchConstraints": {
+                # All of it, defaults too: the API server compares this part as a whole.
                 "matchPolicy": "Equivalent",
+                "namespaceSelector": {},
                 "objectSelector": {"matchExpressions": _selected(settings)},
                 "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["nodes"],
+                        "scope": "*",
+                    }
                 ],
             },
             "matchConditions": [

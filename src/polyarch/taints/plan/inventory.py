@@ -14,8 +14,7 @@ from polyarch.model.meta import Key, ObjectMeta
 from polyarch.model.node import Node
 from polyarch.model.pod import LocalObjectReference, Pod
 from polyarch.model.workload import CronJob, DaemonSet, Workload
-from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
-from polyarch.taints.names import ARCH_KEY
+from polyarch.taints.decide.node_taints import architecture_of
 
 KINDS: Final = ("DaemonSet", "Deployment", "StatefulSet", "Job", "CronJob", "ReplicaSet", "Pod")
 """Of templates, in the order in which they are listed."""
@@ -113,13 +112,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
             return template
         spec = msgspec.structs.replace(spec, image_pull_secrets=[LocalObjectReference(name) for name in secrets])
         return msgspec.structs.replace(template, pod=msgspec.structs.replace(template.pod, spec=spec))
-
-
-def architecture_of(node: Node) -> str:
-    """The architecture of a node as the kubelet says it, else its label; empty if it is unknown (TN-020)."""
-    said = node.status.node_info.architecture or (node.metadata.labels or {}).get(ARCH_KEY, "")
-    architecture = normal_architecture(said)
-    return architecture if architecture in KNOWN_ARCHITECTURES else ""
 
 
 def is_over(pod: Pod) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from polyarch.kube.client.jsonpatch import Operation
 from polyarch.model.node import Node
 from polyarch.model.pod import Pod
 from polyarch.model.taint import Taint
-from polyarch.model.workload import DaemonSet
 from polyarch.oci.answer import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.pods.constraints import constraints_of
@@ -24,6 +24,7 @@ from polyarch.taints.decide.rules import Assessment, Case, Facts, assess, decide
 from polyarch.taints.decide.templates import TemplateFacts, examine_template
 from polyarch.taints.plan.inventory import Inventory, Template, is_over
 from polyarch.taints.plan.simulation import Fate, Guest, Landscape, Site
+from polyarch.taints.result.pod_patch import stored_patch
 
 Answers = Callable[[Pod], Mapping[str, Inspection]]
 """What the images of a pod say, by their texts; an absent one has no answer."""
@@ -66,6 +67,11 @@ class JudgedPod(msgspec.Struct, frozen=True):
     case: Case
     decision: PodDecision
 
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What is written to it; nothing if it has what it needs."""
+        return stored_patch(self.case, self.decision)
+
 
 class Surplus(msgspec.Struct, frozen=True):
     """Tolerations of a pod that its images do not justify; only a new pod would be without them (TN-082)."""
@@ -89,67 +95,84 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """Judges one inventory. Ask for the images of :meth:`pods` before :meth:`judgement`."""
+    """Judges one inventory. The images of :meth:`pods` have to be known before :meth:`judgement`.
 
-    def __init__(self, inventory: Inventory, settings: TaintSettings) -> None:
-        self._inventory = inventory
-        self._settings = settings
+    ``age``: seconds since a pod was created, after which a gate ends (TN-048).
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        settings: TaintSettings,
+        answers: Answers,
+        age: Callable[[Pod], float] = lambda _: 0.0,
+    ) -> None:
+        self.settings = settings
+        self.inventory = inventory
+        self._answers = answers
+        self._age = age
         self._existing = inventory.architectures
-        self._templates = tuple((each, self._case(each)) for each in inventory.templates())
+        self._templates = inventory.templates()
         living = [pod for pod in inventory.pods if not is_over(pod)]
-        self._unscheduled = [(pod, self._stored(pod)) for pod in living if not pod.spec.node_name]
         tolerate = settings.running == "tolerate"
-        self._bound = [(pod, self._stored(pod)) for pod in living if pod.spec.node_name] if tolerate else []
+        self._unscheduled = [pod for pod in living if not pod.spec.node_name]
+        self._bound = [pod for pod in living if pod.spec.node_name] if tolerate else []
         self._suspects = [pod for pod in living if settings.ownership == "adopt" and _values(pod, settings)]
 
     def pods(self) -> Iterator[Pod]:
         """The pods, and those that templates stand for, whose images matter."""
-        yield from (template.pod for template, _ in self._templates)
-        yield from (pod for pod, case in (*self._unscheduled, *self._bound) if case.images)
+        yield from (template.pod for template in self._templates)
+        yield from (pod for pod in (*self._unscheduled, *self._bound) if self._pod_case(pod).images)
         yield from self._suspects
 
-    def nowhere(self, answers: Answers) -> Iterator[Pod]:
+    def nowhere(self) -> Iterator[Pod]:
         """Those of them that could run on no node. Their indexes may be operator bundles (RG-046)."""
-        for pod in self.pods():
-            if self._assessment(pod, answers(pod)).is_impossible:
-                yield pod
+        return (pod for pod in self.pods() if self._assessment(pod).is_impossible)
 
-    def judgement(self, answers: Answers, age: Callable[[Pod], float] = lambda _: 0.0) -> Judgement:
-        """``age``: seconds since a pod was created, after which a gate ends (TN-048)."""
-        nodes = tuple(JudgedNode(node, decide_node(node, self._settings)) for node in self._inventory.nodes)
+    def judgement(self) -> Judgement:
+        """Everything, as the images say it now."""
+        nodes = tuple(JudgedNode(node, decide_node(node, self.settings)) for node in self.inventory.nodes)
         landscape = Landscape(map(_site, nodes))
         return Judgement(
-            settings=self._settings,
+            settings=self.settings,
             nodes=nodes,
-            templates=tuple(self._template(each, case, answers, landscape) for each, case in self._templates),
-            unscheduled=tuple(self._pod(pod, case, answers, age(pod)) for pod, case in self._unscheduled),
-            bound=tuple(self._pod(pod, case, answers, age(pod)) for pod, case in self._bound),
-            surplus=tuple(self._surplus(answers)),
+            templates=tuple(self._judged(template, landscape) for template in self._templates),
+            unscheduled=tuple(map(self.pod, self._unscheduled)),
+            bound=tuple(map(self.pod, self._bound)),
+            surplus=tuple(self._surplus()),
         )
 
-    # -- templates ----------------------------------------------------------------------------------------------------
+    def pod(self, pod: Pod) -> JudgedPod:
+        """One pod that exists, also in a state that is newer than the inventory."""
+        case = self._pod_case(pod)
+        progress = Progress.ENDED if self._age(pod) >= self.settings.gate_timeout else Progress.FAILING
+        return JudgedPod(pod, case, decide(case, self._answers(pod), progress))
 
-    def _case(self, template: Template) -> Case:
-        labels = self._inventory.labels(template.key.namespace)
-        if isinstance(template.workload, DaemonSet):
+    def template(self, template: Template) -> tuple[Case, PodDecision]:
+        """What the pods of a template get, also of one that is newer than the inventory."""
+        labels = self.inventory.labels(template.key.namespace)
+        if template.workload is None:
+            case = examine(self._facts(template.pod, stored=False))
+        else:
             facts = TemplateFacts(
                 daemon_set=template.workload,
                 namespace=template.key.namespace,
-                settings=self._settings,
+                settings=self.settings,
                 namespace_labels=labels,
                 existing=self._existing,
             )
-            return examine_template(facts)
-        return examine(self._facts(template.pod, stored=False))
+            case = examine_template(facts)
+        return case, decide(case, self._answers(template.pod), Progress.ENDED)
 
-    def _template(self, template: Template, case: Case, answers: Answers, landscape: Landscape) -> JudgedTemplate:
-        found = answers(template.pod)
-        decision = decide(case, found, Progress.ENDED)
+    # -- templates ----------------------------------------------------------------------------------------------------
+
+    def _judged(self, template: Template, landscape: Landscape) -> JudgedTemplate:
+        case, decision = self.template(template)
         # Without the reconciler a template keeps what it has until somebody changes it.
-        stays = template.is_daemon_set and self._settings.templates != "reconcile"
-        added = () if stays else map(self._settings.toleration, decision.added)
+        stays = template.is_daemon_set and self.settings.templates != "reconcile"
+        added = () if stays else map(self.settings.toleration, decision.added)
         guest = Guest.of(template.pod, added, by_controller=template.is_daemon_set)
-        assessment = self._assessment(template.pod, found)
+        assessment = self._assessment(template.pod)
         return JudgedTemplate(
             template=template,
             case=case,
@@ -158,7 +181,7 @@ class Judge:
             fate=landscape.fate(guest, hosts=template.hosts),
         )
 
-    def _assessment(self, pod: Pod, answers: Mapping[str, Inspection]) -> Assessment:
+    def _assessment(self, pod: Pod) -> Assessment:
         """What its images say, whether or not the pod is touched."""
         constraints = constraints_of(pod)
         stated = pod.spec.os.name if pod.spec.os is not None else ""
@@ -169,11 +192,11 @@ class Judge:
             system=system_of(stated, constraints.admits),
             images=images_of(pod),
         )
-        return assess(case, answers, final=True)
+        return assess(case, self._answers(pod), final=True)
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    def _stored(self, pod: Pod) -> Case:
+    def _pod_case(self, pod: Pod) -> Case:
         return examine(self._facts(pod, stored=True))
 
     def _facts(self, pod: Pod, *, stored: bool) -> Facts:
@@ -181,20 +204,16 @@ class Judge:
         return Facts(
             pod=pod,
             namespace=namespace,
-            settings=self._settings,
-            namespace_labels=self._inventory.labels(namespace),
+            settings=self.settings,
+            namespace_labels=self.inventory.labels(namespace),
             existing=self._existing,
             stored=stored,
         )
 
-    def _pod(self, pod: Pod, case: Case, answers: Answers, age: float) -> JudgedPod:
-        progress = Progress.ENDED if age >= self._settings.gate_timeout else Progress.FAILING
-        return JudgedPod(pod, case, decide(case, answers(pod), progress))
-
-    def _surplus(self, answers: Answers) -> Iterator[Surplus]:
+    def _surplus(self) -> Iterator[Surplus]:
         for pod in self._suspects:
-            assessment = self._assessment(pod, answers(pod))
-            values = _values(pod, self._settings)
+            assessment = self._assessment(pod)
+            values = _values(pod, self.settings)
             if assessment.unresolved:
                 wrong = tuple(value for value in values if value not in KNOWN_ARCHITECTURES)
                 justified = None

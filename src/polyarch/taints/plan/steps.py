@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch.kube.objects.refs import few
+from polyarch.model.meta import Key
 from polyarch.taints.decide.node_taints import Kind
 from polyarch.taints.decide.rollout import HoldReason, in_order
 from polyarch.taints.documents.autoscalers import NodeTemplate
@@ -76,7 +77,7 @@ class Live(msgspec.Struct, frozen=True):
     """What a plan knows besides the judged objects."""
 
     admission: Admission = Admission()
-    rolling: tuple[str, ...] = ()
+    rolling: tuple[Key, ...] = ()
     """DaemonSets whose new template is being rolled out."""
     pending: Mapping[str, tuple[str, ...]] = {}
     """Pods that only a taint of ours keeps pending, by its architecture."""
@@ -203,10 +204,11 @@ def _steps(
     yield _step("daemonsets", sets, is_open=bool(live.rolling), detail=rolling)
     yield _admission_step(live.admission)
     written = [*judgement.unscheduled, *judgement.bound]
-    pods = sum(bool(each.decision.added) for each in written)
+    pods = sum(bool(each.operations) for each in written)
     yield _step("pods", pods)
-    found = f"{len(blockers)} {'blocker' if len(blockers) == 1 else 'blockers'}" if blockers else ""
-    yield _step("simulate", 0, is_blocked=bool(blockers), detail=found)
+    found = [each for each in blockers if each.reason != Blocked.ADMISSION_NOT_READY]
+    said = f"{len(found)} {'blocker' if len(found) == 1 else 'blockers'}" if found else ""
+    yield _step("simulate", 0, is_blocked=bool(found), detail=said)
     nodes = sum(row.to_write for row in rows)
     order = ", ".join(f"{row.to_write} {row.name or 'unknown'}" for row in rows if row.to_write)
     yield _step("taint", nodes, is_blocked=bool(nodes and blockers), detail=order)

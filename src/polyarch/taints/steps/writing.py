@@ -5,15 +5,17 @@ lost: where the object has changed it is read and decided about again. What cann
 holds up nothing else. A dry run sends every write with ``dryRun: All``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from polyarch.kube.client.client import JsonPatch, Listing
 from polyarch.kube.client.jsonpatch import Operation
+from polyarch.kube.client.requests import FIELD_MANAGER
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound
+from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import Resource
 from polyarch.model.meta import Key, ObjectMeta
@@ -32,17 +34,19 @@ WAIT: Final = 0.5
 class KubernetesApi(Protocol):
     """The part of the client that steps need."""
 
-    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[Any] = ...) -> Any: ...
+    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[Any]) -> Any: ...
 
     async def list(
-        self, resource: Resource, *, type: type[Any] = ..., label_selector: str = "", field_selector: str = ""
+        self, resource: Resource, *, type: type[Any], label_selector: str = "", field_selector: str = ""
     ) -> Listing[Any]: ...
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, *, namespace: str = "", dry_run: bool = False
     ) -> Any: ...
 
-    async def create(self, resource: Resource, document: Any, *, namespace: str = "", dry_run: bool = False) -> Any: ...
+    async def create(self, resource: Resource, document: Mapping[str, Any], *, dry_run: bool = False) -> Any: ...
+
+    async def apply(self, resource: Resource, document: Mapping[str, Any], *, dry_run: bool = False) -> Any: ...
 
     async def delete(self, resource: Resource, name: str, *, namespace: str = "", dry_run: bool = False) -> None: ...
 
@@ -167,6 +171,22 @@ class Writer:
                 problem = str(error)
                 break
         return Outcome(failed=(Failure(ref, problem),))
+
+    async def apply(self, resource: Resource, document: Mapping[str, Any]) -> Outcome:
+        """Brings an object of the cluster to what the document says, unless it says so already."""
+        name = document["metadata"]["name"]
+        ref = Ref(resource, Key("", name))
+        try:
+            try:
+                live = await self.api.get(resource, name, type=dict)
+            except NotFound:
+                live = None
+            if live is not None and not differences(document, live, manager=FIELD_MANAGER):
+                return Outcome()
+            await self.api.apply(resource, document, dry_run=self.dry_run)
+        except KubernetesError as error:
+            return Outcome(failed=(Failure(ref, str(error)),))
+        return self.done(Change(ref, "is brought up to date" if live is not None else "is created"))
 
     async def delete(self, resource: Resource, name: str, *, namespace: str = "", what: str = "is deleted") -> Outcome:
         """Deletes an object if it is there."""

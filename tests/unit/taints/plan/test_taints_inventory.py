@@ -8,7 +8,7 @@ from polyarch.model.meta import Key
 from polyarch.model.node import Node
 from polyarch.model.pod import Pod
 from polyarch.model.workload import CronJob, DaemonSet, Workload
-from polyarch.taints.plan.inventory import Inventory, architecture_of, unscheduled
+from polyarch.taints.plan.inventory import Inventory, unscheduled
 
 
 def node(name: str, architecture: str = "", label: str = "") -> Node:
@@ -96,11 +96,8 @@ def test_tn_062_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> No
     assert inventory.templates()[0].hosts == {"amd64", "arm64"}
 
 
-def test_tn_020_the_kubelet_is_believed_before_the_label() -> None:
-    assert architecture_of(node("n", "amd64", "arm64")) == "amd64"
-    assert architecture_of(node("n", "", "x86_64")) == "amd64"
-    assert architecture_of(node("n", "quantum")) == ""
-    assert Inventory(nodes=(node("a", "amd64"), node("b"))).architectures == {"amd64"}
+def test_tn_031_the_architectures_of_a_cluster_are_those_that_are_known() -> None:
+    assert Inventory(nodes=(node("a", "amd64"), node("b"), node("c", "quantum"))).architectures == {"amd64"}
 
 
 def test_tn_060_a_template_without_pull_secrets_gets_those_of_its_service_account() -> None:

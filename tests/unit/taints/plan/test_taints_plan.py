@@ -1,13 +1,12 @@
 """What a plan says: rows, blockers and steps (TN-060, TN-061, TN-062, TN-082)."""
 
-from typing import Any
-
 import pytest
 from taint_api import TaintApi
 from taint_cluster import answers, cluster, pod, shop, workload
 from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
+from polyarch.model.meta import Key
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.plan.judgement import Judge, Judgement
 from polyarch.taints.plan.steps import Admission, Live, Plan, StepState, plan
@@ -18,8 +17,8 @@ ALL_TAINTED = TaintSettings(mode="tolerations")
 TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
 
 
-async def judged(api: TaintApi, settings: TaintSettings = USUAL, **options: Any) -> Judgement:
-    return Judge(await read_inventory(api), settings).judgement(answers, **options)
+async def judged(api: TaintApi, settings: TaintSettings = USUAL) -> Judgement:
+    return Judge(await read_inventory(api), settings, answers).judgement()
 
 
 async def planned(api: TaintApi, settings: TaintSettings = USUAL, live: Live | None = None) -> Plan:
@@ -144,7 +143,7 @@ async def test_tn_061_the_registration_policy_belongs_to_admission(admission, st
 
 
 async def test_tn_061_a_daemonset_that_rolls_out_is_waited_for() -> None:
-    found = await planned(shop(), live=Live(rolling=("shop/agent",)))
+    found = await planned(shop(), live=Live(rolling=(Key("shop", "agent"),)))
     assert found.steps[1].state is StepState.TODO
     assert "shop/agent" in found.steps[1].detail
 
@@ -152,6 +151,7 @@ async def test_tn_061_a_daemonset_that_rolls_out_is_waited_for() -> None:
 async def test_tn_043_unscheduled_pods_get_what_they_lack_and_bound_ones_if_the_configuration_says_so() -> None:
     waiting = pod("waiting")
     gated = pod("gated", "away", schedulingGates=[{"name": "polyarch.dev/tolerations"}])
+    gated["metadata"]["labels"] = {"polyarch.dev/tolerations": "gated"}
     bound = pod("bound", nodeName="amd-0")
     api = cluster(objects={PODS: [waiting, gated, bound]})
     assert states(await planned(api))["pods"] == ("todo", 2)
@@ -205,12 +205,12 @@ async def test_tn_060_nothing_is_asked_about_pods_that_nothing_can_change() -> N
     """Pods of templates share their images; those on nodes are left alone unless the configuration says otherwise."""
     api = cluster(objects={PODS: [pod("web-1", "arm", owner=("ReplicaSet", "web"), nodeName="arm-0")]})
     inventory = await read_inventory(api)
-    assert list(Judge(inventory, TaintSettings(running="skip")).pods()) == []
-    assert [each.metadata.name for each in Judge(inventory, USUAL).pods()] == ["web-1"]
+    assert list(Judge(inventory, TaintSettings(running="skip"), answers).pods()) == []
+    assert [each.metadata.name for each in Judge(inventory, USUAL, answers).pods()] == ["web-1"]
 
 
 async def test_rg_046_pods_that_could_run_nowhere_are_looked_at_again() -> None:
     nowhere = workload("nowhere", "arm", nodeSelector={"kubernetes.io/arch": "s390x"})
     api = cluster(objects={DEPLOYMENTS: [nowhere, workload("fine"), workload("away", "away")]})
-    judge = Judge(await read_inventory(api), USUAL)
-    assert [each.metadata.owner_references[0].name for each in judge.nowhere(answers)] == ["nowhere"]
+    judge = Judge(await read_inventory(api), USUAL, answers)
+    assert [each.metadata.owner_references[0].name for each in judge.nowhere()] == ["nowhere"]

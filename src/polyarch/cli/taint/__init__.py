@@ -1,0 +1,1 @@
+"""``polyarch taint``: plan, bootstrap, apply and clean the taints of a cluster."""

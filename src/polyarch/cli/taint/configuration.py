@@ -1,0 +1,151 @@
+"""Which configuration a command works with: a file, the cluster's object, or what the flags say (TN-010, TN-012).
+
+Flags describe an object for a cluster that has none. Where there is one it counts, and flags beside it are refused:
+two configurations for one cluster would undo each other's work.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.input.taints_object import read_taints
+from polyarch.cli.taint.taint_flags import ConfigurationFlags
+from polyarch.kube.client.client import Client
+from polyarch.kube.errors import NotFound
+from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.api.validation import InvalidConfiguration, validated
+from polyarch.taints.names import SINGLETON
+from polyarch.taints.plan.hold import released
+
+Document = dict[str, Any]
+Source = Literal["file", "cluster", "flags", "defaults"]
+_HINTS: Final = {"spec.taint.key": "--key", "spec.taint": "--preset and --key", "spec": "--architectures"}
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """The configuration in force, and what the cluster has."""
+
+    settings: TaintSettings
+    """With nodes that ``bootstrap`` holds back counted as managed."""
+    source: Source
+    document: Document
+    """The object that says so, for a cluster that is to get it."""
+    served: bool
+    """The cluster has the kind ArchitectureTaints."""
+    live: ArchitectureTaints | None = None
+    """The cluster's object, if there is one."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What somebody should know who reads a plan of it."""
+        notes = [f"not used: {problem}" for problem in self.settings.problems]
+        if self.source == "defaults":
+            notes.append("the cluster has no ArchitectureTaints, and no flag describes one: assuming the defaults")
+        if self.settings.state != "active":
+            notes.append(f"spec.state is {self.settings.state}: nothing is tainted, and nothing gets tolerations")
+        return tuple(notes)
+
+
+async def configured(client: Client, flags: ConfigurationFlags) -> Configured:
+    """``UsageError`` for a file or flags that the cluster would refuse."""
+    given = from_flags(flags)
+    live, served = await _live(client)
+    if flags.config is not None:
+        taken = read_taints(flags.config)
+        return _configured(taken, "file", served, live)
+    if live is not None:
+        if given is not None:
+            raise UsageError(
+                f"the cluster has an {ARCHITECTURE_TAINTS.kind} named {SINGLETON}, whose settings count; change them "
+                "there, or give --config with a file"
+            )
+        return _configured(live, "cluster", served, live)
+    if given is not None:
+        return _configured(given, "flags", served, None)
+    return _configured(_object({}), "defaults", served, None)
+
+
+def from_flags(flags: ConfigurationFlags) -> ArchitectureTaints | None:
+    """The object that the flags describe; None if there are none. ``UsageError`` names the flag that is wrong."""
+    taint: Document = {}
+    if flags.preset is not None or flags.key is not None:
+        taint["preset"] = flags.preset or "custom"
+    if flags.key is not None:
+        taint["key"] = flags.key
+    spec: Document = {
+        "mode": flags.mode,
+        "primaryArchitectures": _architectures("--primary", flags.primary),
+        "architectures": _architectures("--architectures", flags.architectures),
+        "taint": taint or None,
+    }
+    spec = {name: value for name, value in spec.items() if value is not None}
+    if flags.config is not None and spec:
+        raise UsageError(
+            "--config has the whole configuration; it cannot be combined with --mode, --key and their like"
+        )
+    return _object(spec) if spec else None
+
+
+def _object(spec: Document) -> ArchitectureTaints:
+    try:
+        return validated(
+            {
+                "apiVersion": ARCHITECTURE_TAINTS.api_version,
+                "kind": ARCHITECTURE_TAINTS.kind,
+                "metadata": {"name": SINGLETON},
+                "spec": spec,
+            }
+        )
+    except InvalidConfiguration as error:
+        said = "; ".join(f"{_HINTS.get(each.field, each.field)}: {each.reason}" for each in error.problems)
+        raise UsageError(said) from None
+
+
+def _architectures(flag: str, given: Iterable[str] | None) -> list[str] | None:
+    if given is None:
+        return None
+    named = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    found = list(dict.fromkeys(map(normal_architecture, named)))
+    for name in found:
+        if name not in KNOWN_ARCHITECTURES:
+            raise UsageError(f"{flag} {name}: no such architecture; known are {', '.join(sorted(KNOWN_ARCHITECTURES))}")
+    return found
+
+
+def _configured(taken: ArchitectureTaints, source: Source, served: bool, live: ArchitectureTaints | None) -> Configured:
+    spec = released(taken.spec)
+    document = {
+        "apiVersion": ARCHITECTURE_TAINTS.api_version,
+        "kind": ARCHITECTURE_TAINTS.kind,
+        "metadata": {"name": SINGLETON},
+        "spec": _without(msgspec.to_builtins(spec), msgspec.to_builtins(ArchitectureTaintsSpec())),
+    }
+    return Configured(TaintSettings.of(spec), source, document, served, live)
+
+
+def _without(value: Document, defaults: Document) -> Document:
+    """What differs from the defaults: an object that is created has what somebody asked for, and no more."""
+    found: Document = {}
+    for name, given in value.items():
+        usual = defaults.get(name)
+        if isinstance(given, dict) and isinstance(usual, dict):
+            given = _without(given, usual)
+            usual = {}
+        if given is not None and given != usual:
+            found[name] = given
+    return found
+
+
+async def _live(client: Client) -> tuple[ArchitectureTaints | None, bool]:
+    """The cluster's object, and whether the cluster has the kind."""
+    served = ARCHITECTURE_TAINTS in await client.discover(ARCHITECTURE_TAINTS.group)
+    if not served:
+        return None, False
+    try:
+        return await client.get(ARCHITECTURE_TAINTS, SINGLETON, type=ArchitectureTaints), True
+    except NotFound:
+        return None, True

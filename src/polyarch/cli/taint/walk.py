@@ -1,0 +1,296 @@
+"""The work of ``polyarch taint bootstrap`` and ``apply``: the seven steps, one after another (TN-061, TN-063, TN-064).
+
+With a controller in the cluster its object is set and its status watched; without one the writes are made from here.
+Before each step the cluster is read again, so a run that was stopped is continued by the same command.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.images.pod_images import PodImages
+from polyarch.cli.installation.cluster import Access, on_cluster
+from polyarch.cli.options.manifests import ImageOptions
+from polyarch.cli.options.outputs import Output, emit
+from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.progress import Progress
+from polyarch.cli.taint.configuration import Configured, configured
+from polyarch.cli.taint.consent import confirm
+from polyarch.cli.taint.plan_output import blocker_text
+from polyarch.cli.taint.planning import judge_of, opened
+from polyarch.cli.taint.run_output import Ended, rendered
+from polyarch.cli.taint.taint_flags import ConfigurationFlags
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import SystemClock
+from polyarch.kube.objects.refs import few
+from polyarch.placement.names import OPERATOR_LEASE
+from polyarch.taints.names import LEASE
+from polyarch.taints.plan.hold import is_held
+from polyarch.taints.plan.judgement import Judge
+from polyarch.taints.plan.steps import Blocker, Plan, StepState, plan
+from polyarch.taints.steps.controllers import is_renewed
+from polyarch.taints.steps.delegated import Delegated, NotInTime, Progressed, ready, tainted
+from polyarch.taints.steps.direct import Direct
+from polyarch.taints.steps.live import read_live
+from polyarch.taints.steps.reading import read_inventory
+from polyarch.taints.steps.tainting import Tainting
+from polyarch.taints.steps.writing import Change, Outcome, Writer
+
+LOOK_EVERY: Final = 5.0
+"""Seconds between two looks at a cluster in which a controller works."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How it is done."""
+
+    taints: bool
+    """All seven steps; False: the first five."""
+    dry_run: bool = False
+    batch: int = 5
+    watch: float = 60.0
+    yes: bool = False
+    accept_blocked: bool = False
+    goes_on: bool = False
+    """DaemonSets that roll out slowly are not waited for any longer."""
+    timeout: float = 3600.0
+
+    @property
+    def command(self) -> str:
+        return "taint apply" if self.taints else "taint bootstrap"
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The cluster as it is, judged."""
+
+    judge: Judge
+    plan: Plan
+
+
+def run_steps(
+    manner: Manner,
+    flags: ConfigurationFlags,
+    access: Access,
+    images: ImageOptions,
+    chosen: Sequence[Output],
+    *,
+    messages: Messages,
+) -> int:
+    """Returns the exit code."""
+    images.check()
+    if manner.batch < 1:
+        raise UsageError(f"--batch {manner.batch}: expected 1 or more")
+    confirm(manner.command, yes=manner.yes or manner.dry_run)
+    ended = Ended(dry_run=manner.dry_run)
+
+    async def work(client: Client) -> None:
+        found = await configured(client, flags)
+        for note in found.notes:
+            messages.note(note)
+        async with opened(client, images, messages) as looked:
+            await _Walk(client, found, looked, manner, ended, messages).walk()
+
+    try:
+        asyncio.run(on_cluster(manner.command, access, work))
+    except KeyboardInterrupt:
+        messages.note(f"stopped; `polyarch {manner.command}` goes on from where it is")
+        raise
+    emit(chosen, lambda form, colour: rendered(ended, form, colour=colour))
+    if ended.problem:
+        raise CouldNotComplete(f"{manner.command}: {ended.problem}")
+    if ended.failures:
+        raise CouldNotComplete(f"{manner.command}: {few(ended.failures, 3)}")
+    return ended.exit_code
+
+
+class _Walk:
+    def __init__(
+        self,
+        client: Client,
+        found: Configured,
+        images: PodImages,
+        manner: Manner,
+        ended: Ended,
+        messages: Messages,
+    ) -> None:
+        self._client = client
+        self._found = found
+        self._images = images
+        self._manner = manner
+        self._ended = ended
+        self._messages = messages
+        self._clock = SystemClock()
+        self._shown: Progress | None = None
+        self._writer = Writer(client, dry_run=manner.dry_run, clock=self._clock, tell=self._tell)
+
+    async def walk(self) -> None:
+        """The steps; ``ended`` says what came of them."""
+        self._ended.controller = await self._has_controller()
+        first = await self._look()
+        if self._ended.controller:
+            await self._delegated(first)
+        else:
+            await self._direct(first)
+        self._ended.plan = (await self._look()).plan
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def _has_controller(self) -> bool:
+        """The cluster has the kind, and somebody reads the object, or would make one who does."""
+        if not self._found.served:
+            return False
+        return any([await is_renewed(self._client, name, clock=self._clock) for name in (LEASE, OPERATOR_LEASE)])
+
+    async def _look(self) -> Look:
+        inventory = await read_inventory(self._client)
+        settings = self._found.settings
+        judge = await judge_of(inventory, settings, self._images)
+        live = await read_live(self._client, inventory, settings, comes=self._ended.controller)
+        return Look(judge, plan(judge.judgement(), live))
+
+    # -- without a controller -----------------------------------------------------------------------------------------
+
+    async def _direct(self, first: Look) -> None:
+        rolling = first.plan.live.rolling
+        steps = self._steps(first)
+        with self._step("daemonsets", first):
+            if not self._took(await steps.daemon_sets(rolling, waits=not self._manner.goes_on)):
+                return
+        carried = {each.decision.architecture for each in first.plan.judgement.nodes if each.decision.carried}
+        with self._step("admission", first):
+            if not self._took(await steps.admission(carried)):
+                return
+        second = await self._look()
+        with self._step("pods", second):
+            if not self._took(await self._steps(second).pods()):
+                return
+        third = await self._look()
+        if not self._manner.taints or not self._goes_on(third.plan.blockers):
+            return
+        with self._step("taint", third):
+            run = Tainting(
+                self._writer,
+                self._found.settings,
+                batch=self._manner.batch,
+                watch=self._manner.watch,
+                register=self._steps(third).admission,
+                started=lambda architecture, nodes: self._messages.remark(f"6 taint: {nodes} {architecture} nodes"),
+            )
+            done = await run.taint()
+        self._took(done.outcome)
+        if done.pods:
+            self._ended.stopped = (
+                f"tainting stopped at {done.stopped_at}, whose taint keeps pods pending: {few(done.pods)}; give them "
+                "the toleration, or images for other nodes, and run the same command again"
+            )
+
+    def _steps(self, look: Look) -> Direct:
+        return Direct(self._writer, look.judge, look.plan.judgement)
+
+    # -- with a controller --------------------------------------------------------------------------------------------
+
+    async def _delegated(self, first: Look) -> None:
+        delegated = Delegated(self._client, clock=self._clock, dry_run=self._manner.dry_run, tell=self._tell)
+        if self._found.source == "file" and self._found.live is not None:
+            await delegated.configure(self._found.document, self._found.live)
+        await delegated.prepare(self._found.document, self._found.live)
+        if self._manner.goes_on:
+            self._took(await self._steps(first).confirm(first.plan.live.rolling))
+        if self._manner.dry_run:
+            if self._manner.taints and self._goes_on(first.plan.blockers):
+                await self._release(delegated)
+            return
+        try:
+            prepared = await self._prepared(delegated)
+            if self._manner.taints and self._goes_on(prepared.plan.blockers):
+                await self._tainted(delegated, prepared)
+        except NotInTime as error:
+            self._ended.problem = f"not done within {self._manner.timeout:.0f} s: the controller waits for {error}"
+
+    async def _prepared(self, delegated: Delegated) -> Look:
+        """Returns when the controller has done what it can about templates and pods."""
+        until = self._clock.monotonic() + self._manner.timeout
+        await delegated.wait(ready, seconds=self._manner.timeout, seen=self._said)
+        while True:
+            look = await self._look()
+            waiting = [step for step in look.plan.steps[1:4] if step.state is StepState.TODO]
+            if not waiting:
+                return look
+            if self._clock.monotonic() >= until:
+                raise NotInTime("; ".join(f"step {step.id}: {step.writes} to write" for step in waiting))
+            self._messages.detail(", ".join(f"{step.id}: {step.writes} to write" for step in waiting))
+            await self._clock.sleep(LOOK_EVERY)
+
+    async def _tainted(self, delegated: Delegated, prepared: Look) -> None:
+        forced = bool(self._ended.accepted) and self._found.settings.rollout == "safe"
+        if forced:  # the controller, too, would wait for what is accepted here
+            await delegated.roll_out("immediate")
+        try:
+            await self._release(delegated)
+            total = sum(row.to_write for row in prepared.plan.architectures)
+            with self._messages.progress("6 taint", total) as shown:
+                before = 0
+
+                def seen(now: Progressed) -> None:
+                    nonlocal before
+                    for _ in range(max(0, now.tainted - before)):
+                        shown.advance()
+                    before = max(before, now.tainted)
+                    if now.waits_for:
+                        shown.remark(f"6 taint: {now.tainted} of {now.managed}; waits for {now.waits_for}")
+
+                ended = await delegated.wait(tainted, seconds=self._manner.timeout, seen=seen)
+        finally:
+            if forced:
+                await delegated.roll_out("safe")
+        self._ended.stopped = ended.stopped
+
+    async def _release(self, delegated: Delegated) -> None:
+        live = await delegated.found()
+        if live is None or is_held(live.spec):
+            await delegated.release(self._found.document, live)
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def _goes_on(self, blockers: Sequence[Blocker]) -> bool:
+        """Whether nodes may be tainted; what is in the way is named either way."""
+        for each in blockers:
+            said = "accepted" if self._manner.accept_blocked else "blocked"
+            self._messages.remark(f"5 simulate: {said}: {blocker_text(each)}")
+        if self._manner.accept_blocked:
+            self._ended.accepted = tuple(blockers)
+        return not blockers or self._manner.accept_blocked
+
+    @contextmanager
+    def _step(self, id: str, look: Look) -> Iterator[None]:
+        """Shows how far a step is."""
+        number, step = next((number, step) for number, step in enumerate(look.plan.steps, 1) if step.id == id)
+        if step.state is StepState.DONE:
+            self._messages.remark(f"{number} {id}: nothing to do")
+        with self._messages.progress(f"{number} {id}", max(step.writes, 1)) as self._shown:
+            yield
+        self._shown = None
+
+    def _tell(self, change: Change) -> None:
+        self._ended.changes.append(change)
+        said = f"{change.ref.resource.kind} {change.ref.key} {change.what}"
+        if self._manner.dry_run:
+            said = f"{said} (dry run)"
+        if self._shown is None:
+            self._messages.remark(said)
+        else:
+            self._shown.remark(said)
+            self._shown.advance()
+
+    def _said(self, now: Progressed) -> None:
+        if now.waits_for:
+            self._messages.remark(f"3 admission: waits for {now.waits_for}")
+
+    def _took(self, outcome: Outcome) -> bool:
+        self._ended.failures += outcome.failed
+        return not outcome.failed
