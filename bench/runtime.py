@@ -39,6 +39,9 @@ from polyarch.placement.decide.scoring import Source
 from polyarch.placement.result.admission import admit
 from polyarch.placement.result.patch import controller_patch
 from polyarch.platforms import Platform
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.decide import rules as tolerations
+from polyarch.taints.result import pod_patch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/oci"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/kube"))
@@ -85,21 +88,47 @@ def _busy_pod() -> dict[str, Any]:
     }
 
 
-def rules(_: Say) -> list[Figure]:
-    """PL-801: decision and patch of one admission."""
-    figures = []
-    small = {
+def _small_pod() -> dict[str, Any]:
+    return {
         "metadata": {"name": "x", "labels": {"a": "b"}},
         "spec": {"containers": [{"name": "c", "image": "nginx:1"}]},
     }
+
+
+def _answers(pod: Pod) -> dict[str, Inspection]:
+    containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
+    return {container.image: _answer(container.image) for container in containers}
+
+
+def rules(_: Say) -> list[Figure]:
+    """PL-801, TN-040: decision and patch of one admission, by placement and by taints."""
+    return [*_placement_rules(), *_toleration_rules()]
+
+
+def _toleration_rules() -> Iterator[Figure]:
+    using = TaintSettings(mode="tolerations")
+    for name, document in (("small", _small_pod()), ("busy", _busy_pod())):
+        pod = msgspec.convert(document, Pod)
+        known = _answers(pod)
+        facts = tolerations.Facts(pod=pod, namespace="d", settings=using)
+
+        def admission(facts: tolerations.Facts = facts, known: dict[str, Inspection] = known) -> object:
+            case = tolerations.examine(facts)
+            return pod_patch.admission_patch(case, tolerations.decide(case, known))
+
+        value = microseconds(admission)
+        yield Figure(f"tolerations and patch, {name} pod", value, "µs", "TN-040", 150, compared=True)
+
+
+def _placement_rules() -> list[Figure]:
+    figures = []
     scoring = (
         Source("PodPlacementConfig-a", (("arm64", 50), ("amd64", 10))),
         Source("ClusterPodPlacementConfig", (("amd64", 50), ("s390x", 10))),
     )
-    for name, document, sources in (("small", small, ()), ("busy", _busy_pod(), scoring)):
+    for name, document, sources in (("small", _small_pod(), ()), ("busy", _busy_pod(), scoring)):
         pod = msgspec.convert(document, Pod)
-        containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
-        answers = {container.image: _answer(container.image) for container in containers}
+        answers = _answers(pod)
         facts = Facts(pod=pod, namespace="d", settings=Settings(), sources=sources)
         stored = Facts(pod=pod, namespace="d", settings=Settings(), sources=sources, stored=True)
 

@@ -167,12 +167,18 @@ def admits(
     ``terms`` is None if no node affinity is required; an empty list matches no node. Terms are :class:`NodeTerm`
     values, mappings or structs; one of them must match, and every label of ``node_selector``.
     """
-    if any(labels.get(key) != value for key, value in (node_selector or {}).items()):
-        return False
+    for key, value in (node_selector or {}).items():
+        if labels.get(key) != value:
+            return False
     if terms is None:
         return True
     parsed = (term if isinstance(term, NodeTerm) else NodeTerm.parse(term) for term in terms)
     return any(term.matches(labels, node_name) for term in parsed)
+
+
+def is_listed(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a list of names has this one, or a beginning of it followed by ``*``."""
+    return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns)
 
 
 def _member(value: object, name: str) -> Any:

@@ -13,14 +13,13 @@ from typing import Final
 
 import msgspec
 
-from polyarch.model.pod import NodeSelectorTerm, Pod
+from polyarch.model.pod import Pod
 from polyarch.platforms import NodePlatform
 from polyarch.requirements import OPERATORS, NodeTerm, Requirement, admits
 
 ARCH_KEYS: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
 OS_KEYS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
 PLATFORM_KEYS: Final = frozenset((*ARCH_KEYS, *OS_KEYS))
-_ANY_PLATFORM: Final = Requirement(OS_KEYS[0], "Exists")
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
@@ -29,7 +28,7 @@ class NodeConstraints(msgspec.Struct, frozen=True):
 
     selector: Mapping[str, str] = _NO_LABELS
     terms: tuple[NodeTerm, ...] | None = None
-    """None: no node affinity is required."""
+    """None: no node affinity is required, or none that restricts platforms."""
 
     @property
     def is_open(self) -> bool:
@@ -55,18 +54,25 @@ def _labels(platform: NodePlatform) -> Mapping[str, str]:
 def constraints_of(pod: Pod) -> NodeConstraints:
     """The constraints of a pod or of a template's pods; never fails, also for a pod that the API server will refuse."""
     selector = {key: value for key, value in (pod.spec.node_selector or {}).items() if key in PLATFORM_KEYS}
+    terms = _platform_terms(pod)
+    return NodeConstraints(selector, terms) if selector or terms is not None else OPEN
+
+
+def _platform_terms(pod: Pod) -> tuple[NodeTerm, ...] | None:
+    """The terms without what they say of other labels and of names; None if one of them admits every platform then."""
     required = pod.required
     if required is None:
-        return NodeConstraints(selector) if selector else OPEN
-    terms = required.node_selector_terms or ()
-    return NodeConstraints(selector, tuple(_platform_term(term) for term in terms if not term.is_empty))
-
-
-def _platform_term(term: NodeSelectorTerm) -> NodeTerm:
-    """The term without what it says of other labels and of names."""
-    kept = tuple(
-        Requirement(each.key, each.operator, tuple(each.values or ()))
-        for each in term.match_expressions or ()
-        if each.key in PLATFORM_KEYS and each.operator in OPERATORS
-    )
-    return NodeTerm(kept or (_ANY_PLATFORM,))
+        return None
+    terms = []
+    for term in required.node_selector_terms or ():
+        if term.is_empty:
+            continue
+        kept = tuple(
+            Requirement(each.key, each.operator, tuple(each.values or ()))
+            for each in term.match_expressions or ()
+            if each.key in PLATFORM_KEYS and each.operator in OPERATORS
+        )
+        if not kept:
+            return None
+        terms.append(NodeTerm(kept))
+    return tuple(terms)

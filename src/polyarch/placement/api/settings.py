@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.kube.objects.durations import parse_duration
 from polyarch.placement.api.resources import ClusterPodPlacementConfig, Override, PlacementPolicy, PlacementPolicySpec
-from polyarch.requirements import Selector
+from polyarch.requirements import Selector, is_listed
 
 Mode = Literal["enforce", "audit"]
 Action = Literal["hold", "fallback", "release"]
@@ -113,10 +113,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def excludes(self, namespace: str) -> bool:
         """Whether ``excludedNamespaces`` has this name, or a prefix of it followed by ``*`` (PL-201)."""
-        return any(
-            namespace.startswith(pattern[:-1]) if pattern.endswith("*") else namespace == pattern
-            for pattern in self.excluded_namespaces
-        )
+        return is_listed(namespace, self.excluded_namespaces)
 
     def deprovisioning(self) -> "Settings":
         """The settings while the CPPC is being deleted: ``hold`` counts as ``release``, the retry window is at most

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from polyarch.model.pod import Pod
+from polyarch.requirements import is_listed
 from polyarch.taints import names
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.decision import Reason
@@ -52,15 +53,11 @@ def opted_out(case: Circumstances) -> bool:
 
 def not_selected(case: Circumstances) -> bool:
     settings = case.settings
-    if any(_fits(pattern, case.namespace) for pattern in settings.excluded_namespaces):
+    if is_listed(case.namespace, settings.excluded_namespaces):
         return True
     if settings.namespace_selector is not None and not settings.namespace_selector.matches(case.namespace_labels):
         return True
     return settings.pod_selector is not None and not settings.pod_selector.matches(case.pod.metadata.labels)
-
-
-def _fits(pattern: str, namespace: str) -> bool:
-    return namespace.startswith(pattern[:-1]) if pattern.endswith("*") else namespace == pattern
 
 
 def paused(case: Circumstances) -> bool:
