@@ -160,7 +160,7 @@ def _stored_pod(number: int, *, version: int = 0) -> dict[str, Any]:
 
 
 @contextmanager
-def _served(application: web.Application) -> Iterator[tuple[int, asyncio.AbstractEventLoop]]:
+def served_apart(application: web.Application) -> Iterator[tuple[int, asyncio.AbstractEventLoop]]:
     loop = asyncio.new_event_loop()
     runner = web.AppRunner(application, shutdown_timeout=0.1)
 
@@ -230,7 +230,7 @@ async def _kube() -> list[Figure]:
     application.router.add_get("/api/v1/pods", pods)
     application.router.add_patch("/api/v1/namespaces/bench/pods/pod-1", patched)
     # The server runs in a thread of its own; only this thread is measured.
-    with _served(application) as (port, loop):
+    with served_apart(application) as (port, loop):
         gc.collect()
         memory = resident_mib(os.getpid())
         seen = {"events": 0}

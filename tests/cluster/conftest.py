@@ -105,6 +105,16 @@ def growing_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def tainted_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A seventh one, whose nodes polyarch taints: whoever uses it has it alone."""
+    if named := os.environ.get("POLYARCH_TEST_TAINTED"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"tainted-{owner}", nodes={"amd64": 2}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

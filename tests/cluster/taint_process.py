@@ -37,9 +37,10 @@ from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.nodes import registration, safety
 
 ACCOUNT = "polyarch-taints-test"
-NOBODY = {"selector": {"matchLabels": {"polyarch.test/nobody": "has-it"}}}
+NOBODY = {"selector": {"matchLabels": {"polyarch.test/nobody": "has-it"}}, "atRegistration": "none"}
 """``spec.nodes`` of tests that share their nodes with others: none of them is tainted."""
 CASE = "polyarch.test/taints"
 KEY = "supported-arch"
@@ -106,19 +107,28 @@ def rules(home: str, *, evicts: bool) -> dict[str, tuple[Rule, ...]]:
             rule(ARCHITECTURE_TAINTS, "patch", subresource="status", names=[names.SINGLETON]),
             rule(SECRETS, "get"),
             *((rule(PODS, "create", subresource="eviction"),) if evicts else ()),
+            *safety.RIGHTS,
+            *registration.RIGHTS,
             *events.RIGHTS,
             *health.RIGHTS,
         ),
-        home: (*lease.rights(names.LEASE), rule(LEASES, "list", "watch")),
+        home: (*safety.RIGHTS_AT_HOME, *lease.rights(names.LEASE), rule(LEASES, "list", "watch")),
     }
 
 
 @asynccontextmanager
 async def taint_role(
-    sandbox: Sandbox, client: Client, home: str, folder: Path, *flags: str, evicts: bool = False, name: str = ""
+    sandbox: Sandbox,
+    client: Client,
+    home: str,
+    folder: Path,
+    *flags: str,
+    evicts: bool = False,
+    name: str = "",
+    account: str = "",
 ) -> AsyncIterator[Running]:
     """One process in the namespace ``home``, ready."""
-    account = f"{ACCOUNT}-{secrets.token_hex(4)}"
+    account = account or f"{ACCOUNT}-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=home)
     for namespace, several in rules(home, evicts=evicts).items():

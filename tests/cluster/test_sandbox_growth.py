@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from growing import grow
 
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client, MergePatch
@@ -26,13 +27,6 @@ Document = dict[str, Any]
 def sandbox(growing_sandbox: Sandbox) -> Sandbox:
     """Its fleet grows from test to test."""
     return growing_sandbox
-
-
-async def grow(sandbox: Sandbox, register_taints: tuple[Taint, ...] = (), **nodes: int) -> Sandbox:
-    """As ``up --nodes`` with more nodes of these architectures."""
-    settings = Sandbox.attach(sandbox.name, home=sandbox.folder.root.parent).state.settings
-    wanted = msgspec.structs.replace(settings, nodes=settings.nodes | nodes, register_taints=register_taints)
-    return await Sandbox.start(wanted, home=sandbox.folder.root.parent)
 
 
 async def fleet(client: Client) -> dict[str, Document]:

@@ -14,7 +14,9 @@ from polyarch.run.parts.controller_lease import lease_watch
 from polyarch.run.parts.images import open_admission_lookups
 from polyarch.run.parts.taints import TaintParts, open_pod_admission, open_taints
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
+from polyarch.run.tainting.nodes import node_duty
 from polyarch.run.tainting.pods import pod_duty
+from polyarch.run.tainting.status import status_duty
 from polyarch.run.tainting.templates import template_duty
 from polyarch.taints import names
 from polyarch.taints.admission.template_admission import TemplateAdmission
@@ -62,7 +64,20 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
 
     of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
     of_templates = template_duty(process, parts, images, templates, recorder, is_leading=is_leading)
-    duties = (of_pods.duty, of_templates.duty)
+    of_nodes = node_duty(
+        process,
+        parts,
+        recorder,
+        is_leading=is_leading,
+        daemon_sets=of_templates.controller,
+        unscheduled=of_pods.controller,
+    )
+    contributions = (
+        of_nodes.report.contribution,
+        of_pods.controller.contribution,
+        of_templates.controller.contribution,
+    )
+    duties = (of_pods.duty, of_templates.duty, of_nodes.duty, status_duty(process, parts, contributions))
     background: dict[str, Task] = {
         "attempts": images.attempts.run,
         "pull secrets": images.reads.run,

@@ -60,6 +60,8 @@ class NodeWorld:
         self.safety: dict[str, Safety] = {}
         self.pending: dict[str, dict[str, str]] = {}
         self.posted: list[tuple[str, NodeEvent]] = []
+        self.asked: list[str] = []
+        """Architectures whose safety was asked about."""
         self.released: list[frozenset[str]] = []
         self.written_at: list[float] = []
         self.order: list[str] = []
@@ -82,7 +84,7 @@ class NodeWorld:
         self.rollout = TaintRollout(
             nodes=self.controller,
             facts=self.facts,
-            safety=SimpleNamespace(of=lambda architecture: self.safety.get(architecture, Safety())),
+            safety=SimpleNamespace(of=self._safety_of),
             pending=lambda settings: self.pending,
             pace=Pace(self.clock),
             released=lambda: self.released.append(self.controller.released),
@@ -116,6 +118,10 @@ class NodeWorld:
         self.order.append(name)
         asyncio.get_running_loop().call_soon(self.deliver, name)
         return written
+
+    def _safety_of(self, architecture: str) -> Safety:
+        self.asked.append(architecture)
+        return self.safety.get(architecture, Safety())
 
     # -- the watch -----------------------------------------------------------------------------------------------------
 

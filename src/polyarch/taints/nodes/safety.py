@@ -60,7 +60,7 @@ class Watches(Protocol):
 
 
 class ClusterSafety:
-    """The facts, from caches. ``namespace`` is where polyarch runs; ``wake`` is called when the webhook changes."""
+    """The facts, from caches. ``namespace`` is where polyarch runs."""
 
     def __init__(
         self,
@@ -69,7 +69,6 @@ class ClusterSafety:
         namespace: str,
         daemon_sets: KnowsUncovered,
         pods: KnowsUndecided,
-        wake: Callable[[], None],
     ) -> None:
         self._namespace = namespace
         self._daemon_sets = daemon_sets
@@ -80,8 +79,11 @@ class ClusterSafety:
         self._slices: Informer[EndpointSlice] = watches.informer(
             ENDPOINT_SLICES, EndpointSlice, namespace=namespace, label_selector=f"{SERVICE_LABEL}={ROLE}"
         )
+
+    def on_change(self, handler: Callable[[], None]) -> None:
+        """Calls ``handler`` when the webhook's registration or its endpoints change."""
         for informer in (self._configurations, self._slices):
-            informer.add_handler(lambda _: wake())
+            informer.add_handler(lambda _: handler())
 
     def of(self, architecture: str) -> Safety:
         """What is known of one architecture."""

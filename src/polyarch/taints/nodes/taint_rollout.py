@@ -9,7 +9,7 @@ node is released only while it is safe.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -41,6 +41,13 @@ class Configured(Protocol):
 
     @property
     def configuration(self) -> ArchitectureTaints | None: ...
+
+
+class _Judged(NamedTuple):
+    """What was found at a time: looking means walking over nodes and pods, so it is not done for every event."""
+
+    at: float
+    hold: Hold | None
 
 
 class TaintRollout:
@@ -75,6 +82,7 @@ class TaintRollout:
         self._carried: frozenset[str] = frozenset()
         """Architectures that some node carried the taint for."""
         self._taint: object = None
+        self._judged: dict[str, _Judged] = {}
         self._holds: dict[str, Hold] = {}
         self._watches: dict[str, PendingWatch] = {}
         nodes.on_tainted = self._tainted
@@ -103,6 +111,10 @@ class TaintRollout:
         """Every node is decided again."""
         self._outdated = True
 
+    def safety_changed(self) -> None:
+        """The webhook came or went: what was found of the architectures is out of date."""
+        self._judged.clear()
+
     def _tainted(self, architecture: str) -> None:
         watch = self._watches.get(architecture, PendingWatch(known=frozenset() if self._has_looked else None))
         self._watches[architecture] = watch.tainted(self._clock.monotonic())
@@ -125,6 +137,7 @@ class TaintRollout:
             return Done()
         if self._outdated:
             self._outdated = False
+            self._judged.clear()
             self._forget_former(settings)
             await self._nodes.decide_all()
         if settings is None:
@@ -170,7 +183,13 @@ class TaintRollout:
             return Hold(HoldReason.PODS_BECAME_PENDING, stop_message(architecture, watch.names))
         if architecture in self._carried:
             return None
-        return held_back(architecture, settings, self._safety.of(architecture))
+        now = self._clock.monotonic()
+        waits = self._nodes.census.number(State.WAITING, architecture=architecture) > 0
+        known = self._judged.get(architecture)
+        if known is None or now - known.at >= (LOOK_EVERY if waits else IDLE_LOOK):
+            hold = held_back(architecture, settings, self._safety.of(architecture))
+            known = self._judged[architecture] = _Judged(now, hold)
+        return known.hold
 
     def _tell(self, holds: Mapping[str, Hold]) -> None:
         waiting = {each for each in holds if self._nodes.census.number(State.WAITING, architecture=each)}

@@ -6,6 +6,7 @@ the like are not looked at: a pod that they keep pending is one that finds a nod
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from polyarch.model.node import Node
 from polyarch.model.pod import Pod
@@ -18,6 +19,13 @@ from polyarch.tolerations import REPELS, is_tolerated
 
 Pending = Mapping[str, Mapping[str, str]]
 """Architecture whose taint it is → uid of the pod → its namespace and name."""
+
+
+class KnowsUnscheduled(Protocol):
+    """Who watches the pods without a node."""
+
+    def pods(self) -> Iterable[Pod] | None:
+        """All of them; None: not known yet."""
 
 
 def pending_because_of_taints(

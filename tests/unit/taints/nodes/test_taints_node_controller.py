@@ -221,6 +221,21 @@ async def test_tn_025_nodes_wait_until_it_is_safe(worlds: Any) -> None:
     assert conditions == {"NodesTainted": "True", "SafeToTaint": "True"}
 
 
+async def test_tn_025_events_of_nodes_do_not_make_it_look_at_the_whole_cluster(worlds: Any) -> None:
+    world = worlds(document("b", "arm64"), lead=False, given=frozenset({"amd64", "arm64", "s390x"}), **FAST)
+    world.safety["arm64"] = world.safety["s390x"] = HOLD
+    world.lead()
+    await world.run(1)
+    asked = list(world.asked)
+    for number in range(20):
+        world.edit("b", lambda each, number=number: each["metadata"]["labels"].update(turn=str(number)))
+        await world.run(0.01)
+    assert world.asked == asked == ["arm64", "s390x"]
+    await world.run(10)
+    assert world.asked.count("arm64") == 6
+    assert world.asked.count("s390x") == 2
+
+
 async def test_tn_025_new_nodes_of_a_tainted_architecture_do_not_wait(worlds: Any) -> None:
     world = worlds(document("b", "arm64", ARM), lead=False, **FAST)
     world.safety["arm64"] = world.safety["s390x"] = HOLD

@@ -1,0 +1,351 @@
+"""Nodes get their taints in a real cluster, whoever else writes them (TN-014, TN-020 to TN-027, TN-073, TN-080)."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import Audited
+from growing import grow
+from placement_cluster import pod, until
+from taint_process import define, remove, taint_role
+
+from polyarch.kube.client.client import Client, MergePatch
+from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.resources import EVENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS
+from polyarch.kube.runtime.informer import Informer
+from polyarch.model.unstructured import Unstructured
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints import names
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
+from polyarch.taints.documents.registration_policy import bindings, policies
+
+Json = dict[str, Any]
+SECONDS = 60.0
+TAINT = {"key": "supported-arch", "value": "arm64", "effect": "NoSchedule"}
+GPU = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+WRITES = ("create", "update", "patch", "delete")
+AT_ONCE = {"rollout": "immediate", "perMinute": 600}
+
+
+@pytest.fixture(scope="module")
+def sandbox(tainted_sandbox: Sandbox) -> Sandbox:
+    """Its fleet grows from test to test."""
+    return tainted_sandbox
+
+
+@asynccontextmanager
+async def configured(client: Client, *, nodes: Json | None = None, **spec: Any) -> AsyncIterator[None]:
+    """The object. Afterwards neither it, nor the policy, nor a taint of ours is there."""
+    await define(client)
+    document = {
+        "apiVersion": ARCHITECTURE_TAINTS.api_version,
+        "kind": ARCHITECTURE_TAINTS.kind,
+        "metadata": {"name": names.SINGLETON},
+        "spec": {"nodes": {**AT_ONCE, **(nodes or {})}, **spec},
+    }
+    await client.apply(ARCHITECTURE_TAINTS, document)
+    try:
+        yield
+    finally:
+        await remove(client)
+        for kind in (bindings("v1"), policies("v1")):
+            with suppress(NotFound):
+                await client.delete(kind, names.REGISTRATION_POLICY)
+        for node in (await client.list(NODES)).items:
+            name = node["metadata"]["name"]
+            if name.startswith("made-"):
+                await client.delete(NODES, name)
+                continue
+            free = {"spec": {"taints": None}, "metadata": {"annotations": {names.MANAGED_TAINTS_ANNOTATION: None}}}
+            await client.patch(NODES, name, MergePatch(free))
+
+
+@asynccontextmanager
+async def tainting(sandbox: Sandbox, client: Client, home: str, folder: Path, **spec: Any) -> AsyncIterator[None]:
+    """The object and the role."""
+    async with configured(client, **spec), taint_role(sandbox, client, home, folder):
+        yield
+
+
+async def configure(client: Client, **spec: Any) -> None:
+    await client.patch(ARCHITECTURE_TAINTS, names.SINGLETON, MergePatch({"spec": spec}))
+
+
+def ours(node: Json) -> list[Json]:
+    """Without those of Kubernetes itself."""
+    taints = node["spec"].get("taints") or ()
+    return [taint for taint in taints if not taint["key"].startswith("node.kubernetes.io/")]
+
+
+async def taints_of(client: Client, name: str) -> list[Json]:
+    return ours(await client.get(NODES, name))
+
+
+def has(client: Client, name: str, *taints: Json) -> Callable[[], Any]:
+    async def check() -> bool:
+        return await taints_of(client, name) == list(taints)
+
+    return check
+
+
+async def make(client: Client, *taints: Json, architecture: str = "arm64") -> str:
+    """A node without a kubelet."""
+    name = f"made-{secrets.token_hex(3)}"
+    labels = {"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": list(taints)},
+    }
+    await client.create(NODES, document)
+    return name
+
+
+async def status(client: Client) -> Json:
+    found: Json = (await client.get(ARCHITECTURE_TAINTS, names.SINGLETON)).get("status") or {}
+    return found
+
+
+async def condition(client: Client, kind: str, state: str, *, seconds: float = SECONDS) -> Json:
+    found: list[Json] = []
+
+    async def there() -> bool:
+        conditions = (await status(client)).get("conditions") or ()
+        found[:] = [each for each in conditions if (each["type"], each["status"]) == (kind, state)]
+        return bool(found)
+
+    await until(there, seconds=seconds)
+    return found[0]
+
+
+@asynccontextmanager
+async def watched(client: Client) -> AsyncIterator[list[Json]]:
+    """Every version of every node from now on."""
+    seen: list[Json] = []
+    informer: Informer[Unstructured] = Informer(client, NODES, Unstructured)
+    informer.add_handler(lambda change: seen.append(change.new.document) if change.new is not None else None)
+    task = asyncio.create_task(informer.run())
+    await informer.synced()
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_tn_027_nodes_join_tainted_and_no_pod_lands_before_the_taint(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """Pods for arm64 wait; the nodes they wait for never exist without the taint."""
+    await sandbox.registry.seed({"quay.io/taints-nodes/app:1": ["linux/arm64"]})
+    for number in range(5):
+        waiting = pod("quay.io/taints-nodes/app:1", name=f"app-{number}", nodeSelector={"kubernetes.io/arch": "arm64"})
+        waiting["metadata"]["annotations"] = {names.OPT_OUT: names.DISABLED}
+        await client.create(PODS, waiting, namespace=namespace)
+    async with tainting(sandbox, client, namespace, tmp_path):
+
+        async def kept() -> bool:
+            with suppress(NotFound):
+                policy = await client.get(policies("v1"), names.REGISTRATION_POLICY)
+                await client.get(bindings("v1"), names.REGISTRATION_POLICY)
+                return "arm64" in policy["spec"]["matchConditions"][0]["expression"]
+            return False
+
+        await until(kept, seconds=SECONDS)
+        await asyncio.sleep(2)  # until the API server goes by it
+        async with watched(client) as versions:
+            await grow(sandbox, arm64=3)
+
+            async def ready() -> bool:
+                found = [await client.get(NODES, f"arm64-{number}") for number in (1, 2, 3)]
+                return all(
+                    each["type"] != "Ready" or each["status"] == "True"
+                    for node in found
+                    for each in node["status"]["conditions"]
+                ) and not any(node["spec"]["taints"] != [TAINT] for node in found)
+
+            await until(ready, seconds=SECONDS)
+            await asyncio.sleep(3)
+        joined = [node for node in versions if node["metadata"]["name"].startswith("arm64-")]
+        assert {node["metadata"]["name"] for node in joined} == {"arm64-1", "arm64-2", "arm64-3"}
+        assert all(TAINT in node["spec"].get("taints", ()) for node in joined), "in every version"
+        record = "supported-arch=arm64:NoSchedule"
+        assert all(node["metadata"]["annotations"][names.MANAGED_TAINTS_ANNOTATION] == record for node in joined)
+        pods = (await client.list(PODS, namespace=namespace)).items
+        assert [each["spec"].get("nodeName", "") for each in pods] == [""] * 5
+
+
+async def test_tn_027_without_the_policy_a_new_node_is_tainted_when_it_is_seen(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    await grow(sandbox, arm64=3)
+    async with tainting(sandbox, client, namespace, tmp_path, nodes={"atRegistration": "none"}):
+        await until(has(client, "arm64-1", TAINT))
+        name = await make(client)
+        assert await taints_of(client, name) == [] or await taints_of(client, name) == [TAINT]
+        await until(has(client, name, TAINT), seconds=10)
+        with pytest.raises(NotFound):
+            await client.get(policies("v1"), names.REGISTRATION_POLICY)
+
+
+async def test_tn_022_tn_023_foreign_taints_keep_their_order_and_hand_edits_are_corrected(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    other = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
+    async with tainting(sandbox, client, namespace, tmp_path, nodes={"atRegistration": "none"}):
+        name = await make(client, GPU, other)
+        await until(has(client, name, GPU, other, TAINT))
+        wrong = {**TAINT, "value": "s390x"}
+        await client.patch(NODES, name, MergePatch({"spec": {"taints": [GPU, wrong, other]}}))
+        await until(has(client, name, GPU, TAINT, other))
+        await client.patch(NODES, name, MergePatch({"spec": {"taints": [other]}}))
+        await until(has(client, name, other, TAINT))
+        await client.patch(NODES, name, MergePatch({"metadata": {"labels": {names.OPT_OUT: names.DISABLED}}}))
+        await until(has(client, name, other))
+        node = await client.get(NODES, name)
+        assert names.MANAGED_TAINTS_ANNOTATION not in node["metadata"].get("annotations", {})
+
+        async def said() -> bool:
+            found = (await client.list(EVENTS, namespace="default")).items
+            mine = [each for each in found if each.get("regarding", {}).get("name") == name]
+            reasons = {each["reason"] for each in mine if each.get("reportingController") == "polyarch.dev/taints"}
+            return reasons == {f"ArchitectureTaint{each}" for each in ("Applied", "Corrected", "Removed")}
+
+        await until(said)
+
+
+async def test_tn_024_whoever_else_writes_nodes_loses_nothing(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """Somebody adds and removes a taint of his as fast as he can, by index and version as we do."""
+    made = [await make(client) for _ in range(5)]
+    stop = asyncio.Event()
+    wrote: dict[str, int] = dict.fromkeys(made, 0)
+
+    async def meddle(name: str) -> None:
+        while not stop.is_set():
+            node = await client.get(NODES, name)
+            taints = [each for each in node["spec"].get("taints") or () if each != GPU]
+            wanted = taints if len(taints) < len(node["spec"].get("taints") or ()) else [GPU, *taints]
+            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+            with suppress(Invalid, Exception):
+                await client.patch(
+                    NODES, name, MergePatch({"metadata": version, "spec": {"taints": wanted}}), retry=False
+                )
+                wrote[name] += 1
+
+    meddling = [asyncio.create_task(meddle(name)) for name in made]
+    async with tainting(sandbox, client, namespace, tmp_path, nodes={"atRegistration": "none"}):
+
+        async def tainted() -> bool:
+            return all([TAINT in await taints_of(client, name) for name in made])
+
+        await until(tainted, seconds=SECONDS)
+        stop.set()
+        await asyncio.gather(*meddling)
+        for name in made:
+            await client.patch(NODES, name, MergePatch({"metadata": {"labels": {"seen": "again"}}}))
+        await asyncio.sleep(2)
+        for name in made:
+            found = await taints_of(client, name)
+            assert found.count(TAINT) == 1
+            assert found in ([TAINT], [GPU, TAINT])
+            assert wrote[name] > 0
+
+
+async def test_tn_025_the_first_node_waits_until_the_webhook_is_there(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    async with tainting(
+        sandbox, client, namespace, tmp_path, nodes={"rollout": "safe"}, daemonSets={"templates": "ignore"}
+    ):
+        name = await make(client, architecture="s390x")
+        safe = await condition(client, "SafeToTaint", "False")
+        assert safe["reason"] == "AdmissionNotReady"
+        assert "MutatingWebhookConfiguration polyarch-taints" in safe["message"]
+        assert await taints_of(client, name) == []
+        row = {"name": "s390x", "nodes": 1, "waiting": 1, "reason": "AdmissionNotReady"}
+
+        async def told() -> bool:
+            return row in (await status(client)).get("architectures", ())
+
+        await until(told, seconds=SECONDS)
+        webhook = {
+            "name": names.POD_WEBHOOK,
+            "clientConfig": {"url": f"https://127.0.0.1:1{names.POD_WEBHOOK_PATH}"},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}],
+            "namespaceSelector": {"matchLabels": {"nobody": "has-it"}},
+            "failurePolicy": "Ignore",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        await client.create(
+            MUTATING_WEBHOOKS,
+            {
+                "apiVersion": MUTATING_WEBHOOKS.api_version,
+                "kind": MUTATING_WEBHOOKS.kind,
+                "metadata": {"name": names.ROLE},
+                "webhooks": [webhook],
+            },
+        )
+        try:
+            await until(has(client, name, {**TAINT, "value": "s390x"}))
+            await condition(client, "SafeToTaint", "True")
+            assert (await condition(client, "NodesTainted", "True"))["reason"] == "AllTainted"
+        finally:
+            await client.delete(MUTATING_WEBHOOKS, names.ROLE)
+
+
+async def test_tn_073_removing_takes_the_taints_and_the_policy_and_nothing_else(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    async with tainting(sandbox, client, namespace, tmp_path):
+        name = await make(client, GPU)
+        await until(has(client, name, GPU, TAINT))
+
+        async def kept() -> bool:
+            with suppress(NotFound):
+                return bool(await client.get(bindings("v1"), names.REGISTRATION_POLICY))
+            return False
+
+        await until(kept)
+        await configure(client, state="removing")
+        await until(has(client, name, GPU))
+
+        async def gone() -> bool:
+            conditions = (await status(client)).get("conditions", ())
+            said = {each["reason"]: each["message"] for each in conditions if each["type"] == "NodesTainted"}
+            return said == {"Removing": "no node carries a taint of polyarch"} and not await kept()
+
+        await until(gone, seconds=SECONDS)
+        for node in (await client.list(NODES)).items:
+            assert names.MANAGED_TAINTS_ANNOTATION not in node["metadata"].get("annotations", {})
+
+
+async def test_tn_080_tn_090_the_steady_state_asks_for_nothing_and_a_restart_writes_nothing(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    async with configured(client):
+        async with taint_role(sandbox, client, namespace, tmp_path, account="first"):
+            name = await make(client)
+            await until(has(client, name, TAINT))
+            await condition(client, "NodesTainted", "True")
+            await asyncio.sleep(12)
+            audit = Audited(sandbox, f"system:serviceaccount:{namespace}:first")
+            await asyncio.sleep(25)
+            assert await audit.requests() == []
+        again = Audited(sandbox, f"system:serviceaccount:{namespace}:second")
+        async with taint_role(sandbox, client, namespace, tmp_path, account="second"):
+
+            async def leads() -> bool:
+                lease = await client.get(LEASES, names.LEASE, namespace=namespace)
+                return bool(lease["spec"].get("leaseTransitions"))
+
+            await until(leads, seconds=SECONDS)
+            await asyncio.sleep(25)
+            assert [each for each in await again.requests() if each.split()[0] in WRITES] == []
