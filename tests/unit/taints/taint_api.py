@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from memory_api import MemoryApi
+from memory_api import MemoryApi, plain
 
 from polyarch.kube.client.client import Listing
+from polyarch.kube.client.requests import FIELD_MANAGER
 from polyarch.kube.resources import PODS, Resource
 
 POLICIES = Resource(
@@ -51,9 +52,12 @@ class TaintApi(MemoryApi):
                 for each, label in zip(found, labels, strict=True)
                 if label is not None and (not value or label == value)
             ]
-        if field_selector:
-            assert field_selector == "spec.nodeName="
+        if field_selector == "spec.nodeName=":
             found = [each for each in found if not each["spec"].get("nodeName")]
+        elif field_selector:
+            field, _, value = field_selector.partition("=")
+            assert field == "metadata.name", "no other field is selected by"
+            found = [each for each in found if each["metadata"]["name"] == value]
         return Listing([msgspec.convert(each, type) for each in found], str(self.version))
 
     async def patch(self, resource: Resource, name: str, patch: Any, *, dry_run: bool = False, **options: Any) -> Any:
@@ -61,6 +65,21 @@ class TaintApi(MemoryApi):
 
     async def create(self, resource: Resource, document: Any, *, dry_run: bool = False, **options: Any) -> Any:
         return await self._tried(dry_run, super().create(resource, document, **options))
+
+    async def apply(self, resource: Resource, document: Any, *, dry_run: bool = False) -> Any:
+        """Server-side apply by us: the object is the document, and all of it is ours."""
+        name = document["metadata"]["name"]
+        await self._before("apply", resource, name)
+        fields = {f"f:{key}": {} for key in document if key not in ("apiVersion", "kind", "metadata")}
+        entry = {
+            "manager": FIELD_MANAGER,
+            "operation": "Apply",
+            "apiVersion": document["apiVersion"],
+            "fieldsV1": fields,
+        }
+        stored = {**plain(document), "metadata": {"name": name, "managedFields": [entry]}}
+        if not dry_run:
+            self._store(resource, stored)
 
     async def delete(  # type: ignore[override]  # the client's, not the one of the objects' owners
         self, resource: Resource, name: str, *, namespace: str = "", dry_run: bool = False

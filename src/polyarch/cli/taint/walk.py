@@ -161,9 +161,8 @@ class _Walk:
         with self._step("daemonsets", first):
             if not self._took(await steps.daemon_sets(rolling, waits=not self._manner.goes_on)):
                 return
-        carried = {each.decision.architecture for each in first.plan.judgement.nodes if each.decision.carried}
         with self._step("admission", first):
-            if not self._took(await steps.admission(carried)):
+            if not self._took(await steps.admission()):
                 return
         second = await self._look()
         with self._step("pods", second):

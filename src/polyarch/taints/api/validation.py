@@ -32,14 +32,14 @@ def validated(document: Any) -> ArchitectureTaints:
     and exits 2."""
     if problems := tuple(_problems(document)):
         raise InvalidConfiguration(problems)
-    return msgspec.convert(_without_nulls(document), ArchitectureTaints)
+    return msgspec.convert(without_nulls(document), ArchitectureTaints)
 
 
 def _problems(document: Any) -> Iterator[Departure]:
     if not isinstance(document, Mapping):
         yield Departure("", f"the file must contain one {ARCHITECTURE_TAINTS.kind}, not {document!r:.60}")
         return
-    document = _without_nulls(document)
+    document = without_nulls(document)
     for field, wanted in (("apiVersion", ARCHITECTURE_TAINTS.api_version), ("kind", ARCHITECTURE_TAINTS.kind)):
         if document.get(field) != wanted:
             yield Departure(field, f"must be {wanted}, not {document.get(field)!r:.60}")
@@ -101,8 +101,8 @@ def _duration(field: str, text: str | None, bounds: tuple[float, float]) -> Iter
         yield Departure(field, f"must be a duration from {format_duration(least)} to {format_duration(most)}")
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """The API server takes a null for an absent member."""
     if isinstance(value, Mapping):
-        return {name: _without_nulls(content) for name, content in value.items() if content is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: without_nulls(content) for name, content in value.items() if content is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value

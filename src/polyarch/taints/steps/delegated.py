@@ -17,6 +17,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.objects.refs import Ref
 from polyarch.model.meta import Key
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
+from polyarch.taints.api.validation import without_nulls
 from polyarch.taints.decide.rollout import HoldReason
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.plan.hold import held, is_held, released
@@ -57,7 +58,7 @@ class Delegated:
         if live is None:
             spec = msgspec.convert(document["spec"], ArchitectureTaintsSpec)
             selector = msgspec.to_builtins(held(spec).nodes.selector)
-            nodes = {**document["spec"].get("nodes", {}), "selector": _without_nulls(selector)}
+            nodes = {**document["spec"].get("nodes", {}), "selector": without_nulls(selector)}
             await self._create(
                 {**document, "spec": {**document["spec"], "nodes": nodes}}, "is created, nodes held back"
             )
@@ -77,7 +78,7 @@ class Delegated:
             await self._create(document, "is created")
         elif is_held(live.spec):
             selector = released(live.spec).nodes.selector
-            plain = None if selector is None else _without_nulls(msgspec.to_builtins(selector))
+            plain = None if selector is None else without_nulls(msgspec.to_builtins(selector))
             await self._set({"nodes": {"selector": None}} if plain is None else _expressions(plain), "lets nodes go")
 
     async def roll_out(self, how: str) -> None:
@@ -165,11 +166,3 @@ def _of(live: ArchitectureTaints, wanted: tuple[str, ...]) -> Progressed:
 def _expressions(selector: dict[str, Any]) -> dict[str, Any]:
     """A merge patch of the selector: a list is replaced as a whole, and labels stay."""
     return {"nodes": {"selector": {"matchExpressions": selector.get("matchExpressions")}}}
-
-
-def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: [_without_nulls(each) for each in content] if isinstance(content, list) else content
-        for name, content in value.items()
-        if content is not None
-    }

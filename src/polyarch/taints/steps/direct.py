@@ -115,14 +115,16 @@ class Direct:
 
     # -- admission ----------------------------------------------------------------------------------------------------
 
-    async def admission(self, architectures: Iterable[str]) -> Outcome:
-        """Has the API server taint nodes of these architectures when they register, if it can (TN-027)."""
+    async def admission(self, more: Iterable[str] = ()) -> Outcome:
+        """Has the API server taint nodes when they register, if it can: those of architectures for which some node
+        carries the taint, and of ``more`` (TN-027)."""
         if self._settings.at_registration == "none":
             return Outcome()
         version = newest_served(await self._writer.api.discover(GROUP))
         if version is None:
             return Outcome()
-        documents = registration_policy(self._settings, frozenset(architectures), version=version)
+        carried = {each.decision.architecture for each in self._judgement.nodes if each.decision.carried}
+        documents = registration_policy(self._settings, carried.union(more), version=version)
         kinds = (policies(version), bindings(version))
         return Outcome.of(
             [await self._writer.apply(kind, document) for kind, document in zip(kinds, documents, strict=True)]

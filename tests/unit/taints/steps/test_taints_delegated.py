@@ -1,0 +1,180 @@
+"""With a controller in the cluster its object is set and its status watched (TN-063, TN-070)."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from taint_api import TaintApi
+
+from manual_clock import ManualClock
+from polyarch.kube.resources import LEASES
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
+from polyarch.taints.plan.hold import held, is_held, released
+from polyarch.taints.steps.controllers import is_renewed
+from polyarch.taints.steps.delegated import Delegated, NotInTime, Progressed, observed, ready, tainted
+
+DOCUMENT = {"metadata": {"name": "cluster"}, "spec": {"mode": "both"}}
+LABELS = {"matchLabels": {"pool": "arm"}}
+
+
+def spec(**nodes: Any) -> ArchitectureTaintsSpec:
+    return msgspec.convert({"nodes": nodes}, ArchitectureTaintsSpec)
+
+
+@pytest.mark.parametrize("selector", [None, LABELS, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])
+def test_tn_063_nodes_are_held_back_and_let_go_and_the_rest_of_the_selector_stays(selector: Any) -> None:
+    before = spec(selector=selector, perMinute=7)
+    assert not is_held(before)
+    assert is_held(held(before))
+    assert held(held(before)) == held(before)
+    assert released(held(before)) == before
+    assert released(before) == before
+
+
+class Lived:
+    """An API server with the object, and time that passes."""
+
+    def __init__(self) -> None:
+        self.api = TaintApi()
+        self.clock = ManualClock()
+        self.told: list[str] = []
+        self.delegated = Delegated(
+            self.api, clock=self.clock, tell=lambda change: self.told.append(f"{change.ref.key} {change.what}")
+        )
+
+    @property
+    def spec(self) -> Any:
+        return self.api.read(ARCHITECTURE_TAINTS, "cluster")["spec"]
+
+    def live(self) -> ArchitectureTaints:
+        return msgspec.convert(self.api.read(ARCHITECTURE_TAINTS, "cluster"), ArchitectureTaints)
+
+    def says(self, generation: int = 1, *, managed: int = 4, done: int = 0, **conditions: str) -> None:
+        status = {
+            "observedGeneration": generation,
+            "nodes": {"managed": managed, "tainted": done},
+            "conditions": [
+                {"type": name, "status": value.split()[0], "reason": value.split()[-1], "message": f"{name} is {value}"}
+                for name, value in conditions.items()
+            ],
+        }
+        found = self.api.read(ARCHITECTURE_TAINTS, "cluster")
+        found["metadata"]["generation"] = 1
+        self.api.put(ARCHITECTURE_TAINTS, {**found, "status": status})
+
+
+async def test_tn_063_bootstrap_creates_the_object_with_its_nodes_held_back_and_apply_lets_them_go() -> None:
+    world = Lived()
+    await world.delegated.prepare({**DOCUMENT, "spec": {"nodes": {"selector": LABELS, "perMinute": 7}}}, None)
+    assert is_held(world.live().spec)
+    assert world.spec["nodes"]["perMinute"] == 7
+    await world.delegated.prepare(DOCUMENT, world.live())
+    await world.delegated.release(DOCUMENT, world.live())
+    assert not is_held(world.live().spec)
+    assert world.live().spec.nodes.selector.match_labels == {"pool": "arm"}
+    await world.delegated.release(DOCUMENT, world.live())
+    assert world.told == ["cluster is created, nodes held back", "cluster lets nodes go"]
+
+
+async def test_tn_063_without_another_selector_none_is_left() -> None:
+    world = Lived()
+    await world.delegated.prepare(DOCUMENT, None)
+    await world.delegated.release(DOCUMENT, world.live())
+    assert world.live().spec.nodes.selector is None
+    assert world.spec["mode"] == "both"
+
+
+async def test_tn_063_apply_creates_the_object_where_there_is_none() -> None:
+    world = Lived()
+    await world.delegated.release(DOCUMENT, None)
+    assert world.spec == {"mode": "both"}
+
+
+async def test_tn_063_a_file_replaces_the_spec_of_an_object_unless_it_means_the_same() -> None:
+    world = Lived()
+    await world.delegated.release(DOCUMENT, None)
+    await world.delegated.configure({**DOCUMENT, "spec": {"mode": "both", "nodes": {"perMinute": 60}}}, world.live())
+    assert world.spec == {"mode": "both"}
+    await world.delegated.configure({**DOCUMENT, "spec": {"mode": "tolerations"}}, world.live())
+    assert world.spec == {"mode": "tolerations"}
+
+
+async def test_tn_063_the_status_counts_once_the_controller_has_seen_the_object() -> None:
+    world = Lived()
+    await world.delegated.release(DOCUMENT, None)
+    seen: list[Progressed] = []
+    work = asyncio.create_task(world.delegated.wait(tainted, seconds=600, seen=seen.append))
+    world.says(0, Ready="True", NodesTainted="True")
+    await world.clock.run(5)
+    assert not work.done()
+    assert "not seen the object" in seen[-1].waits_for
+    world.says(1, done=2, Ready="True", NodesTainted="False InProgress")
+    await world.clock.run(5)
+    assert (seen[-1].tainted, seen[-1].managed) == (2, 4)
+    assert seen[-1].waits_for == "NodesTainted: NodesTainted is False InProgress"
+    world.says(1, done=4, Ready="True", NodesTainted="True")
+    await world.clock.run(5)
+    assert (await work).done
+
+
+async def test_tn_063_a_controller_that_stopped_is_not_waited_for() -> None:
+    world = Lived()
+    await world.delegated.release(DOCUMENT, None)
+    world.says(1, Ready="True", NodesTainted="False", Degraded="True PodsBecamePending")
+    ended = await world.delegated.wait(tainted, seconds=600)
+    assert ended.stopped == "Degraded is True PodsBecamePending"
+    world.says(1, Ready="True", NodesTainted="True", Degraded="True NodesNotWritten")
+    assert (await world.delegated.wait(tainted, seconds=600)).done
+
+
+@pytest.mark.parametrize("progressed", [ready, tainted, observed])
+async def test_tn_063_what_is_waited_for_is_said_when_time_is_over(progressed: Any) -> None:
+    world = Lived()
+    await world.delegated.release(DOCUMENT, None)
+    work = asyncio.create_task(world.delegated.wait(progressed, seconds=10))
+    world.says(0)
+    await world.clock.run(12)
+    with pytest.raises(NotInTime, match="the controller, which has not seen the object yet"):
+        await work
+
+
+async def test_tn_063_an_object_that_is_gone_is_waited_for_until_time_is_over() -> None:
+    world = Lived()
+    work = asyncio.create_task(world.delegated.wait(ready, seconds=3))
+    await world.clock.run(5)
+    with pytest.raises(NotInTime, match="gone"):
+        await work
+
+
+def lease(name: str = "polyarch-taints", holder: str = "a", renewed: str = "1") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "polyarch-system", "uid": f"u-{name}"},
+        "spec": {"holderIdentity": holder, "renewTime": renewed},
+    }
+
+
+async def is_led(api: TaintApi, clock: ManualClock, *, renewing: bool) -> bool:
+    work = asyncio.create_task(is_renewed(api, "polyarch-taints", clock=clock))
+    for second in range(40):
+        await clock.run(1)
+        if renewing:
+            api.put(LEASES, lease(renewed=str(second)))
+    return await work
+
+
+async def test_tn_070_a_lease_that_is_renewed_is_somebodys_whatever_its_times_say() -> None:
+    api, clock = TaintApi(), ManualClock()
+    api.put(LEASES, lease())
+    assert await is_led(api, clock, renewing=True)
+    began = clock.monotonic()
+    assert not await is_led(api, clock, renewing=False)
+    assert clock.monotonic() - began >= 30
+
+
+async def test_tn_070_without_a_lease_or_with_one_that_was_given_back_nobody_is_waited_for() -> None:
+    api, clock = TaintApi(), ManualClock()
+    assert not await is_renewed(api, "polyarch-taints", clock=clock)
+    api.put(LEASES, lease(holder=""))
+    api.put(LEASES, lease(name="another"))
+    assert not await is_renewed(api, "polyarch-taints", clock=clock)

@@ -1,0 +1,84 @@
+"""What a plan has to know besides nodes, templates and images (TN-025, TN-026, TN-028, TN-061)."""
+
+from typing import Any
+
+from taint_api import BINDINGS, POLICIES, TaintApi
+from taint_cluster import cluster, pod
+from taint_nodes import document
+
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS, NODES, PODS, Resource
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.steps.live import read_live, webhook_problem
+from polyarch.taints.steps.reading import read_inventory
+
+USUAL = TaintSettings()
+POOLS = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+NAME = "polyarch-architecture-taints"
+
+
+def webhook(namespace: str = "tools") -> dict[str, Any]:
+    service = {"namespace": namespace, "name": "polyarch-taints", "path": "/add-pod-tolerations"}
+    return {"metadata": {"name": "polyarch-taints"}, "webhooks": [{"name": "w", "clientConfig": {"service": service}}]}
+
+
+def endpoints(namespace: str = "tools", *, ready: bool = True) -> dict[str, Any]:
+    labels = {"kubernetes.io/service-name": "polyarch-taints"}
+    metadata = {"name": f"e-{namespace}", "namespace": namespace, "labels": labels}
+    return {"metadata": metadata, "endpoints": [{"conditions": {"ready": ready}}]}
+
+
+async def test_tn_025_the_webhook_has_to_be_registered_and_to_answer_wherever_polyarch_is_installed() -> None:
+    api = TaintApi()
+    assert "has no entry for pods" in await webhook_problem(api)
+    api.put(MUTATING_WEBHOOKS, webhook())
+    assert "no ready endpoint" in await webhook_problem(api)
+    api.put(ENDPOINT_SLICES, endpoints("elsewhere"))
+    assert "no ready endpoint" in await webhook_problem(api)
+    api.put(ENDPOINT_SLICES, endpoints(ready=False))
+    assert "no ready endpoint" in await webhook_problem(api)
+    api.put(ENDPOINT_SLICES, endpoints())
+    assert not await webhook_problem(api)
+
+
+async def policy_of(api: TaintApi, settings: TaintSettings = USUAL) -> str:
+    live = await read_live(api, await read_inventory(api), settings, comes=False)
+    return live.admission.policy
+
+
+async def test_tn_061_the_policy_is_there_with_its_binding_only() -> None:
+    api = cluster()
+    assert await policy_of(api) == "missing"
+    api.put(POLICIES, {"metadata": {"name": NAME}})
+    assert await policy_of(api) == "missing"
+    api.put(BINDINGS, {"metadata": {"name": NAME}})
+    assert await policy_of(api) == "present"
+    assert await policy_of(api, TaintSettings(at_registration="none")) == "unwanted"
+    api.served = ()
+    assert await policy_of(api) == "unserved"
+
+
+async def test_tn_028_templates_of_nodes_are_listed_and_what_may_not_be_read_is_said() -> None:
+    api = cluster()
+    api.served += (POOLS, Resource("karpenter.sh", "v1beta1", "nodepools", "NodePool", namespaced=False))
+    requirements = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
+    api.put(POOLS, {"metadata": {"name": "arm"}, "spec": {"template": {"spec": {"requirements": requirements}}}})
+    live = await read_live(api, await read_inventory(api), USUAL, comes=False)
+    assert [each.name for each in live.node_templates] == ["arm"]
+
+    async def refuse(verb: str, resource: Resource, name: str) -> None:
+        if resource.kind == "NodePool":
+            raise Forbidden(403, message="no", resource="nodepools")
+
+    api.hook = refuse
+    live = await read_live(api, await read_inventory(api), USUAL, comes=False)
+    assert not live.node_templates
+    assert "nodepools.karpenter.sh not read" in live.notes[0]
+
+
+async def test_tn_026_pods_that_our_taint_keeps_pending_are_named_with_its_architecture() -> None:
+    stuck = pod("stuck", owner=("ReplicaSet", "web"), nodeSelector={"kubernetes.io/arch": "arm64"})
+    api = cluster(arm64=0, objects={PODS: [stuck]})
+    api.put(NODES, document("arm-0", "arm64", "supported-arch=arm64:NoSchedule"))
+    live = await read_live(api, await read_inventory(api), USUAL, comes=False)
+    assert live.pending == {"arm64": ("shop/stuck",)}
