@@ -34,10 +34,10 @@ class Packaged:
         conf = self.sandbox.registries_conf.read_text()
         return {"registries": {"configuration": conf, "allowAddresses": ["127.0.0.0/8"]}}
 
-    async def available(self, *, configured: bool = True) -> None:
-        """Until the operator runs and, if configured, placement is available."""
+    async def available(self, *switched_on: Resource) -> None:
+        """Until the operator runs, and what these kinds of custom resources switch on is available."""
         await waiting.available(
-            self.client, NAMESPACE, configured=configured, seconds=SECONDS, tell=lambda _: None, every=0.2
+            self.client, NAMESPACE, switched_on=switched_on, seconds=SECONDS, tell=lambda _: None, every=0.2
         )
 
     async def placed(self, namespace: str, image: str) -> Document:

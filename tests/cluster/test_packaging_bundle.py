@@ -102,10 +102,10 @@ async def test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_re
         for document in made:
             namespace = document["metadata"].get("namespace", "")
             await client.apply(resource(document), document, namespace=namespace, field_manager="olm")
-        await cluster.available(configured=False)
+        await cluster.available()
         (example,) = [each for each in examples(bundle) if each["kind"] == CPPCS.kind]
         await client.apply(CPPCS, example, field_manager="admin")
-        await cluster.available()
+        await cluster.available(CPPCS)
         assert architectures(await cluster.placed("shop", "quay.io/bundle/shop:1")) == ["arm64"]
         former = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
         assert (await client.get(former, "cluster"))["apiVersion"] == "multiarch.openshift.io/v1alpha1"

@@ -44,7 +44,7 @@ async def test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_not
 
     said = await run("install", str(CHART), "--create-namespace", "--values", str(tmp_path / "values.yaml"), *wait)
     assert "turn placement off" in said
-    await cluster.available()
+    await cluster.available(CPPCS)
     assert await cluster.deployments() == ["pod-placement-controller", "pod-placement-web-hook", "polyarch-operator"]
     assert architectures(await cluster.placed("shop", "quay.io/chart/shop:1")) == ["arm64"]
 

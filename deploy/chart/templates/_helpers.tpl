@@ -36,9 +36,8 @@ priorityClassName: {{ . }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
 tolerations:
-  {{- range . }}
+  {{- range .Values.tolerations }}
   - operator: {{ if and .key (ne (default "" .operator) "Exists") }}Equal
     value: {{ .value | default "" | quote }}
     {{- else }}Exists{{ end }}
@@ -49,7 +48,14 @@ tolerations:
     effect: {{ . }}
     {{- end }}
   {{- end }}
-{{- end }}
+  {{- /* Taints by architecture, so that the operator runs wherever its image does. */ -}}
+  {{- $taint := (.Values.taints.configuration | default dict).taint | default dict }}
+  {{- range list "supported-arch" "kubernetes.io/arch" "multi-arch.openshift.io/arch" $taint.key }}
+  {{- if . }}
+  - operator: Exists
+    key: {{ . | quote }}
+  {{- end }}
+  {{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
@@ -92,6 +98,7 @@ imagePullSecrets:
   (list "WEBHOOK_REPLICAS" (toString $values.placement.webhookReplicas) "3")
   (list "CONTROLLER_REPLICAS" (toString $values.placement.controllerReplicas) "2")
   (list "HANDLER_REPLICAS" (toString $values.placement.handlerReplicas) "2")
+  (list "TAINTS_REPLICAS" (toString $values.taints.replicas) "2")
   (list "GLOBAL_PULL_SECRET_NAMESPACE" (default "" $secret.namespace) "")
   (list "GLOBAL_PULL_SECRET_NAME" (default "" $secret.name) "")
   (list "REGISTRIES_CONFIGMAP" (include "polyarch.registries" $root) "")

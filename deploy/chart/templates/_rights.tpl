@@ -36,6 +36,8 @@
   - polyarch.dev
   resources:
   - placementpolicies/status
+  - architecturetaints
+  - architecturetaints/status
   resourceNames:
   - cluster
   verbs:
@@ -82,6 +84,8 @@
   - pod-placement-registries
   - pod-placement-constraints
   - pod-placement-pull-secret
+  - polyarch-taints
+  - polyarch-taints-admission
   verbs:
   - get
   - patch
@@ -110,6 +114,7 @@
   resourceNames:
   - pod-placement-mutating-webhook-configuration
   - polyarch-operator
+  - polyarch-taints
   verbs:
   - get
   - patch
@@ -167,6 +172,7 @@
   verbs:
   - list
   - watch
+  - get
 - apiGroups:
   - ''
   resources:
@@ -175,6 +181,7 @@
   - list
   - watch
   - get
+  - patch
 - apiGroups:
   - ''
   resources:
@@ -192,10 +199,18 @@
   resources:
   - deployments
   - statefulsets
+  verbs:
+  - list
+  - watch
+- apiGroups:
+  - apps
+  resources:
   - daemonsets
   verbs:
   - list
   - watch
+  - get
+  - patch
 - apiGroups:
   - batch
   resources:
@@ -211,6 +226,26 @@
   - list
   - watch
   - patch
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - mutatingadmissionpolicies
+  - mutatingadmissionpolicybindings
+  resourceNames:
+  - polyarch-architecture-taints
+  verbs:
+  - get
+  - delete
+  - list
+  - watch
+  - patch
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - mutatingadmissionpolicies
+  - mutatingadmissionpolicybindings
+  verbs:
+  - create
 {{- end }}
 {{- define "polyarch.rules.cluster-openshift" }}
 - apiGroups:
@@ -247,6 +282,7 @@
   - pod-placement-controller
   - enoexec-event-handler-controller
   - enoexec-event-daemon
+  - polyarch-taints
   verbs:
   - get
   - patch
@@ -266,6 +302,19 @@
   - apps
   resources:
   - deployments
+  resourceNames:
+  - pod-placement-web-hook
+  - pod-placement-controller
+  - enoexec-event-handler-controller
+  - enoexec-event-daemon
+  - polyarch-taints
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - apps
+  resources:
   - daemonsets
   resourceNames:
   - pod-placement-web-hook
@@ -294,6 +343,7 @@
   - pod-placement-controller
   - enoexec-event-handler-controller
   - enoexec-event-daemon
+  - polyarch-taints
   verbs:
   - get
   - patch
@@ -315,6 +365,7 @@
   - pod-placement-controller
   - enoexec-event-handler-controller
   - enoexec-event-daemon
+  - polyarch-taints
   verbs:
   - get
   - patch
@@ -346,6 +397,7 @@
   resourceNames:
   - multiarch-tuning-operator-trusted-ca
   - polyarch-serving-ca
+  - polyarch-taints-serving-ca
   verbs:
   - get
   - patch
@@ -359,6 +411,7 @@
   - pod-placement-controller
   - enoexec-event-handler-controller
   - enoexec-event-daemon
+  - polyarch-taints
   verbs:
   - get
   - patch
@@ -380,6 +433,7 @@
   - multiarch-tuning-operator
   - execformaterrormonitor
   - execformaterrorsdetected
+  - polyarch-taints
   verbs:
   - get
   - patch
@@ -488,6 +542,8 @@
   - pod-placement-registries
   - pod-placement-constraints
   - pod-placement-pull-secret
+  - polyarch-taints
+  - polyarch-taints-admission
   verbs:
   - get
   - patch
@@ -501,6 +557,25 @@
   - list
   - watch
   - create
+- apiGroups:
+  - coordination.k8s.io
+  resources:
+  - leases
+  resourceNames:
+  - polyarch-taints
+  verbs:
+  - get
+  - list
+  - watch
+  - delete
+  - update
+- apiGroups:
+  - discovery.k8s.io
+  resources:
+  - endpointslices
+  verbs:
+  - list
+  - watch
 {{- end }}
 {{- define "polyarch.rules.config-map" }}
 - apiGroups:
@@ -539,6 +614,8 @@
   - pod-placement-registries
   - pod-placement-constraints
   - pod-placement-pull-secret
+  - polyarch-taints
+  - polyarch-taints-admission
   verbs:
   - get
   - patch

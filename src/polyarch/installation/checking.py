@@ -23,10 +23,11 @@ from polyarch.model.meta import Key
 from polyarch.operating.keeping.discovery import version_of
 from polyarch.operating.settings import OLDEST_KUBERNETES
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
-OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES)}
+OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES, ARCHITECTURE_TAINTS)}
 VERBS: Final = ("get", "create", "patch")
 
 

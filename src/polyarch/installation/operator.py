@@ -9,10 +9,14 @@ from typing import Any, Final
 from polyarch import __version__
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.objects.rbac import granted
+from polyarch.kube.rights import union
 from polyarch.operating import labels, workloads
+from polyarch.operating.rights import Rights, combined
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.operator.operator_rules import operator_rules
+from polyarch.taints.api.settings import PRESET_KEYS
+from polyarch.taints.operator import rights as taint_rights
 
 Document = dict[str, Any]
 
@@ -22,9 +26,15 @@ PRODUCT: Final = "polyarch"
 VERSION: Final = "app.kubernetes.io/version"
 
 
+def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+    """What the operator may do, for every feature."""
+    several = combined(operator_rules(settings, cluster), taint_rights.operator_rights(settings, cluster))
+    return Rights(union(*several.cluster), several.namespaces)
+
+
 def rights(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
     """Its ClusterRole, its Roles and their bindings (PL-550)."""
-    allowed = operator_rules(settings, cluster)
+    allowed = operator_rights(settings, cluster)
     account = [(settings.namespace, OPERATOR)]
     marks = labels.labels(OPERATOR)
     documents = granted(OPERATOR, allowed.cluster, account, labels=marks)
@@ -45,8 +55,18 @@ def workload_objects(settings: InstallationSettings, own: OperatorSettings, clus
         memory_limit="128Mi",
         webhook=True,
     )
-    *others, deployment = workloads.objects(workload, own, cluster)
+    *others, deployment = workloads.objects(workload, own.tolerating(*tolerated(settings)), cluster)
     return [*others, _configured(deployment, settings, own)]
+
+
+def tolerated(settings: InstallationSettings) -> tuple[str, ...]:
+    """Keys of taints by architecture that the operator tolerates: those of the presets, and that of the settings.
+
+    The operator adds the key in force to what it makes. Its own Deployment is not its own to change, and tolerating a
+    taint that no node has does nothing (TN-081).
+    """
+    key = ((settings.taints.configuration or {}).get("taint") or {}).get("key")
+    return (*PRESET_KEYS.values(), *([key] if key else []))
 
 
 def environment(settings: OperatorSettings) -> dict[str, str]:
@@ -67,6 +87,7 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
         "WEBHOOK_REPLICAS": str(settings.webhook_replicas),
         "CONTROLLER_REPLICAS": str(settings.controller_replicas),
         "HANDLER_REPLICAS": str(settings.handler_replicas),
+        "TAINTS_REPLICAS": str(settings.taints_replicas),
         "GLOBAL_PULL_SECRET_NAMESPACE": secret[0],
         "GLOBAL_PULL_SECRET_NAME": secret[1],
         "REGISTRIES_CONFIGMAP": settings.registries_configmap,

@@ -4,7 +4,7 @@ The custom resources are deleted first. The operator answers by removing webhook
 finished, or cannot, everything else that polyarch made is deleted, see ``inventory/belongings.py``. At last a list of
 every object of the API server shows what is left.
 
-If no operator runs, or it does not finish, gates and finalizers are removed from here: at once with ``force``,
+If no operator runs, or it does not finish, gates, taints and finalizers are removed from here: at once with ``force``,
 otherwise after a while.
 """
 
@@ -31,6 +31,7 @@ from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import PREDECESSOR
 from polyarch.placement.reconcilers.forced_release import gated_pods
 from polyarch.placement.reconcilers.uninstalling import FORCE
+from polyarch.taints import names as taint_names
 
 Tell = Callable[[str], None]
 
@@ -120,8 +121,8 @@ class _Remover:
         self._tell = tell
         self._clock = clock
         self._end = self._clock.monotonic() + SECONDS
-        self._gates: list[str] = []
-        """Those that could not be removed."""
+        self._marks: list[str] = []
+        """Gates and taints that could not be removed."""
         self._asked: set[str] = set()
         """The uids of objects whose managers were read."""
         self._proven: set[str] = set()
@@ -212,17 +213,18 @@ class _Remover:
 
     async def _by_force(self, reason: str, served: list[str]) -> None:
         if not self.removal.by_force:
-            self._tell(f"{reason}: gates and finalizers are removed from here")
+            self._tell(f"{reason}: gates, taints and finalizers are removed from here")
             self.removal.by_force = reason
         await self._stop_workloads()
         await without_operator.delete_webhooks(self._client, served)
         released, left = await without_operator.release_pods(self._client, self._tell)
         self.removal.released += released
-        self._gates = [f"gate of pod {each}" for each in left]
+        self._marks = [f"gate of pod {each}" for each in left]
+        self._marks += await without_operator.remove_taints(self._client)
 
     async def _stop_workloads(self) -> None:
         """The operator first: it would make again what is deleted here."""
-        for name in (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER):
+        for name in (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, taint_names.ROLE):
             home = self._namespace
             try:
                 await self._client.delete(DEPLOYMENTS, name, namespace=home, propagation="Background")
@@ -244,7 +246,7 @@ class _Remover:
         while True:
             seen = await survey(self._client)
             mine = self._without_kept(await self._belongings(seen), seen)
-            self.removal.left = [*self._gates, *map(str, mine)]
+            self.removal.left = [*self._marks, *map(str, mine)]
             if not mine or self._left() <= 0:
                 return
             self._tell_new(f"{_counted([each.ref for each in mine])} left")

@@ -132,6 +132,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Component taints: nodes are tainted with their architecture, and pods get the tolerations they need."""
 
+    replicas: Annotated[Replicas, Meta(description="Replicas of the role; each adds tolerations, one leads.")] = 2
     configuration: Annotated[
         Document | None,
         Meta(
@@ -186,6 +187,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             webhook_replicas=self.placement.webhook_replicas,
             controller_replicas=self.placement.controller_replicas,
             handler_replicas=self.placement.handler_replicas,
+            taints_replicas=self.taints.replicas,
             global_pull_secret=(secret.namespace, secret.name) if secret is not None else None,
             registries_configmap=self.registries.mounted,
             allow_addresses=self.registries.allow_addresses,

@@ -1,15 +1,17 @@
 """Waits for what others do: the API server with definitions, the operator with its Deployments (IN-002)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from polyarch.installation.operator import OPERATOR
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CRDS, DEPLOYMENTS, PODS
+from polyarch.kube.resources import CRDS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, Resource
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
+from polyarch.taints import names as taint_names
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
@@ -55,13 +57,13 @@ async def available(
     client: Client,
     namespace: str,
     *,
-    configured: bool,
+    switched_on: Collection[Resource],
     seconds: float,
     tell: Callable[[str], None],
     every: float = LOOK_EVERY,
     clock: Clock | None = None,
 ) -> None:
-    """Until the operator runs and, if it is ``configured``, the ClusterPodPlacementConfig is Available.
+    """Until the operator runs, and what custom resources of the kinds ``switched_on`` ask for is available.
 
     What is available but Degraded is waited for a little: after a takeover the Deployments of before are available.
     ``tell`` gets each new word about what is waited for. Raises :class:`NotInTime` with the last one.
@@ -69,7 +71,7 @@ async def available(
     clock = clock or SystemClock()
     begun, said = clock.monotonic(), ""
     end, patience = begun + seconds, begun + min(seconds, DEGRADED_SECONDS)
-    while (missing := await _missing(client, namespace, configured=configured)) is not None:
+    while (missing := await _missing(client, namespace, switched_on)) is not None:
         if missing.startswith(AVAILABLE_BUT) and clock.monotonic() >= patience:
             tell(missing)
             return
@@ -81,7 +83,7 @@ async def available(
         await clock.sleep(every)
 
 
-async def _missing(client: Client, namespace: str, *, configured: bool) -> str | None:
+async def _missing(client: Client, namespace: str, switched_on: Collection[Resource]) -> str | None:
     try:
         deployment = await client.get(DEPLOYMENTS, OPERATOR, namespace=namespace)
     except NotFound:
@@ -89,8 +91,39 @@ async def _missing(client: Client, namespace: str, *, configured: bool) -> str |
     if (lacking := _not_rolled_out(deployment)) is not None:
         pods = await client.list(PODS, namespace=namespace, label_selector=f"{names.CONTROLLER_LABEL}={OPERATOR}")
         return f"{lacking}{_why_not(pods.items)}"
-    if not configured:
-        return None
+    missing = None
+    if ARCHITECTURE_TAINTS in switched_on:
+        missing = await _missing_of_taints(client, namespace)
+    if missing is None and CPPCS in switched_on:
+        missing = await _missing_of_placement(client)
+    return missing
+
+
+async def _missing_of_taints(client: Client, namespace: str) -> str | None:
+    """The role adds tolerations once its webhook is registered, which it is once a pod is available."""
+    try:
+        taints = await client.get(ARCHITECTURE_TAINTS, names.SINGLETON)
+    except NotFound:
+        return f"there is no {ARCHITECTURE_TAINTS.kind} {names.SINGLETON}"
+    try:
+        deployment = await client.get(DEPLOYMENTS, taint_names.ROLE, namespace=namespace)
+    except NotFound:
+        return "taints: the operator has not begun"
+    if not (deployment.get("status") or {}).get("availableReplicas"):
+        pods = await client.list(
+            PODS, namespace=namespace, label_selector=f"{names.CONTROLLER_LABEL}={taint_names.ROLE}"
+        )
+        return f"taints: no pod is available{_why_not(pods.items)}"
+    if (taints.get("spec") or {}).get("state", "active") != "active":
+        return None  # nothing is registered then
+    try:
+        await client.get(MUTATING_WEBHOOKS, taint_names.ROLE)
+    except NotFound:
+        return "taints: the webhook is not registered yet"
+    return None
+
+
+async def _missing_of_placement(client: Client) -> str | None:
     try:
         cppc = await client.get(CPPCS, names.SINGLETON)
     except NotFound:

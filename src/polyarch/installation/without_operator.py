@@ -1,4 +1,4 @@
-"""What an uninstall does itself where no operator does it: it releases pods and removes finalizers (IN-003, PL-521).
+"""What an uninstall does itself where no operator does it: it releases pods, removes taints and finalizers (IN-003).
 
 A released pod runs without a constraint; each is counted, and the first few are named.
 """
@@ -17,13 +17,21 @@ from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
 from polyarch.placement import names
 from polyarch.placement.reconcilers.forced_release import gated_pods, release
-from polyarch.placement.reconcilers.uninstalling import FINALIZERS
+from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
+from polyarch.taints import names as taint_names
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.plan.leftovers import RECORDED_ONLY
+from polyarch.taints.steps.removal import Removal
+from polyarch.taints.steps.writing import Outcome, Writer
 
 WEBHOOKS: Final = (
     Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)),
+    Ref(MUTATING_WEBHOOKS, Key("", taint_names.ROLE)),
     Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
     Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
 )
+FINALIZERS: Final = (*PLACEMENT_FINALIZERS, taint_names.FINALIZER)
 ROUNDS: Final = 5
 """A pod that changes while its gate is removed is tried again this often."""
 
@@ -58,6 +66,19 @@ async def release_pods(client: Client, tell: Callable[[str], None]) -> tuple[int
         refused = {str(pod.metadata.key): problem for pod, problem in zip(found, said, strict=True) if problem}
     left = [str(pod.metadata.key) for pod in await gated_pods(client)]
     return released, tuple(f"{key}: {refused.get(key, 'has the gate again')}" for key in left)
+
+
+async def remove_taints(client: Client) -> tuple[str, ...]:
+    """Removes the taints of nodes and the gates of pods that wait for tolerations, by the object that says whose they
+    are, or by what nodes have a record of. Returns what could not be removed, with why (TN-070)."""
+    try:
+        found = await client.get(ARCHITECTURE_TAINTS, taint_names.SINGLETON, type=ArchitectureTaints)
+        settings = TaintSettings.of(found.spec)
+    except NotFound:
+        settings = RECORDED_ONLY
+    removal = Removal(Writer(client), settings)
+    outcome = Outcome.of((await removal.registration(), await removal.taints(), await removal.gates()))
+    return tuple(map(str, outcome.failed))
 
 
 async def remove_finalizers(client: Client, resource: Resource, objects: Iterable[PartialObjectMetadata]) -> None:

@@ -1,11 +1,14 @@
 """Metadata of operands: owners, and the labels by which tools and the operator itself find them (PL-002). Pure."""
 
-from typing import Any
+from typing import Any, Final
 
 from polyarch.kube.objects.owners import Owner, owned_by
 from polyarch.operating import names
 
 Document = dict[str, Any]
+
+PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
+"""On every object of ours."""
 
 
 def labels(controller: str) -> dict[str, str]:
@@ -27,6 +30,12 @@ def part_of(controller: str) -> str:
 def metadata(name: str, controller: str, *, namespace: str = "") -> Document:
     """``metadata`` of an object; without a namespace it is cluster-scoped."""
     return {"name": name} | ({"namespace": namespace} if namespace else {}) | {"labels": labels(controller)}
+
+
+def finished(document: Document) -> Document:
+    """The document with the label of every object of ours."""
+    described = document["metadata"]
+    return {**document, "metadata": {**described, "labels": described["labels"] | PART_OF}}
 
 
 def owned(document: Document, owner: Owner | None) -> Document:

@@ -24,6 +24,9 @@ CONFIG_HOME: Final = "openshift-config"
 TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
 """ConfigMap in polyarch's namespace with additional registry CAs."""
 
+PLACEMENT_LEASE: Final = f"ppc-controllers-208d7abd.{GROUP}"
+"""Lease of placement's controller, by which taints knows whether that lets pods go."""
+
 CERTIFICATES_SECRET: Final = "polyarch-certificates"
 AUTHORITY_SECRET: Final = "polyarch-ca"
 

@@ -41,6 +41,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     controller_replicas: int = 2
     handler_replicas: int = 2
     """Of the exec-format-error monitor's handler."""
+    taints_replicas: int = 2
     global_pull_secret: tuple[str, str] | None = None
     """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret (PL-423)."""
     registries_configmap: str = ""
@@ -55,6 +56,10 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Node labels that pods need, ``key=value``."""
     tolerations: tuple[str, ...] = ()
     """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
+
+    def tolerating(self, *keys: str) -> "OperatorSettings":
+        """The same, where pods also tolerate every taint with these keys (TN-081)."""
+        return msgspec.structs.replace(self, tolerations=tuple(dict.fromkeys((*self.tolerations, *keys))))
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -164,6 +164,13 @@ def probes() -> Document:
     }
 
 
+def trusted_ca(controller: str, namespace: str) -> Document:
+    """The ConfigMap into which OpenShift puts the CAs that the cluster trusts (PL-424)."""
+    described = metadata(names.TRUSTED_CA, controller, namespace=namespace)
+    described["labels"] |= {"config.openshift.io/inject-trusted-cabundle": "true"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
+
+
 def toleration(taint: str) -> Document:
     """A toleration of ``key[=value][:Effect]``; an empty key tolerates everything, no effect means every effect."""
     key_value, _, effect = taint.partition(":")

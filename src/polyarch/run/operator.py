@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from polyarch.installation.operator import operator_rights
 from polyarch.kube.client.client import Client
 from polyarch.kube.process.components import Components, Leadership, leader_check
 from polyarch.kube.process.roles import Process, Role
@@ -13,6 +14,7 @@ from polyarch.kube.resources import CRDS, PODS
 from polyarch.kube.runtime.controller import Controller, Result
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
+from polyarch.operating import names as shared
 from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets, operand_kinds
@@ -20,7 +22,6 @@ from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
 from polyarch.operating.workloads import OPERATOR_CONTAINER
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
-from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.status import conditions
 from polyarch.placement.reconcilers.configuration import PlacementReconciler
 from polyarch.placement.reconcilers.deploying import Deployer
@@ -32,6 +33,7 @@ from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, opera
 from polyarch.placement.reconcilers.statuses import StatusReconciler
 from polyarch.placement.reconcilers.uninstalling import Uninstaller
 from polyarch.run.logs import Verbosity
+from polyarch.run.parts.taints_beside import OperatedTaints
 
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 """Variables of the operator that it passes on to the roles which ask registries."""
@@ -45,13 +47,14 @@ async def setup(process: Process) -> Components:
     recorder = process.recorder("polyarch.dev/operator")
     home, observation = Home(process, settings), Observation(process, settings)
     definitions = process.informer(CRDS, Definition, field_selector=f"metadata.name={CPPCS}")
-    certificates, registrations, placements, status_keys = (
+    certificates, registrations, placements, status_keys, taint_keys = (
         WorkQueue[Key](name, clock, metrics=process.metrics)
-        for name in ("certificates", "registration", "placement", "statuses")
+        for name in ("certificates", "registration", "placement", "statuses", "taints")
     )
 
     def changed(*_: object) -> None:
         placements.add(SINGLETON)
+        taint_keys.add(SINGLETON)
         registrations.add(Key(namespace, names.OPERATOR))
 
     discovery = Discovery(client, changed, clock=clock)
@@ -69,8 +72,21 @@ async def setup(process: Process) -> Components:
         clock=clock,
     )
     registration = RegistrationReconciler(client, settings, home, discovery, definitions, own, secrets)
-    kinds = operand_kinds(namespace, operator_rules(settings, cluster).namespaces)
-    sets = OperandSets(client, process.informers, kinds, home=namespace, part_of=names.OPERAND, clock=clock)
+    kinds = operand_kinds(namespace, operator_rights(settings, cluster).namespaces)
+    sets, taint_sets = (
+        OperandSets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock)
+        for part in (names.OPERAND, shared.TAINTS)
+    )
+    taints = OperatedTaints(
+        process,
+        settings,
+        home=home,
+        discovery=discovery,
+        observation=observation,
+        placed=sets,
+        sets=taint_sets,
+        secrets=secrets,
+    )
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
@@ -81,7 +97,7 @@ async def setup(process: Process) -> Components:
         observation,
         discovery,
         sets,
-        Deployer(client, settings, home, observation, sets, secrets),
+        Deployer(client, settings, home, observation, sets, secrets, lambda: taints.reconciler.tolerated),
         Uninstaller(client, sets, ForcedRelease(client, recorder, forced), home=namespace, clock=clock),
         recorder,
         clock,
@@ -95,6 +111,7 @@ async def setup(process: Process) -> Components:
         controller("certificates", secrets.reconcile, certificates),
         controller("placement", placement.reconcile, placements),
         controller("statuses", statuses.reconcile, status_keys),
+        controller("taints", taints.reconciler.reconcile, taint_keys),
     ]
     if settings.resource_webhooks == "operator":
         controllers.append(controller("registration", registration.reconcile, registrations))
@@ -106,6 +123,7 @@ async def setup(process: Process) -> Components:
     home.on_change(changed)
     observation.on_change(changed)
     definitions.add_handler(changed)
+    taints.on_change(changed)
     for several in (sets, own):
         several.add_handler(changed)
     webhooks = ResourceWebhooks(client, observation.configurations.store, observation.configs.store)

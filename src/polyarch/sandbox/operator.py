@@ -93,7 +93,7 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
         await waiting.available(
             client,
             DEFAULT_NAMESPACE,
-            configured=True,
+            switched_on={checking.ref_of(each).resource for each in wanted},
             seconds=START_SECONDS,
             tell=progress.step,
             every=LOOK_SECONDS,

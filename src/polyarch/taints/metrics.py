@@ -46,6 +46,14 @@ class TaintMetrics:
         self.gated_pods = gauge(
             "polyarch_taints_gated_pods", "Pods that carry our gate now; only the leader counts them"
         )
+        self.oldest_gate_seconds = gauge(
+            "polyarch_taints_oldest_gate_seconds",
+            "Age of the oldest pod that carries our gate now, 0 without any; only the leader knows it",
+        )
+        self.degraded = gauge(
+            "polyarch_taints_degraded",
+            "1 while condition Degraded of the ArchitectureTaints is True; only the leader knows",
+        )
         self.gate_seconds = histogram(
             "polyarch_taints_gate_seconds",
             "Time from the creation of a gated pod until its gate was removed",

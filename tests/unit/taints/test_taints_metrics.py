@@ -8,6 +8,8 @@ FAMILIES = {
     "polyarch_taints_writes": "counter",
     "polyarch_taints_pods": "counter",
     "polyarch_taints_gated_pods": "gauge",
+    "polyarch_taints_oldest_gate_seconds": "gauge",
+    "polyarch_taints_degraded": "gauge",
     "polyarch_taints_gate_seconds": "histogram",
     "polyarch_taints_blocked_templates": "gauge",
     "polyarch_taints_unknown_images": "gauge",

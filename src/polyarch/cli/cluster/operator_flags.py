@@ -48,6 +48,7 @@ class OperatorFlags:
     webhook_replicas: Annotated[Number, option("Replicas of placement-webhook", group=OPERATOR)] = 3
     controller_replicas: Annotated[Number, option("Replicas of placement-controller", group=OPERATOR)] = 2
     handler_replicas: Annotated[Number, option("Replicas of exec-monitor, side handler", group=OPERATOR)] = 2
+    taints_replicas: Annotated[Number, option("Replicas of taints", group=OPERATOR)] = 2
     registries_configmap: Annotated[
         Name, option("ConfigMap of the namespace with registries.conf and ca.crt for the roles", group=OPERATOR)
     ] = ""
@@ -67,7 +68,7 @@ class OperatorFlags:
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
         from polyarch.operating.settings import OperatorSettings
 
-        for name in ("webhook_replicas", "controller_replicas", "handler_replicas"):
+        for name in ("webhook_replicas", "controller_replicas", "handler_replicas", "taints_replicas"):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
                 raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
         if wrong := [each for each in self.node_selector or () if "=" not in each]:
@@ -83,6 +84,7 @@ class OperatorFlags:
             webhook_replicas=self.webhook_replicas,
             controller_replicas=self.controller_replicas,
             handler_replicas=self.handler_replicas,
+            taints_replicas=self.taints_replicas,
             global_pull_secret=global_pull_secret,
             registries_configmap=self.registries_configmap,
             allow_addresses=allow_addresses,

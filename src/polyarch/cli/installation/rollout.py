@@ -135,10 +135,10 @@ async def _install(client: Client, outcome: Outcome, manner: Manner, messages: M
             outcome.problem = f"install: {_shown(error.ref)}: {error.problem}; {error.action}"
             return
     if manner.wait is not None:
-        configured = any(each.ref.resource in checking.OURS.values() for each in outcome.applied)
+        switched_on = {each.ref.resource for each in outcome.applied}
         try:
             await waiting.available(
-                client, outcome.namespace, configured=configured, seconds=manner.wait, tell=messages.remark
+                client, outcome.namespace, switched_on=switched_on, seconds=manner.wait, tell=messages.remark
             )
             outcome.available = True
         except waiting.NotInTime as error:

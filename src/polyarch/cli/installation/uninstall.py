@@ -20,7 +20,7 @@ EPILOGUE = epilogue(
 Deletes the custom resources, waits until the operator has removed every gate and its
 other objects, then deletes everything that was installed, and looks through the whole
 API server for what is left. It ends within 4 minutes: if no operator runs, or it does
-not finish, gates and finalizers are removed by this command. Pods that were placed keep
+not finish, this command removes gates, taints and finalizers. Pods that were placed keep
 their constraints.""",
     examples=(
         ("Remove polyarch", "polyarch uninstall"),

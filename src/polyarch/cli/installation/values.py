@@ -49,6 +49,7 @@ def settings(
             found,
             operator=msgspec.structs.replace(found.operator, replicas=replicas),
             placement=msgspec.structs.replace(found.placement, **several),
+            taints=msgspec.structs.replace(found.taints, replicas=replicas),
         )
     return found
 

@@ -164,6 +164,7 @@ def _mark_deployment(document: Document, openshift: Document, mark: _Marks) -> N
     spec["template"]["spec"] = {
         scheduling if name == "priorityClassName" else name: None if name == "priorityClassName" else value
         for name, value in pod.items()
+        if name != "tolerations"  # part of the scheduling
     }
     (container,) = pod["containers"]
     container["image"] = mark('{{ include "polyarch.image" . }}')

@@ -15,10 +15,11 @@ from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_fi
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
-from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
+from polyarch.placement.operator.monitoring import dashboard as placement
+from polyarch.taints.operator.monitoring import dashboard as taints
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
-DASHBOARDS = (DASHBOARD,)
+DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD)
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 
 

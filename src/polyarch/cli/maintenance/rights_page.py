@@ -5,13 +5,13 @@ from typing import Final, NamedTuple, get_args
 
 import msgspec
 
+from polyarch.installation.operator import operator_rights
 from polyarch.kube.rights import Access, Rule, grants
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.settings import WarmUpKind
 from polyarch.placement.operator import monitor_objects, rbac
-from polyarch.placement.operator.operator_rules import operator_rules
 from polyarch.placement.operator.rbac import Parts
 
 PATH = "docs/guide/rights.md"
@@ -69,7 +69,7 @@ def variants() -> list[Variant]:
         return Variant(condition, rbac.rights(msgspec.structs.replace(plain, **change)))
 
     def operating(cluster: Cluster) -> dict[str, Rights]:
-        return {names.OPERATOR: operator_rules(settings, cluster)}
+        return {names.OPERATOR: operator_rights(settings, cluster)}
 
     return [
         Variant("", rbac.rights(msgspec.structs.replace(plain, secret_access="none"))),

@@ -21,12 +21,26 @@ from polyarch.installation.settings import InstallationSettings, Registries
 from polyarch.kube.resources import CRDS, NAMESPACES
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
+from polyarch.taints import names as taint_names
 
 GROUPS: Final = (names.GROUP, names.OWN_GROUP)
-ROLES: Final = (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)
+ROLES: Final = (
+    operator.OPERATOR,
+    names.WEBHOOK,
+    names.CONTROLLER,
+    names.ENOEXEC_HANDLER,
+    names.ENOEXEC_DAEMON,
+    taint_names.ROLE,
+    taint_names.ADMISSION_ROLE,
+)
 """Names of the workloads; what else a workload needs is called like it."""
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
-    "leases.coordination.k8s.io": (names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE),
+    "leases.coordination.k8s.io": (
+        names.OPERATOR_LEASE,
+        names.CONTROLLER_LEASE,
+        names.ENOEXEC_LEASE,
+        taint_names.LEASE,
+    ),
     "secrets": (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET),
     "issuers.cert-manager.io": (names.CERTIFICATES_SECRET,),
     "certificates.cert-manager.io": (names.CERTIFICATES_SECRET,),

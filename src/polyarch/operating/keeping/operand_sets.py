@@ -11,6 +11,7 @@ import structlog
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
+from polyarch.kube.objects import deletion
 from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Handler, Outcome
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import (
@@ -28,6 +29,7 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
+    by_kind,
 )
 from polyarch.kube.runtime.informer import Informer, Informers
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
@@ -52,6 +54,13 @@ AT_HOME: Final = (
     DEPLOYMENTS,
     DAEMONSETS,
 )
+IMMUTABLE: Final = {
+    "Deployment": ("spec", "selector"),
+    "DaemonSet": ("spec", "selector"),
+    "RoleBinding": ("roleRef",),
+    "ClusterRoleBinding": ("roleRef",),
+}
+"""Kinds with a field that cannot be changed."""
 GRANTED: Final = (ROLES, ROLE_BINDINGS)
 """In the operator's namespace and in those where a role may do more."""
 
@@ -128,9 +137,10 @@ class OperandSets:
         Raises :class:`ApplyFailed` after everything was tried.
         """
         several: dict[ApplySet, list[Document]] = {each: [] for each in self._sets()}
-        by_kind = {(kind.api_version, kind.kind): kept for kind, (kept, _) in self._optional.items()}
+        kinds = {(kind.api_version, kind.kind): kept for kind, (kept, _) in self._optional.items()}
         for document in documents:
-            several[by_kind.get((document["apiVersion"], document["kind"]), self._main)].append(document)
+            await self._delete_if_unchangeable(document)
+            several[kinds.get((document["apiVersion"], document["kind"]), self._main)].append(document)
         outcomes: list[Outcome] = []
         failures = {}
         for each, wanted in several.items():
@@ -150,6 +160,19 @@ class OperandSets:
         if failures:
             raise ApplyFailed(failures, outcome)
         return outcome
+
+    async def _delete_if_unchangeable(self, document: Document) -> None:
+        """Deletes an object that differs in a field that cannot be changed: it is created again (PL-503)."""
+        resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
+        found = self.get(resource, document["metadata"]["name"]) if resource is not None else None
+        if resource is None or found is None or found.metadata.deletion_timestamp is not None:
+            return
+        if _fixed(document) != _fixed(found.document):
+            log.warning(
+                "deleted an object, to create it with another immutable field",
+                object=str(Ref(resource, found.metadata.key)),
+            )
+            await deletion.delete(self._client, resource, found.metadata.key, uid=found.metadata.uid)
 
     @property
     def is_complete(self) -> bool:
@@ -187,6 +210,14 @@ class OperandSets:
     def cached(self) -> list[Ref]:
         """What the caches show."""
         return [ref for each in self._sets() for ref in each.cached(self._part)]
+
+
+def _fixed(document: Mapping[str, Any]) -> Any:
+    """The part of an object that cannot be changed."""
+    value: Any = document
+    for name in IMMUTABLE[document["kind"]]:
+        value = (value or {}).get(name)
+    return value
 
 
 def operand_kinds(home: str, namespaces: Iterable[str]) -> list[tuple[Resource, str]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from polyarch.kube.objects.owners import Owner
 from polyarch.operating import workloads
-from polyarch.operating.labels import Document, metadata, owned
+from polyarch.operating.labels import Document, finished, metadata, owned
 from polyarch.operating.monitoring import scraping
 from polyarch.operating.settings import DEFAULT_NAMESPACE, Cluster, OperatorSettings
 from polyarch.placement import names
@@ -17,8 +17,6 @@ from polyarch.placement.api.resources import ClusterPodPlacementConfig
 from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.operator import deployments, monitor_objects, rbac
 from polyarch.placement.operator.monitoring import alerts
-
-PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
 
 
 def operands(
@@ -41,7 +39,7 @@ def operands(
     roles = (deployments.webhook(settings), deployments.controller(settings))
     documents = [
         *rbac.service_accounts(settings.namespace),
-        *([trusted_ca(settings.namespace)] if cluster.openshift else ()),
+        *([workloads.trusted_ca(names.CONTROLLER, settings.namespace)] if cluster.openshift else ()),
         *([readings(settings.namespace)] if parts.share_readings else ()),
         *rbac.rbac(parts),
         *(each for role in roles for each in workloads.objects(role, settings, cluster, registries=registries)),
@@ -96,21 +94,14 @@ def readings(namespace: str) -> Document:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": described, "type": names.READINGS_TYPE}
 
 
-def trusted_ca(namespace: str) -> Document:
-    """The ConfigMap into which OpenShift puts the CAs that the cluster trusts (PL-424)."""
-    described = metadata(names.TRUSTED_CA, names.CONTROLLER, namespace=namespace)
-    described["labels"] |= {"config.openshift.io/inject-trusted-cabundle": "true"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
-
-
 _MANAGEMENT: Final = {"workload.openshift.io/allowed": "management"}
 _COLLECTED: Final = frozenset({names.WEBHOOK, names.ENOEXEC_DAEMON})
 """Whose objects Kubernetes may collect as soon as the ClusterPodPlacementConfig is deleted."""
 
 
 def _finished(document: Document, owner: Owner | None) -> Document:
-    described = document["metadata"]
-    labelled = {**document, "metadata": {**described, "labels": described["labels"] | PART_OF}}
+    labelled = finished(document)
+    described = labelled["metadata"]
     if (document["kind"], described["name"]) == ("Deployment", names.CONTROLLER):
         labelled["metadata"]["finalizers"] = [names.POD_PLACEMENT_FINALIZER]
     return owned(labelled, owner) if described["labels"][names.CONTROLLER_LABEL] in _COLLECTED else labelled

@@ -1,6 +1,6 @@
 """Makes the operands what the ClusterPodPlacementConfig and the policy ask for (PL-022, PL-500, PL-501)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -8,12 +8,11 @@ import structlog
 
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import Invalid
-from polyarch.kube.objects import deletion, finalizers
+from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.apply_set import ApplyFailed, Outcome
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.objects.owners import Owner
-from polyarch.kube.objects.refs import Ref
-from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, by_kind
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES
 from polyarch.model.meta import ObjectMeta
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
@@ -29,12 +28,6 @@ from polyarch.placement.reconcilers.serving_secrets import ServingSecrets
 log = structlog.get_logger(__name__)
 
 Document = dict[str, Any]
-IMMUTABLE: Final = {
-    "Deployment": ("spec", "selector"),
-    "DaemonSet": ("spec", "selector"),
-    "RoleBinding": ("roleRef",),
-    "ClusterRoleBinding": ("roleRef",),
-}
 MONITOR: Final = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
 
 
@@ -48,7 +41,7 @@ class Deployed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployer:
-    """Applies everything that is desired in one pass."""
+    """Applies everything that is desired in one pass. ``tolerated``: keys of taints that our own pods tolerate."""
 
     def __init__(
         self,
@@ -58,6 +51,7 @@ class Deployer:
         observation: Observation,
         sets: OperandSets,
         secrets: ServingSecrets,
+        tolerated: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._client = client
         self._settings = settings
@@ -65,6 +59,7 @@ class Deployer:
         self._observation = observation
         self._sets = sets
         self._secrets = secrets
+        self._tolerated = tolerated
 
     def rollout(self, deployment: str) -> Rollout:
         """How far a Deployment is, from the cache."""
@@ -95,8 +90,6 @@ class Deployer:
             await self._drop_finalizers(name)
         await self.label_namespace(cluster, monitored=operands.is_monitored(configuration))
         documents = self._documents(configuration, cluster)
-        for document in documents:
-            await self._delete_if_unchangeable(document)
         keeps = _keeping(monitored=operands.is_monitored(configuration))
         try:
             outcome = await self._sets.apply(documents, keeps=keeps)
@@ -105,7 +98,7 @@ class Deployer:
         return Deployed(outcome=outcome, problems=conditions.contested(outcome.contested))
 
     def _documents(self, configuration: ClusterPodPlacementConfig, cluster: Cluster) -> list[Document]:
-        settings, policy = self._settings, self._observation.policy
+        settings, policy = self._settings.tolerating(*self._tolerated()), self._observation.policy
         owner = Owner.of(CPPCS, configuration.metadata)
         documents = list(
             operands.operands(
@@ -136,33 +129,12 @@ class Deployer:
             for name in (names.POD_PLACEMENT_FINALIZER, names.ENOEXEC_EVENTS_FINALIZER):
                 await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
 
-    async def _delete_if_unchangeable(self, document: Document) -> None:
-        """Deletes an object that differs in a field that cannot be changed: it is created again (PL-503)."""
-        resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
-        found = self._sets.get(resource, document["metadata"]["name"]) if resource is not None else None
-        if resource is None or found is None or found.metadata.deletion_timestamp is not None:
-            return
-        if fixed(document) != fixed(found.document):
-            log.warning(
-                "deleted an object, to create it with another immutable field",
-                object=str(Ref(resource, found.metadata.key)),
-            )
-            await deletion.delete(self._client, resource, found.metadata.key, uid=found.metadata.uid)
-
     async def label_namespace(self, cluster: Cluster, *, monitored: bool) -> None:
         """PL-552."""
         live = self._home.namespace
         wanted = operands.namespace(self._settings.namespace, openshift=cluster.openshift, monitored=monitored)
         if live is not None and differences(wanted, live.document, manager="polyarch"):
             await self._client.apply(NAMESPACES, wanted)
-
-
-def fixed(document: Mapping[str, Any]) -> Any:
-    """The part of an object that cannot be changed."""
-    value: Any = document
-    for name in IMMUTABLE[document["kind"]]:
-        value = (value or {}).get(name)
-    return value
 
 
 def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:

@@ -22,6 +22,7 @@ from polyarch.kube.runtime.controller import After
 from polyarch.kube.serving.self_managed import SelfManaged, SelfManagedSettings
 from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.model.secret import Secret
+from polyarch.operating import names as shared
 from polyarch.operating import serving
 from polyarch.operating.serving import RECORD_KEY
 from polyarch.operating.settings import OperatorSettings
@@ -123,7 +124,7 @@ def self_managed_settings(settings: OperatorSettings, owner: Mapping[str, Any] |
         names=serving.dns_names(namespace),
         secret=names.CERTIFICATES_SECRET,
         authority_secret=names.AUTHORITY_SECRET,
-        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, *([names.OPERATOR] if ours else ())),
+        mutating_webhooks=(names.WEBHOOK_CONFIGURATION, shared.TAINTS, *([names.OPERATOR] if ours else ())),
         validating_webhooks=(names.OPERATOR,) if ours else (),
         conversions=(str(CPPCS),) if ours else (),
         owner=owner,

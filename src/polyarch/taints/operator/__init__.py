@@ -1,1 +1,1 @@
-"""The objects that the operator makes for taints, as documents. Everything here is pure."""
+"""Objects of taints as pure functions: what the operator applies while ArchitectureTaints exists."""

@@ -4,6 +4,8 @@ Only what polyarch recorded, or what the caller says to adopt, is ours; everythi
 Pure.
 """
 
+from typing import Final
+
 from polyarch.model.node import Node
 from polyarch.model.pod import Pod
 from polyarch.model.taint import Taint
@@ -11,6 +13,9 @@ from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.decide.node_taints import decide_node
 from polyarch.taints.names import GATE, GATED_LABEL, MIRROR_ANNOTATION, TOLERATIONS_ANNOTATION
 from polyarch.taints.plan.inventory import is_over
+
+RECORDED_ONLY: Final = TaintSettings(ownership="recorded", state="removing")
+"""Where the object is gone nobody knows the key: ours is what nodes have a record of."""
 
 
 def owned_taints(node: Node, settings: TaintSettings) -> tuple[Taint, ...]:
