@@ -50,22 +50,33 @@ class Configured(msgspec.Struct, frozen=True):
         return tuple(notes)
 
 
-async def configured(client: Client, flags: ConfigurationFlags) -> Configured:
-    """``UsageError`` for a file or flags that the cluster would refuse."""
-    given = from_flags(flags)
-    live, served = await _live(client)
+class Given(msgspec.Struct, frozen=True):
+    """What the command line says of a configuration; nothing, if the cluster's object is to count."""
+
+    taken: ArchitectureTaints | None = None
+    source: Source = "defaults"
+
+
+def given(flags: ConfigurationFlags) -> Given:
+    """From a file, or from flags. ``UsageError`` for what the cluster would refuse."""
+    described = from_flags(flags)
     if flags.config is not None:
-        taken = read_taints(flags.config)
-        return _configured(taken, "file", served, live)
+        return Given(read_taints(flags.config), "file")
+    return Given(described, "flags") if described is not None else Given()
+
+
+async def configured(client: Client, asked: Given) -> Configured:
+    """The configuration in force. ``UsageError`` for flags where the cluster has an object."""
+    live, served = await _live(client)
+    if asked.source == "flags" and live is not None:
+        raise UsageError(
+            f"the cluster has an {ARCHITECTURE_TAINTS.kind} named {SINGLETON}, whose settings count; change them "
+            "there, or give --config with a file"
+        )
+    if asked.taken is not None:
+        return _configured(asked.taken, asked.source, served, live)
     if live is not None:
-        if given is not None:
-            raise UsageError(
-                f"the cluster has an {ARCHITECTURE_TAINTS.kind} named {SINGLETON}, whose settings count; change them "
-                "there, or give --config with a file"
-            )
         return _configured(live, "cluster", served, live)
-    if given is not None:
-        return _configured(given, "flags", served, None)
     return _configured(_object({}), "defaults", served, None)
 
 

@@ -13,7 +13,7 @@ from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.taint.configuration import Configured, configured
+from polyarch.cli.taint.configuration import Configured, Given, configured, given
 from polyarch.cli.taint.emission import What, emission_text, emitted
 from polyarch.cli.taint.plan_output import plan_document, plan_text
 from polyarch.cli.taint.taint_flags import ConfigurationFlags
@@ -60,12 +60,13 @@ def run_plan(
     if asked.handler and asked.emit != "runtimeclasses":
         raise UsageError("--handler belongs to --emit runtimeclasses")
     images.check()
+    configuration = given(flags)
     what = asked.emit
     if what is not None:
-        return _emit(what, asked.handler or "", flags, access, chosen, messages)
+        return _emit(what, asked.handler or "", configuration, access, chosen, messages)
 
     async def work(client: Client) -> tuple[Plan, Configured]:
-        found = await configured(client, flags)
+        found = await configured(client, configuration)
         messages.detail("reading nodes, templates and pods")
         inventory = await read_inventory(client)
         async with opened(client, images, messages) as looked:
@@ -86,10 +87,10 @@ def run_plan(
 
 
 def _emit(
-    what: What, handler: str, flags: ConfigurationFlags, access: Access, chosen: Sequence[Output], messages: Messages
+    what: What, handler: str, configuration: Given, access: Access, chosen: Sequence[Output], messages: Messages
 ) -> int:
     async def work(client: Client) -> tuple[Configured, Callable[[str, bool], str]]:
-        found = await configured(client, flags)
+        found = await configured(client, configuration)
         things = await emitted(client, what, found.settings, handler=handler)
         return found, lambda form, colour: emission_text(what, things, form, colour=colour)
 

@@ -19,7 +19,7 @@ from polyarch.cli.options.manifests import ImageOptions
 from polyarch.cli.options.outputs import Output, emit
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.progress import Progress
-from polyarch.cli.taint.configuration import Configured, configured
+from polyarch.cli.taint.configuration import Configured, configured, given
 from polyarch.cli.taint.consent import confirm
 from polyarch.cli.taint.plan_output import blocker_text
 from polyarch.cli.taint.planning import judge_of, opened
@@ -85,11 +85,12 @@ def run_steps(
     images.check()
     if manner.batch < 1:
         raise UsageError(f"--batch {manner.batch}: expected 1 or more")
+    configuration = given(flags)
     confirm(manner.command, yes=manner.yes or manner.dry_run)
     ended = Ended(dry_run=manner.dry_run)
 
     async def work(client: Client) -> None:
-        found = await configured(client, flags)
+        found = await configured(client, configuration)
         for note in found.notes:
             messages.note(note)
         async with opened(client, images, messages) as looked:
