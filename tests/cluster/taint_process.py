@@ -19,25 +19,18 @@ from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CRDS,
-    DAEMONSETS,
     EVENTS,
-    LEASES,
     NAMESPACES,
-    NODES,
-    PODS,
-    SECRETS,
     SERVICE_ACCOUNTS,
     by_kind,
 )
-from polyarch.kube.rights import Rule, rule
-from polyarch.kube.runtime import events, lease
-from polyarch.kube.serving import health
+from polyarch.operating.settings import Cluster, OperatorSettings
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.files import write_json
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
-from polyarch.taints.nodes import registration, safety
+from polyarch.taints.operator.rights import role_rights
 
 ACCOUNT = "polyarch-taints-test"
 NOBODY = {"selector": {"matchLabels": {"polyarch.test/nobody": "has-it"}}, "atRegistration": "none"}
@@ -95,27 +88,6 @@ async def remove(client: Client) -> None:
     await until(gone)
 
 
-def rules(home: str, *, evicts: bool) -> dict[str, tuple[Rule, ...]]:
-    """By namespace; "" is the whole cluster."""
-    return {
-        "": (
-            rule(PODS, "get", "list", "watch", "patch"),
-            rule(DAEMONSETS, "get", "list", "watch", "patch"),
-            rule(NODES, "get", "list", "watch", "patch"),
-            rule(NAMESPACES, "get", "list", "watch"),
-            rule(ARCHITECTURE_TAINTS, "get", "list", "watch"),
-            rule(ARCHITECTURE_TAINTS, "patch", subresource="status", names=[names.SINGLETON]),
-            rule(SECRETS, "get"),
-            *((rule(PODS, "create", subresource="eviction"),) if evicts else ()),
-            *safety.RIGHTS,
-            *registration.RIGHTS,
-            *events.RIGHTS,
-            *health.RIGHTS,
-        ),
-        home: (*safety.RIGHTS_AT_HOME, *lease.rights(names.LEASE), rule(LEASES, "list", "watch")),
-    }
-
-
 @asynccontextmanager
 async def taint_role(
     sandbox: Sandbox,
@@ -131,7 +103,9 @@ async def taint_role(
     account = account or f"{ACCOUNT}-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=home)
-    for namespace, several in rules(home, evicts=evicts).items():
+    settings = OperatorSettings(namespace=home, image="", image_pull_policy=None)
+    allowed = role_rights(settings, Cluster(), evicts=evicts)
+    for namespace, several in (("", allowed.cluster), *allowed.namespaces.items()):
         for each in granted(account, several, [(home, account)], namespace=namespace):
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=namespace)
     issued = await client.token(home, account)

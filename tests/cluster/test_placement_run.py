@@ -19,7 +19,7 @@ from polyarch.sandbox.files import write_json
 
 
 @pytest.fixture
-async def place(sandbox: Sandbox, client: Client, namespace: str, sole_controller: None) -> str:
+async def place(sandbox: Sandbox, client: Client, namespace: str, sole_controller: None, sole_taints: None) -> str:
     """A namespace for polyarch itself, in a control plane without any, with placement's kinds and configuration."""
     await own_roles.install(client)
     return namespace

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from placement_cluster import pod, until
+from placement_cluster import PlacementCluster, pod, until
 from taint_process import configured, has_gate, remove, taint_role, taints, tolerated, warnings
 
 from polyarch.kube.client.client import Client
@@ -91,6 +91,33 @@ async def test_tn_046_a_gated_pod_loses_the_gate_in_the_patch_that_adds(
         assert tolerated(found) == ["arm64"], "never without them"
         assert names.GATED_LABEL not in found["metadata"].get("labels", {})
         assert len(found["spec"]["tolerations"]) == 3, "the two that the cluster adds are kept"
+
+
+async def test_tn_046_tn_094_a_private_image_is_known_as_soon_as_its_pull_secret_is_there(
+    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+) -> None:
+    """The pod's own secret, read by name; the Warning names the one that is missing."""
+    image = "quay.io/taints-pods-private/app:1"
+    users = {"platforms": ["linux/arm64"], "private": True, "users": {"alice": "wonderland"}}
+    await sandbox.registry.seed({image: users})
+    async with configured(client, home), taint_role(sandbox, client, home, tmp_path):
+        await client.create(PODS, gated(image, imagePullSecrets=[{"name": "pull"}]), namespace=home)
+
+        async def told() -> bool:
+            return bool(await warnings(client, home, "app"))
+
+        await until(told, seconds=30)
+        (warning,) = await warnings(client, home, "app")
+        assert f"pull secret {home}/pull does not exist" in warning["note"]
+        host = f"{sandbox.registry.address}/quay.io/taints-pods-private"
+        cluster = PlacementCluster(sandbox, client)
+        await cluster.pull_secret(home, "pull", host, username="alice", password="wonderland")
+
+        async def released() -> bool:
+            return not has_gate(await get(client, home))
+
+        await until(released, seconds=90)
+        assert tolerated(await get(client, home)) == ["arm64"]
 
 
 async def test_tn_048_when_the_gates_time_is_over_the_fallback_applies_with_a_warning(

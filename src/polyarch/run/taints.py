@@ -83,9 +83,7 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
         "pull secrets": images.reads.run,
         "changed pull secrets": images.look_for_new_secrets,
     }
-    if (
-        election is None
-    ):  # without election it always leads, but gates are added only while the Lease is renewed (TN-046)
+    if election is None:  # it always leads, but gates are added only while the Lease is renewed (TN-046)
         background["lease"] = process.candidate(names.LEASE).run
     for duty in duties:
         background |= duty.background

@@ -47,7 +47,7 @@ class Choice(Enum):
     PLACEMENT_CONTROLLER = ("placement_controller",)
     EXEC_MONITOR = ("exec_monitor",)
     TAINTS = ("taints",)
-    ALL = ("placement_webhook", "placement_controller")
+    ALL = ("placement_webhook", "placement_controller", "taints")
 
     @property
     def label(self) -> str:
@@ -85,7 +85,7 @@ app = App(name="run", help_epilogue=EPILOGUE, config=from_environment)
 
 @app.default
 def run(
-    role: Annotated[RoleName, option("The process to run; all runs both placement roles in one", group=PROCESS)],
+    role: Annotated[RoleName, option("The process to run; all runs placement and taints in one", group=PROCESS)],
     *,
     bind: Annotated[Address, option("Address to listen on; empty for all", group=PROCESS)] = "127.0.0.1",
     port: Annotated[Port, option("Port of the webhook; 0 picks a free one", group=PROCESS)] = 9443,

@@ -34,7 +34,7 @@ from polyarch.taints.lookups.image_waiting import ImageWaiting, asked_about, wai
 from polyarch.taints.lookups.waiter import Waiter
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.result.contribution import Contribution, Problem
-from polyarch.taints.result.events import events_for
+from polyarch.taints.result.events import events_for, with_problems
 from polyarch.taints.result.template_patch import stored_template_patch
 
 log = structlog.get_logger(__name__)
@@ -205,7 +205,7 @@ class TemplateController:
         possible = assess(case, known.answers).known.managed if case.rule is None else frozenset()
         verdict = verdict_of(key, case.pod, decision, possible & facts.settings.tainted, is_pending=known.pending)
         self._verdicts[key] = verdict
-        self._tell(facts.daemon_set, decision, waiter)
+        self._tell(facts.daemon_set, decision, waiter, known.problems)
         if decision.unresolved:
             return self._park(key, known)
         self._images.waiting.leave(waiter_of(key))
@@ -255,9 +255,9 @@ class TemplateController:
         self._unanswered += 1
         return After(backoff.delay(self._unanswered, uniform=self._uniform()))
 
-    def _tell(self, daemon_set: DaemonSet, decision: PodDecision, waiter: Waiter) -> None:
-        """The events of a decision, each cause once."""
-        for event in events_for(decision):
+    def _tell(self, daemon_set: DaemonSet, decision: PodDecision, waiter: Waiter, problems: tuple[str, ...]) -> None:
+        """The events of a decision, each cause once; ``problems`` are those of the pull secrets."""
+        for event in with_problems(events_for(decision), problems):
             if waiter.is_news(event.reason.value, event.cause):
                 self._post(daemon_set, reason=event.reason.value, note=event.note, action=event.action)
 

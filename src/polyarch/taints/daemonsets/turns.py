@@ -116,8 +116,8 @@ class RolloutTurns:
         self._seen.clear()
 
     def _next(self, most: int) -> list[Key]:
-        free = most - sum(not each.is_confirmed for each in self._rolling.values())
-        return sorted(self._line - self._rolling.keys(), key=rollout_rank)[: max(free, 0)]
+        under_way = {key for key, each in self._rolling.items() if not each.is_confirmed}
+        return sorted(self._line - under_way, key=rollout_rank)[: max(most - len(under_way), 0)]
 
 
 def _is_rolling_for_us(daemon_set: DaemonSet) -> bool:

@@ -4,7 +4,7 @@ All are Warnings: ordinary success has no event (TN-042). An event is due once p
 that is decided a hundred times while a registry is down has one. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -52,6 +52,13 @@ def _due(decision: PodDecision) -> Iterator[PodEvent]:
     if decision.timed_out and decision.unresolved:
         action = "Gate" if decision.keeps_gate else "RemoveGate"
         yield PodEvent(PodEventReason.GATE_TIMEOUT, decision.message, action)
+
+
+def with_problems(events: Iterable[PodEvent], problems: Sequence[str]) -> Iterator[PodEvent]:
+    """What is said about an unknown image names the pull secrets that could not be used, too (PL-422)."""
+    for event in events:
+        detailed = problems and event.reason is PodEventReason.UNKNOWN
+        yield event._replace(note=f"{event.note} ({'; '.join(problems)})") if detailed else event
 
 
 def shrunk(change: ImageChange) -> PodEvent | None:

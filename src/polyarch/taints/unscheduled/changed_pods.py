@@ -69,7 +69,7 @@ class ChangedPods:
 
     async def go_on(self, key: Key, facts: Facts, memory: PodMemory) -> Result:
         """One pass over such a pod."""
-        if not self._is_leading():
+        if not self._is_leading() or facts.settings.state == "paused":
             return Done()
         case = examine_change(_as_stored(facts), facts.pod)
         known = self._images.inquiry.about(asked_about(case), key, memory.waiter)
@@ -78,7 +78,7 @@ class ChangedPods:
         change = decide_change(case, known.answers, facts.pod)
         if known.undecidable or change.decision.unresolved:
             memory.is_judged = True
-            self._writes.tell(facts.pod, change.decision, memory)
+            self._writes.tell(facts.pod, change.decision, memory, known.problems)
             self._images.waiting.park(key, (*known.wants, *known.answered))
             return Done()
         self._images.waiting.leave(key)

@@ -250,7 +250,7 @@ class PodController:
                 return again
             self._count(judged)
         if self._is_leading():
-            self._writes.tell(case.pod, decision, memory)
+            self._writes.tell(case.pod, decision, memory, known.problems)
         memory.is_judged = True
         memory.is_blocked = decision.reason is Reason.NO_COMMON_ARCHITECTURE
         memory.is_unknown = bool(decision.unresolved)

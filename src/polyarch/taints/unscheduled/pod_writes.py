@@ -18,7 +18,7 @@ from polyarch.model.pod import Pod
 from polyarch.pods.lookups import backoff
 from polyarch.taints.decide.decision import PodDecision
 from polyarch.taints.metrics import COUNTED, TaintMetrics
-from polyarch.taints.result.events import HOURLY, PodEvent, events_for
+from polyarch.taints.result.events import HOURLY, PodEvent, events_for, with_problems
 from polyarch.taints.result.pod_patch import bare_release
 from polyarch.taints.unscheduled.pod_memory import PodMemory, has_gate
 
@@ -93,12 +93,13 @@ class PodWrites:
         memory.refusals += 1
         return min(2.0 ** min(memory.refusals, 10), REFUSED_LAST) * (0.75 + 0.5 * self._uniform())
 
-    def tell(self, pod: Pod, decision: PodDecision, memory: PodMemory) -> None:
+    def tell(self, pod: Pod, decision: PodDecision, memory: PodMemory, problems: tuple[str, ...] = ()) -> None:
         """The events of a decision, each cause once per pod; that a gate stays beyond its time every hour.
 
-        ``pod`` is as it was before the write: what is said about a gate is said of pods that had one.
+        ``pod`` is as it was before the write: what is said about a gate is said of pods that had one. ``problems`` are
+        those of its pull secrets.
         """
-        for event in events_for(decision):
+        for event in with_problems(events_for(decision), problems):
             is_due = memory.waiter.is_news(event.reason.value, event.cause)
             if event.reason in HOURLY:
                 if not has_gate(pod):

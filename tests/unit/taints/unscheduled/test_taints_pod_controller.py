@@ -263,6 +263,14 @@ async def test_tn_046_one_warning_per_pod_and_cause(world):
     assert all(APP in event.note for _, event in world.heard.events)
 
 
+async def test_tn_046_the_warning_names_a_pull_secret_that_is_not_there(world):
+    world.registry.set(APP, error="unauthorized")
+    await world.create(APP, gated=True, secrets=["pull"])
+    await world.run(2)
+    ((_, event),) = world.heard.events
+    assert "team/pull" in event.note
+
+
 @pytest.mark.parametrize(
     ("error", "least", "most"),
     [
@@ -490,4 +498,13 @@ async def test_tn_049_while_an_answer_is_missing_nothing_counts_as_lost(world_of
     assert names.GATED_LABEL in world.api.labels(key), "somebody still has to finish"
     world.registry.set(APP, "linux/amd64")
     await world.run(5)
+    assert world.api.evicted == [key]
+
+
+async def test_tn_010_while_paused_a_changed_pod_waits(world_of):
+    world = world_of(state="paused", pods={"imageChange": "evict"})
+    key = await changed(world, "linux/amd64")
+    assert (world.api.patches, world.api.evicted, world.heard.events) == ([], [], [])
+    world.facts.configure(pods={"imageChange": "evict"})
+    await world.run(1)
     assert world.api.evicted == [key]

@@ -1,0 +1,60 @@
+"""The look-ups that pods and templates share (TN-046, TN-052)."""
+
+from types import SimpleNamespace
+
+from placement_world import FakeInspector, FakeSecrets
+
+from manual_clock import ManualClock
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.queue import WorkQueue
+from polyarch.model.meta import Key
+from polyarch.oci.reference import parse
+from polyarch.pods.lookups.image_lookup import ImageKey, Want
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import PodCredentials, PullSecrets, PullSource
+from polyarch.taints.lookups.image_waiting import ImageWaiting, waiter_of
+
+APP = parse("quay.io/team/app:1")
+
+
+def of_one_image() -> SimpleNamespace:
+    """Everything around it; nothing runs."""
+    clock = ManualClock()
+    pods: WorkQueue[Key] = WorkQueue("pods", clock)
+    templates: WorkQueue[Key] = WorkQueue("templates", clock)
+    waiting = ImageWaiting(
+        pods=pods,
+        templates=templates,
+        inspector=FakeInspector(clock),
+        secrets=PullSecrets(FakeSecrets(), clock),
+        metrics=LookupMetrics(Metrics()),
+        is_leading=lambda: True,
+        clock=clock,
+    )
+    credentials = PodCredentials(PullSource("team", ()), "", None, ())  # type: ignore[arg-type]
+    want = Want(ImageKey(APP.canonical, ""), APP, credentials)
+    return SimpleNamespace(clock=clock, pods=pods, templates=templates, images=waiting, want=want)
+
+
+async def test_tn_052_a_pod_and_a_template_of_one_name_share_a_look_up_and_are_both_woken():
+    world = of_one_image()
+    waiting, name = world.images.waiting, Key("team", "agent")
+    waiting.park(name, [world.want])
+    waiting.park(waiter_of(name), [world.want])
+    assert len(list(waiting.lookups())) == 1
+    assert world.images.unknown == 1
+    assert waiting.start(world.want.key) is not None
+    answer = await FakeInspector(world.clock).inspect(APP)
+    waiting.finish(world.want.key, answer)
+    assert (await world.pods.get(), await world.templates.get()) == (name, name)
+
+
+async def test_tn_052_who_leaves_takes_the_other_one_not_along():
+    world = of_one_image()
+    waiting, name = world.images.waiting, Key("team", "agent")
+    waiting.park(name, [world.want])
+    waiting.park(waiter_of(name), [world.want])
+    waiting.leave(name)
+    assert world.images.unknown == 1
+    waiting.leave(waiter_of(name))
+    assert world.images.unknown == 0

@@ -1,0 +1,186 @@
+"""Pods on nodes: whether, when and how fast they get tolerations (TN-044)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from leader_world import KEY, FakeFacts, TaintApi, settings_of
+from placement_world import FakeInspector, FakeSecrets, pod, refused_by_validation
+
+from manual_clock import ManualClock
+from polyarch.kube.client.requests import Selection
+from polyarch.kube.client.watch_event import Page
+from polyarch.kube.errors import Unavailable
+from polyarch.kube.metrics import Metrics
+from polyarch.model.meta import Key
+from polyarch.model.pod import Pod
+from polyarch.pods.lookups.low_priority import LowPriorityLookups
+from polyarch.pods.lookups.metrics import LookupMetrics
+from polyarch.pods.lookups.secrets import PullSecrets
+from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.unscheduled.bound_pods import BOUND, BoundPods
+
+APP = "quay.io/team/app:1"
+NOWHERE = {"taint": {"preset": "custom", "key": "example.com/arch"}}
+
+
+class BoundApi(TaintApi):
+    """It lists pods on nodes in pages of ``limit``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages = 0
+        self.down = False
+
+    async def list_page(
+        self, resource: Any, selection: Selection, *, type: Any, continue_token: str = "", limit: int = 500
+    ) -> Page[Pod]:
+        assert selection == BOUND
+        if self.down:
+            raise Unavailable(503, reason="ServiceUnavailable")
+        self.pages += 1
+        at = int(continue_token or 0)
+        keys = list(self.pods)
+        found = [msgspec.convert(self.pods[key], Pod) for key in keys[at : at + limit]]
+        return Page(found, "1", str(at + limit) if at + limit < len(keys) else "")
+
+
+class World:
+    """The leader's look at pods on nodes."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.clock = ManualClock(start=0)
+        self.facts = FakeFacts(**spec)
+        self.api = BoundApi()
+        self.registry = FakeInspector(self.clock)
+        self.registry.set(APP, "linux/amd64", "linux/arm64")
+        self.secrets = PullSecrets(FakeSecrets(), self.clock)
+        metrics = Metrics()
+        self.bound = BoundPods(
+            self.api,
+            facts=self.facts,
+            images=LowPriorityLookups(self.registry, self.secrets, self.clock, LookupMetrics(metrics)),
+            clock=self.clock,
+            metrics=TaintMetrics(metrics),
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, count: int, image: str = APP, prefix: str = "app", **spec: Any) -> list[Key]:
+        documents = [pod(image, name=f"{prefix}-{number}", nodeName="worker", **spec) for number in range(count)]
+        return [self.api.create(document) for document in documents]
+
+    async def lead(self) -> None:
+        self._task = asyncio.create_task(self.bound.run())
+        await self.clock.run(0)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.secrets.aclose()
+
+
+@pytest.fixture
+async def world_of() -> AsyncIterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def make(**spec: Any) -> World:
+        worlds.append(World(**spec))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        await world.close()
+
+
+async def test_tn_044_twenty_pods_a_second_at_most(world_of):
+    world = world_of()
+    keys = world.add(100)
+    await world.lead()
+    await world.clock.run(2)
+    assert 30 <= len(world.api.patches) <= 42
+    assert not world.bound.is_done
+    await world.clock.run(4)
+    assert {tuple(world.api.tolerated(key)) for key in keys} == {("arm64",)}
+    assert world.bound.is_done
+    assert len(world.api.patches) == 100
+    assert world.registry.count(APP) == 1
+
+
+async def test_tn_044_pods_that_lack_nothing_cost_no_time_and_no_request(world_of):
+    world = world_of()
+    world.add(1200, tolerations=[{"operator": "Exists"}])
+    await world.lead()
+    await world.clock.run(1)
+    assert world.bound.is_done
+    assert (world.api.patches, world.api.pages) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "looks"),
+    [
+        pytest.param({}, True, id="archaware: as it does"),
+        pytest.param({"taint": {"preset": "gke"}}, False, id="another preset: they are left alone"),
+        pytest.param({"taint": {"preset": "gke"}, "pods": {"running": "tolerate"}}, True, id="said so"),
+        pytest.param({"pods": {"running": "skip"}}, False, id="said not to"),
+        pytest.param(
+            {"pods": {"running": "skip"}, "taint": {"effect": "NoExecute", "acknowledgeEviction": True}},
+            True,
+            id="NoExecute would evict them",
+        ),
+        pytest.param({"state": "paused"}, False, id="paused"),
+    ],
+)
+async def test_tn_044_pods_on_nodes_are_looked_at_if_the_policy_says_so(world_of, spec, looks):
+    world = world_of(**spec)
+    world.add(1)
+    await world.lead()
+    await world.clock.run(600)
+    assert bool(world.api.pages) == looks
+    assert world.bound.is_done, "or nothing is to be done"
+
+
+async def test_tn_044_once_and_again_when_other_tolerations_are_wanted(world_of):
+    world = world_of()
+    (key,) = world.add(1)
+    await world.lead()
+    await world.clock.run(3600)
+    assert world.api.pages == 1
+    world.facts.configure(**NOWHERE, pods={"running": "tolerate"})
+    await world.clock.run(1)
+    assert world.api.pages == 2
+    assert [each["key"] for each in world.api.tolerations(key)] == [KEY, "example.com/arch"]
+
+
+async def test_tn_044_what_could_not_be_done_is_tried_again(world_of):
+    """An image that nobody knows yet, a refused write, and an API server that is away."""
+    world = world_of()
+    world.registry.set("quay.io/team/later:1", error="network")
+    (key,) = world.add(1, "quay.io/team/later:1")
+    world.api.down = True
+    await world.lead()
+    world.api.down = False
+    await world.clock.run(301)
+    assert world.api.pages == 1
+    assert world.api.tolerated(key) == []
+    assert not world.bound.is_done
+    world.registry.set("quay.io/team/later:1", "linux/arm64")
+    world.api.refuse = refused_by_validation()
+    await world.clock.run(301)
+    assert not world.bound.is_done
+    world.api.refuse = None
+    await world.clock.run(301)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.bound.is_done
+
+
+async def test_tn_044_a_round_ends_when_the_configuration_changes(world_of):
+    world = world_of()
+    world.add(200)
+    await world.lead()
+    await world.clock.run(1)
+    world.facts.become(settings_of(state="paused"))
+    await world.clock.run(60)
+    assert len(world.api.patches) <= 22
