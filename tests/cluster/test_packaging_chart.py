@@ -12,8 +12,9 @@ import yaml
 
 from polyarch import __version__
 from polyarch.cli.maintenance.chart_values import ChartValues
+from polyarch.cli.maintenance.generate import DASHBOARDS
 from polyarch.installation.documents import documents
-from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
+from polyarch.operating.labels import finished
 from polyarch.sandbox.binaries import versions
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +122,7 @@ def test_in_010_with_every_values_file_it_is_what_install_prints(helm: Helm, nam
 
 
 def is_dashboard(document: Document) -> bool:
-    return bool(document["metadata"]["name"] == f"{DASHBOARD.name}-dashboard")
+    return document["metadata"]["name"] in {f"{each.name}-dashboard" for each in DASHBOARDS}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -174,10 +175,18 @@ def test_in_010_it_has_no_hooks(helm: Helm) -> None:
     assert not [each for each in rendered if "helm.sh/hook" in (each["metadata"].get("annotations") or {})]
 
 
-def test_in_010_it_has_the_version_and_the_dashboard_of_polyarch(helm: Helm) -> None:
+def test_in_010_it_has_the_version_and_the_dashboards_of_polyarch(helm: Helm) -> None:
     chart = yaml.safe_load(helm("show", "chart", str(CHART)))
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
-    (found,) = [each for each in helm.rendered("--set", "dashboards.enabled=true") if is_dashboard(each)]
-    expected = DASHBOARD.config_map(NAMESPACE)
-    expected["metadata"]["labels"]["app.kubernetes.io/part-of"] = "polyarch"
-    assert found == expected
+    found = [each for each in helm.rendered("--set", "dashboards.enabled=true") if is_dashboard(each)]
+    expected = [finished(each.config_map(NAMESPACE)) for each in DASHBOARDS]
+    assert comparable(found) == comparable(expected)
+
+
+def test_in_010_component_taints_is_its_object_and_nothing_else(helm: Helm) -> None:
+    """IN-010: as `polyarch install --component taints`; all else is the operator's to make."""
+    rendered = helm.rendered("--set", "components={taints}", "--set", "taints.configuration.mode=both")
+    made = [each for each in rendered if each["kind"] in {"ArchitectureTaints", "ClusterPodPlacementConfig"}]
+    assert [(each["kind"], each["metadata"]["name"], each["spec"]) for each in made] == [
+        ("ArchitectureTaints", "cluster", {"mode": "both"})
+    ]

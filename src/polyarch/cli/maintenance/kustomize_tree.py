@@ -87,6 +87,11 @@ def components() -> list[Component]:
             {"cluster.yaml": documents.configuration(InstallationSettings())},
         ),
         Component(
+            "taints",
+            "turns taints on: nodes are tainted with their architecture, pods get tolerations",
+            {"cluster.yaml": documents.configuration(InstallationSettings(components=("taints",)))},
+        ),
+        Component(
             "monitor",
             "reports exec format errors of any node; needs placement, listed before it",
             {},

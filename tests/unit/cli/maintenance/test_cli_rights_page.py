@@ -7,13 +7,16 @@ import pytest
 from polyarch.cli.maintenance import rights_page
 from polyarch.kube.rights import grants
 from polyarch.placement import names
+from polyarch.taints import names as taints
 
 ROOT = Path(__file__).parents[4]
 SECTIONS = dict(part.split("\n", 1) for part in rights_page.rights_page().split("\n## ")[1:])
 
 
 def rows(account):
-    (section,) = [text for text in SECTIONS.values() if f"ServiceAccount `{account}`" in text]
+    (section,) = [
+        text for text in SECTIONS.values() if f"ServiceAccount `{account}`" in text or f"Role `{account}`" in text
+    ]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line][2:]
 
 
@@ -23,7 +26,16 @@ def test_in_040_the_page_is_what_the_functions_say():
 
 
 @pytest.mark.parametrize(
-    "account", [names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER, names.OPERATOR]
+    "account",
+    [
+        names.WEBHOOK,
+        names.CONTROLLER,
+        names.ENOEXEC_DAEMON,
+        names.ENOEXEC_HANDLER,
+        names.OPERATOR,
+        taints.ROLE,
+        taints.ADMISSION_ROLE,
+    ],
 )
 def test_pl_550_every_right_of_every_role_is_on_the_page(account):
     """PL-550: nothing is granted that an administrator cannot read of."""
@@ -51,3 +63,10 @@ def test_pl_550_the_page_says_when_a_right_is_granted():
     assert [when for _, of, named, _, when in rows(names.WEBHOOK) if of == "`secrets`" and not named] == [
         "unless `images.secretAccess` is `none`"
     ]
+
+
+def test_tn_081_the_page_says_when_the_role_taints_may_evict():
+    """TN-081."""
+    told = {resources: (may, when) for _, resources, _, may, when in rows(taints.ROLE)}
+    assert told["`pods/eviction`"] == ("create", "with `pods.imageChange: evict`")
+    assert not any("delete" in may or "update" in may for of, (may, _) in told.items() if "pods" in of or "nodes" in of)

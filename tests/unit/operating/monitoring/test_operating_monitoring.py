@@ -1,4 +1,7 @@
-"""Alerts, runbooks and the dashboard: every expression is PromQL over metrics that a role exports (PL-720, PL-721)."""
+"""Alerts, runbooks and dashboards of all features: every expression is PromQL over metrics that a role exports.
+
+PL-720, PL-721, TN-083.
+"""
 
 import json
 import re
@@ -16,12 +19,19 @@ from polyarch.operating.labels import labels
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.operator.monitoring import alerts
-from polyarch.placement.operator.monitoring.dashboard import DASHBOARD, ROWS
+from polyarch.placement.operator.monitoring.dashboard import DASHBOARD
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.run.parts.registries import registry_metrics
+from polyarch.taints import names as taint_names
+from polyarch.taints.metrics import TaintMetrics
+from polyarch.taints.operator.monitoring.alerts import ALERTS as TAINT_ALERTS
+from polyarch.taints.operator.monitoring.dashboard import DASHBOARD as TAINTS_DASHBOARD
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
+ALERTS = (*alerts.ALERTS, *TAINT_ALERTS)
+DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD)
+ROWS = tuple(row for each in DASHBOARDS for row in each.rows)
 OF_TARGETS = {"job", "namespace", "pod", "instance", "service"}
 """Labels that Prometheus adds to what it scrapes."""
 OF_KUBERNETES = {
@@ -35,6 +45,7 @@ def exported(folder: str) -> dict[str, set[str]]:
     """Samples that a role exports from its first scrape on, with their labels."""
     metrics = Metrics(process=True)
     PlacementMetrics(metrics, LookupMetrics(metrics))
+    TaintMetrics(metrics)
     registry_metrics(metrics)
     RequestMetrics(metrics)
     QueueMetrics(metrics, "pods", depth=lambda: 0, oldest_age=lambda: 0)
@@ -70,7 +81,7 @@ class Reading:
 
 
 QUERIES = [
-    *((alert.name, alert.expression) for alert in alerts.ALERTS),
+    *((alert.name, alert.expression) for alert in ALERTS),
     *((panel.title, query.expression) for row in ROWS for panel in row.panels for query in panel.queries),
 ]
 
@@ -98,7 +109,7 @@ def test_the_parser_would_refuse_a_broken_query(wrong):
 
 def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_delay():
     """PL-720."""
-    assert {alert.name: (alert.lasting, alert.severity) for alert in alerts.ALERTS} == {
+    assert {alert.name: (alert.lasting, alert.severity) for alert in ALERTS} == {
         "PodPlacementControllerDown": ("1m", "critical"),
         "PodPlacementWebhookDown": ("5m", "warning"),
         "ExecFormatErrorHandlerDown": ("1m", "critical"),
@@ -109,7 +120,17 @@ def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_dela
         "PolyarchInspectionFailing": ("10m", "warning"),
         "PolyarchPodsUnplaced": ("15m", "warning"),
         "PolyarchCertificateExpiring": ("10m", "warning"),
+        "PolyarchTaintsDown": ("5m", "warning"),
+        "PolyarchTaintsDegraded": ("5m", "warning"),
+        "PolyarchTaintsPodsGatedTooLong": ("1m", "warning"),
+        "PolyarchNodesUntainted": ("5m", "warning"),
     }
+
+
+def test_tn_083_a_gate_of_ten_minutes_is_told():
+    """TN-083."""
+    (gated,) = [alert for alert in TAINT_ALERTS if "oldest_gate" in alert.expression]
+    assert gated.expression.endswith("> 600")
 
 
 def test_pl_720_pl_630_the_rules_of_the_monitor_exist_only_with_it():
@@ -143,7 +164,7 @@ def test_pl_720_an_alert_asks_about_the_namespace_it_is_made_for():
     assert down["annotations"]["runbook_url"].endswith("/docs/guide/runbooks/PodPlacementControllerDown.md")
 
 
-@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_pl_720_every_alert_has_a_runbook_of_its_name(alert):
     """PL-720: what it means, how to see it, what to do; short enough for three in the morning."""
     lines = (RUNBOOKS / f"{alert.name}.md").read_text().splitlines()
@@ -155,13 +176,13 @@ def test_pl_720_every_alert_has_a_runbook_of_its_name(alert):
 
 def test_pl_720_no_runbook_is_of_an_alert_that_is_gone():
     """PL-720."""
-    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {"README", *(alert.name for alert in alerts.ALERTS)}
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {"README", *(alert.name for alert in ALERTS)}
 
 
 def test_pl_720_the_list_of_runbooks_says_each_alert_with_its_severity():
     """PL-720."""
     listed = (RUNBOOKS / "README.md").read_text()
-    for alert in alerts.ALERTS:
+    for alert in ALERTS:
         assert f"| [{alert.name}]({alert.name}.md) | {alert.severity} |" in listed
 
 
@@ -183,13 +204,21 @@ def test_pl_720_links_of_a_runbook_lead_somewhere(page):
         assert not anchor or anchor in anchors(file), f"{target} has no section {anchor}"
 
 
-@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
     """PL-720, IN-041: Deployments, labels, Events, panels."""
     text = (RUNBOOKS / f"{alert.name}.md").read_text()
-    workloads = {names.CONTROLLER, names.WEBHOOK, names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON, names.OPERATOR}
+    workloads = {
+        names.CONTROLLER,
+        names.WEBHOOK,
+        names.ENOEXEC_HANDLER,
+        names.ENOEXEC_DAEMON,
+        names.OPERATOR,
+        taint_names.ROLE,
+    }
     assert set(re.findall(r"(?:controller=|deploy[/ ])([a-z][a-z-]+)", text)) <= workloads
-    code = "".join(path.read_text() for path in (ROOT / "src" / "polyarch" / "placement").rglob("*.py"))
+    features = (ROOT / "src" / "polyarch" / feature for feature in ("placement", "taints"))
+    code = "".join(path.read_text() for feature in features for path in feature.rglob("*.py"))
     for reason in re.findall(r"reason=(\w+)", text):
         assert f'"{reason}"' in code
     shown = {panel.title for row in ROWS for panel in row.panels}
@@ -197,17 +226,18 @@ def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
         assert set(re.findall(r"\*([^*]+)\*", line)) <= shown
 
 
-def test_pl_721_panels_do_not_overlap_and_fill_the_width():
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_pl_721_panels_do_not_overlap_and_fill_the_width(dashboard):
     """PL-721."""
     taken: dict[tuple[int, int], str] = {}
-    for panel in DASHBOARD.document()["panels"]:
+    for panel in dashboard.document()["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         for x in range(at["x"], at["x"] + at["w"]):
             for y in range(at["y"], at["y"] + at["h"]):
                 assert (x, y) not in taken, f"{panel['title']} lies over {taken.get((x, y))}"
                 taken[x, y] = panel["title"]
-    ids = [panel["id"] for panel in DASHBOARD.document()["panels"]]
+    ids = [panel["id"] for panel in dashboard.document()["panels"]]
     assert len(ids) == len(set(ids))
 
 
@@ -222,10 +252,11 @@ def test_pl_721_legends_name_labels_that_their_query_leaves():
                 )
 
 
-def test_pl_721_the_shipped_file_is_the_dashboard_and_grafana_finds_it_by_its_label():
-    """PL-721, IN-010."""
-    shipped = (ROOT / "deploy" / "dashboard" / "polyarch-placement.json").read_text()
-    assert json.loads(shipped) == DASHBOARD.document()
-    found = DASHBOARD.config_map("ours")
-    assert found["data"] == {"polyarch-placement.json": shipped}
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_pl_721_the_shipped_file_is_the_dashboard_and_grafana_finds_it_by_its_label(dashboard):
+    """PL-721, IN-010, TN-083."""
+    shipped = (ROOT / "deploy" / "dashboard" / f"{dashboard.name}.json").read_text()
+    assert json.loads(shipped) == dashboard.document()
+    found = dashboard.config_map("ours")
+    assert found["data"] == {f"{dashboard.name}.json": shipped}
     assert found["metadata"]["labels"] == labels(names.OPERATOR) | {"grafana_dashboard": "1"}

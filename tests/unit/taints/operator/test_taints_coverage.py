@@ -1,0 +1,89 @@
+"""Conditions that the operator writes: AffinityCovered, and what the role cannot say itself (TN-013, TN-073)."""
+
+import pytest
+
+from polyarch.operating.rollouts import Rollout
+from polyarch.requirements import Requirement, Selector
+from polyarch.taints.api.resources import ArchitectureTaintsSpec, PodsSpec
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.operator.conditions import while_deployed, while_leaving
+from polyarch.taints.operator.coverage import Placement, affinity_covered
+
+PLACED = Selector((Requirement("placed", "Exists"),))
+EVERYWHERE = Placement()
+
+
+def of(mode: str = "both", *, excluded: tuple[str, ...] = (), selector: object = None) -> TaintSettings:
+    pods = PodsSpec(exclude_namespaces=list(excluded), namespace_selector=selector)
+    return TaintSettings.of(ArchitectureTaintsSpec(mode=mode, pods=pods))
+
+
+@pytest.mark.parametrize("mode", ["tolerations", "secondary-only"])
+def test_tn_013_only_mode_both_asks_for_placement(mode):
+    """TN-013."""
+    assert affinity_covered(of(mode), None) is None
+
+
+def test_tn_013_without_a_configuration_of_placement():
+    """TN-013."""
+    found = affinity_covered(of(), None)
+    assert (found.type, found.status, found.reason) == ("AffinityCovered", "False", "PlacementNotConfigured")
+    assert "create the one that is called cluster" in found.message
+
+
+LABELS = {"matchExpressions": [{"key": "placed", "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    ("taints", "placement", "reason", "said"),
+    [
+        (of(), EVERYWHERE, "SamePods", ""),
+        (of(), Placement(audits=True), "PlacementAudits", "mode: enforce"),
+        (of(), Placement(namespaces=PLACED), "PodsNotPlaced", "placed Exists"),
+        (of(selector=LABELS), Placement(namespaces=PLACED), "SamePods", ""),
+        (of(selector=LABELS), EVERYWHERE, "SamePods", ""),
+        (of(), Placement(excluded=("kube-system",)), "PodsNotPlaced", "other than kube-system"),
+        (of(excluded=("kube-system", "a-*")), Placement(excluded=("kube-system", "a-*")), "SamePods", ""),
+        (
+            of(excluded=("kube-system",)),
+            Placement(namespaces=Selector((Requirement("kubernetes.io/metadata.name", "NotIn", ("kube-system",)),))),
+            "SamePods",
+            "",
+        ),
+    ],
+)
+def test_tn_013_whether_placement_constrains_the_same_pods(taints, placement, reason, said):
+    """TN-013: whatever placement leaves out has to be left out here as well."""
+    found = affinity_covered(taints, placement)
+    assert (found.reason, found.status) == (reason, "True" if reason == "SamePods" else "False")
+    assert said in found.message
+
+
+AVAILABLE = Rollout(available=True, up_to_date=True, summary="2 of 2 pods are available, 2 are up to date")
+
+
+def test_tn_014_while_pods_of_the_role_are_available_they_speak_for_themselves():
+    """TN-014: one writer of each condition at a time."""
+    covered = affinity_covered(of(), EVERYWHERE)
+    assert while_deployed(AVAILABLE, (), covered) == (covered,)
+    assert while_deployed(AVAILABLE, (), None) == ()
+
+
+def test_tn_014_without_an_available_pod_the_operator_says_why_it_is_not_ready():
+    """TN-014: somebody has to."""
+    (found,) = while_deployed(Rollout(), ("Service polyarch-taints could not be changed: no",), None)
+    assert (found.type, found.status, found.reason) == ("Ready", "False", "RoleNotAvailable")
+    assert "it does not exist" in found.message
+    assert "could not be changed: no" in found.message
+
+
+def test_tn_073_what_cannot_be_removed_is_named():
+    """TN-073: the first few; more are counted."""
+    assert while_leaving(()) == ()
+    (found,) = while_leaving(f"Node n{number}: refused" for number in range(7))
+    assert (found.type, found.status) == ("Degraded", "True")
+    assert "Node n4: refused" in found.message
+    assert "n5" not in found.message
+    assert "and 2 more" in found.message
+    (found,) = while_leaving(["x" * 9000])
+    assert len(found.message) <= 4096

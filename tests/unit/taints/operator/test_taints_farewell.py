@@ -1,0 +1,77 @@
+"""The order in which taints leave a cluster (TN-073)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.taints.operator.farewell import PATIENCE, SETTLING, Left, Step, next_step
+
+WHOLE = Left(registered=True, marks=5, role=12, lives=True, settling=0.0, finalizer=True)
+GONE = WHOLE._replace(registered=False)
+
+
+@pytest.mark.parametrize(
+    ("left", "step"),
+    [
+        (WHOLE, Step.UNREGISTER),
+        (GONE, Step.LET_ROLE_CLEAN),
+        (GONE._replace(idle=PATIENCE), Step.CLEAN),
+        (GONE._replace(lives=False), Step.CLEAN),
+        (GONE._replace(marks=0), Step.SETTLE),
+        (GONE._replace(marks=0, settling=SETTLING), Step.REMOVE_ROLE),
+        (GONE._replace(marks=1, settling=SETTLING, role=0, lives=False), Step.CLEAN),
+        (GONE._replace(marks=0, settling=SETTLING, role=0), Step.RELEASE),
+        (Left(), Step.FINISHED),
+        (Left(role=1), Step.REMOVE_ROLE),
+    ],
+    ids=lambda value: value.name if isinstance(value, Step) else "",
+)
+def test_tn_073_the_next_step(left: Left, step: Step) -> None:
+    """TN-073: the webhook first, so that nothing comes back; taints before the role; the finalizer last."""
+    assert next_step(left) is step
+
+
+LEFT = st.builds(
+    Left,
+    registered=st.booleans(),
+    marks=st.integers(0, 50),
+    role=st.integers(0, 5),
+    lives=st.booleans(),
+    idle=st.floats(0, 60),
+    settling=st.floats(0, 20),
+    finalizer=st.booleans(),
+)
+
+
+@given(LEFT, st.booleans())
+def test_tn_073_whatever_is_found_first_it_ends_with_nothing_left(left: Left, works: bool) -> None:
+    """TN-073: also with a role that is dead, or does nothing although its Lease is renewed. ``works``: it cleans."""
+    for _ in range(400):
+        step = next_step(left)
+        if step is Step.FINISHED:
+            break
+        marks = left.marks
+        match step:
+            case Step.UNREGISTER:
+                left = left._replace(registered=False, settling=0.0)
+            case Step.LET_ROLE_CLEAN:
+                marks -= works
+            case Step.CLEAN:
+                marks = 0
+            case Step.REMOVE_ROLE:
+                left = left._replace(role=left.role - 1, lives=False)
+            case Step.RELEASE:
+                left = left._replace(finalizer=False)
+        idle = 0.0 if marks < left.marks else left.idle + 1
+        left = left._replace(marks=marks, idle=idle, settling=left.settling + 1)
+    assert next_step(left) is Step.FINISHED
+    assert (left.registered, left.marks, left.role, left.finalizer) == (False, 0, 0, False)
+
+
+@given(LEFT)
+def test_tn_073_the_object_goes_only_when_nothing_of_ours_is_left(left: Left) -> None:
+    """TN-073."""
+    if next_step(left) is Step.RELEASE:
+        assert (left.registered, left.marks, left.role) == (False, 0, 0)
+    if next_step(left) is Step.REMOVE_ROLE:
+        assert left.marks == 0

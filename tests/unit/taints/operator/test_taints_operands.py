@@ -1,0 +1,132 @@
+"""The objects of the role: everywhere it can run, reachable, watched, and forgotten by nobody (TN-003, TN-081)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.operating import names as shared
+from polyarch.operating import serving
+from polyarch.operating.labels import part_of
+from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.placement.operator import deployments
+from polyarch.taints import names
+from polyarch.taints.api.resources import ArchitectureTaintsSpec, PodsSpec, TaintSpec
+from polyarch.taints.api.settings import PRESET_KEYS, TaintSettings
+from polyarch.taints.operator.operands import operands
+
+USUAL = TaintSettings()
+
+
+def made(
+    settings: OperatorSettings | None = None,
+    cluster: Cluster | None = None,
+    taints: TaintSettings = USUAL,
+    **options: Any,
+) -> dict[tuple[str, str], dict[str, Any]]:
+    documents = operands(settings or OperatorSettings(), cluster or Cluster(), taints, ca_bundle=b"CA", **options)
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+
+
+def pod(**options: Any) -> dict[str, Any]:
+    template: dict[str, Any] = made(**options)["Deployment", names.ROLE]["spec"]["template"]["spec"]
+    return template
+
+
+def test_tn_003_two_replicas_serve_and_one_leads():
+    """TN-003."""
+    deployment = made()["Deployment", names.ROLE]
+    assert deployment["spec"]["replicas"] == 2
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["run", "taints"]
+    assert "--cert-dir=/etc/polyarch/certificates" in container["args"]
+    assert made()["Service", names.ROLE]["spec"]["ports"][0]["targetPort"] == 9443
+
+
+def test_tn_081_tn_094_its_pods_run_on_every_architecture_of_the_image_whatever_the_taint():
+    """TN-081, TN-094: also where every node is tainted, and before anybody adds a toleration."""
+    wanted = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64", "ppc64le", "s390x"]}
+    required = pod()["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert wanted in required["nodeSelectorTerms"][0]["matchExpressions"]
+    assert pod()["tolerations"] == [{"key": "supported-arch", "operator": "Exists"}]
+    spread = {each["topologyKey"] for each in pod()["topologySpreadConstraints"]}
+    assert spread == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+
+
+@pytest.mark.parametrize("preset", PRESET_KEYS)
+def test_tn_081_it_tolerates_the_key_in_force_and_what_its_values_say(preset):
+    """TN-081, TN-011."""
+    taints = TaintSettings.of(ArchitectureTaintsSpec(taint=TaintSpec(preset=preset)))
+    tolerations = pod(settings=OperatorSettings(tolerations=("dedicated=infra:NoSchedule",)), taints=taints)
+    assert [each["key"] for each in tolerations["tolerations"]] == ["dedicated", PRESET_KEYS[preset]]
+
+
+def test_tn_081_a_toleration_that_is_there_is_not_added_again():
+    """TN-081."""
+    settings = OperatorSettings(tolerations=("supported-arch",))
+    assert settings.tolerating("supported-arch") == settings
+
+
+def test_tn_081_evictions_are_granted_only_with_them():
+    """TN-081."""
+
+    def rules(change: str) -> str:
+        taints = TaintSettings.of(ArchitectureTaintsSpec(pods=PodsSpec(image_change=change)))
+        return str(made(taints=taints)["ClusterRole", names.ROLE]["rules"])
+
+    assert "pods/eviction" in rules("evict")
+    assert "pods/eviction" not in rules("event")
+
+
+def test_tn_003_everything_is_of_one_part_that_placement_does_not_touch():
+    """TN-003: each feature is pruned and removed by itself."""
+    cluster = Cluster(openshift=True, monitoring=True)
+    parts = {each["metadata"]["labels"][shared.OPERAND_LABEL] for each in made(cluster=cluster).values()}
+    assert parts == {shared.TAINTS}
+    assert part_of(deployments.webhook(OperatorSettings()).name) != shared.TAINTS
+    assert all(
+        each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch" for each in made(cluster=cluster).values()
+    )
+
+
+def test_tn_083_it_is_scraped_and_alerts_exist_where_their_kinds_do():
+    """TN-083."""
+    with_monitoring = made(cluster=Cluster(monitoring=True))
+    assert ("PrometheusRule", names.ROLE) in with_monitoring
+    monitor = with_monitoring["ServiceMonitor", names.ROLE]["spec"]["endpoints"][0]
+    assert monitor["tlsConfig"]["ca"] == {"configMap": {"name": "polyarch-taints-serving-ca", "key": "ca.crt"}}
+    assert with_monitoring["ConfigMap", "polyarch-taints-serving-ca"]["data"] == {"ca.crt": "CA"}
+    assert not {kind for kind, _ in made()} & {"PrometheusRule", "ServiceMonitor", "ConfigMap"}
+
+
+@pytest.mark.parametrize("mode", ["self-managed", "cert-manager", "service-ca"])
+def test_tn_003_its_service_has_a_certificate_in_every_mode(mode):
+    """TN-003: with the names by which the API server calls it."""
+    settings = msgspec.structs.replace(OperatorSettings(), certificates=mode)
+    assert serving.names_of(names.ROLE, settings.namespace)[0] in serving.dns_names(settings.namespace)
+    objects = made(settings=settings)
+    (volume,) = (each for each in pod(settings=settings)["volumes"] if each["name"] == "certificates")
+    annotations = objects["Service", names.ROLE]["metadata"].get("annotations", {})
+    if mode == "service-ca":
+        (secret,) = annotations.values()
+        assert volume["projected"]["sources"][0]["secret"]["name"] == secret == "polyarch-taints-certificates"
+    else:
+        assert volume["secret"]["secretName"] == shared.CERTIFICATES_SECRET
+    if mode == "cert-manager":
+        (certificate,) = (each for each in serving.issued(settings) if each["kind"] == "Certificate")
+        assert set(serving.names_of(names.ROLE, settings.namespace)) <= set(certificate["spec"]["dnsNames"])
+
+
+@pytest.mark.parametrize("openshift", [False, True])
+@pytest.mark.parametrize("placed", [False, True])
+def test_tn_031_on_openshift_the_cas_of_registries_are_there_once(openshift, placed):
+    """TN-031: one ConfigMap serves both features; placement makes it where it is on."""
+    found = made(cluster=Cluster(openshift=openshift), placed=placed)
+    assert (("ConfigMap", shared.TRUSTED_CA) in found) == (openshift and not placed)
+
+
+def test_tn_003_network_policies_follow_the_settings():
+    """TN-003: as for the other roles."""
+    assert ("NetworkPolicy", names.ROLE) in made()
+    assert ("NetworkPolicy", names.ROLE) not in made(settings=OperatorSettings(network_policies=False))
+    assert ("PodDisruptionBudget", names.ROLE) in made()
