@@ -17,7 +17,7 @@ from polyarch.cli.taint.taint_flags import UNCONFIGURED, USUAL_CLUSTER, ClusterF
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
 Emit = Annotated[
     Literal["registration-policy", "guard-policies", "kubelet-flags", "nodepools", "runtimeclasses"],
-    Placeholder("WHAT"),
+    Placeholder("KIND"),
 ]
 PLANNED, DONE, REMOVED = subject("What to print"), subject("How to do it"), subject("What to remove")
 
@@ -137,7 +137,7 @@ def bootstrap(
     dry_run: DryRun = False,
     yes: Yes = False,
     goes_on: Continue = False,
-    wait: Limit = 3600.0,
+    deadline: Limit = 3600.0,
     output: Outputs = None,
     configuration: ConfigurationFlags = UNCONFIGURED,
     images: ImageOptions = DEFAULT_IMAGES,
@@ -150,7 +150,7 @@ def bootstrap(
     from polyarch.cli.installation.cluster import Access
     from polyarch.cli.taint.walk import Manner, run_steps
 
-    manner = Manner(taints=False, dry_run=dry_run, yes=yes, goes_on=goes_on, timeout=wait)
+    manner = Manner(taints=False, dry_run=dry_run, yes=yes, goes_on=goes_on, timeout=deadline)
     access = Access(cluster.kubeconfig, cluster.context)
     return run_steps(manner, configuration, access, images, chosen, messages=messages)
 
@@ -168,7 +168,7 @@ def apply(
     watch: Annotated[
         Seconds, option("How long to look for pending pods after the last node of an architecture", group=DONE)
     ] = 60.0,
-    wait: Limit = 3600.0,
+    deadline: Limit = 3600.0,
     output: Outputs = None,
     configuration: ConfigurationFlags = UNCONFIGURED,
     images: ImageOptions = DEFAULT_IMAGES,
@@ -189,7 +189,7 @@ def apply(
         yes=yes,
         accept_blocked=accept_blocked,
         goes_on=goes_on,
-        timeout=wait,
+        timeout=deadline,
     )
     access = Access(cluster.kubeconfig, cluster.context)
     return run_steps(manner, configuration, access, images, chosen, messages=messages)

@@ -91,6 +91,8 @@ def run_steps(
 
     async def work(client: Client) -> None:
         found = await configured(client, configuration)
+        if found.settings.state != "active":
+            raise UsageError(f"{manner.command}: spec.state is {found.settings.state}; set it to active first")
         for note in found.notes:
             messages.note(note)
         async with opened(client, images, messages) as looked:
@@ -182,7 +184,8 @@ class _Walk:
                 started=lambda architecture, nodes: self._messages.remark(f"6 taint: {nodes} {architecture} nodes"),
             )
             done = await run.taint()
-        self._took(done.outcome)
+            if self._took(done.outcome) and not done.pods:  # architectures without a node yet, too
+                self._took(await self._steps(third).admission(self._found.settings.tainted))
         if done.pods:
             self._ended.stopped = (
                 f"tainting stopped at {done.stopped_at}, whose taint keeps pods pending: {few(done.pods)}; give them "

@@ -7,8 +7,10 @@ of labels; what only the kubelet's report tells is corrected afterwards. Pure.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from polyarch.kube.resources import Resource
 from polyarch.requirements import Requirement
@@ -85,6 +87,18 @@ def registration_policy(settings: TaintSettings, released: Collection[str], *, v
         "spec": {"policyName": REGISTRATION_POLICY},
     }
     return policy, binding
+
+
+def released_by(policy: Mapping[str, Any]) -> frozenset[str]:
+    """The architectures whose nodes a policy of ours taints; none if somebody rewrote it."""
+    for condition in policy.get("spec", {}).get("matchConditions") or ():
+        label, _, architectures = str(condition.get("expression")).partition(" in ")
+        if label == _LABEL:
+            try:
+                return frozenset(msgspec.json.decode(architectures, type=list[str]))
+            except msgspec.DecodeError:
+                break
+    return frozenset()
 
 
 _LABEL: Final = f"object.metadata.labels[{json.dumps(ARCH_KEY)}]"

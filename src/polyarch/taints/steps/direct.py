@@ -24,8 +24,9 @@ from polyarch.taints.documents.registration_policy import (
     newest_served,
     policies,
     registration_policy,
+    released_by,
 )
-from polyarch.taints.names import ROLLOUT_CONFIRMED_ANNOTATION
+from polyarch.taints.names import REGISTRATION_POLICY, ROLLOUT_CONFIRMED_ANNOTATION
 from polyarch.taints.plan.inventory import Template
 from polyarch.taints.plan.judgement import Judge, Judgement
 from polyarch.taints.plan.rollout_order import rollout_rank
@@ -117,18 +118,27 @@ class Direct:
 
     async def admission(self, more: Iterable[str] = ()) -> Outcome:
         """Has the API server taint nodes when they register, if it can: those of architectures for which some node
-        carries the taint, and of ``more`` (TN-027)."""
+        carries the taint, and of ``more`` (TN-027). An architecture that is in the policy stays there."""
         if self._settings.at_registration == "none":
             return Outcome()
         version = newest_served(await self._writer.api.discover(GROUP))
         if version is None:
             return Outcome()
         carried = {each.decision.architecture for each in self._judgement.nodes if each.decision.carried}
-        documents = registration_policy(self._settings, carried.union(more), version=version)
+        documents = registration_policy(
+            self._settings, carried.union(more, await self._released(version)), version=version
+        )
         kinds = (policies(version), bindings(version))
         return Outcome.of(
             [await self._writer.apply(kind, document) for kind, document in zip(kinds, documents, strict=True)]
         )
+
+    async def _released(self, version: str) -> frozenset[str]:
+        try:
+            live = await self._writer.api.get(policies(version), REGISTRATION_POLICY, type=dict)
+        except NotFound:
+            return frozenset()
+        return released_by(live)
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.model.meta import Key
 from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.documents.registration_policy import released_by
 from polyarch.taints.plan.judgement import Judge
 from polyarch.taints.plan.steps import Live, StepState, plan
 from polyarch.taints.steps.direct import Direct
@@ -165,6 +166,8 @@ async def test_tn_027_the_policy_is_written_once_and_again_when_its_architecture
     assert len((await (await run.steps()).admission(["arm64"])).changed) == 2
     assert not (await (await run.steps()).admission(["arm64"])).changed
     assert len((await (await run.steps()).admission(["arm64", "s390x"])).changed) == 1
+    assert not (await (await run.steps()).admission()).changed, "what is released stays released"
+    assert released_by(api.read(POLICIES, "polyarch-architecture-taints")) == {"arm64", "s390x"}
     api.served = ()
     assert not (await (await run.steps()).admission()).changed
     assert not (await (await Run(shop(), TaintSettings(at_registration="none")).steps()).admission()).changed
