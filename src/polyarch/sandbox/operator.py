@@ -18,6 +18,7 @@ from polyarch.installation.settings import (
     Placement,
     Registries,
     SecretName,
+    Taints,
     Toleration,
     recorded,
 )
@@ -61,6 +62,7 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
             controller_replicas=settings.replicas,
             handler_replicas=settings.replicas,
         ),
+        taints=Taints(replicas=settings.replicas),
     )
 
 

@@ -26,6 +26,12 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(folder, ports, {}, {"HTTPS_PROXY": "http://proxy.example:3128", "EDITOR": "vi"})
 
 
+def test_sb_014_every_role_has_as_many_replicas_as_were_asked_for(layout: Layout) -> None:
+    """``polyarch up`` waited for ever for the two replicas of taints to become one."""
+    made = operator.installation(layout, Settings(replicas=1)).operator_settings("polyarch-system")
+    assert {made.webhook_replicas, made.controller_replicas, made.handler_replicas, made.taints_replicas} == {1}
+
+
 def test_sb_014_the_installation_differs_from_the_usual_one_only_in_values(layout: Layout) -> None:
     made = documents.documents(operator.installation(layout, Settings(replicas=2)))
     usual = documents.documents(documents.InstallationSettings())

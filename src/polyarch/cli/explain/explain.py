@@ -76,6 +76,11 @@ def explain_pods(
     wanted = outputs(output, FORMATS, messages=messages)
     if (pod is None) == (file is None):
         raise UsageError("explain takes either the name of a pod in the cluster, or -f with files; give one of them")
+    if pod is not None and pod.partition("/")[0] not in ("pod", "pods") and "/" in pod:
+        raise UsageError(
+            f"{pod!r} is not a pod; name one as NAME or pod/NAME, or explain a workload's manifest: "
+            f"kubectl get {pod} -o yaml | polyarch explain -f -"
+        )
     from polyarch.cli.explain.deciding import Asked, run_explain
 
     asked = Asked(

@@ -362,6 +362,12 @@ def test_a_pod_or_files(arguments, capsys):
     assert "give one of them" in capsys.readouterr().err
 
 
+def test_a_workload_by_name_is_a_usage_error_that_says_how_to_explain_it(capsys):
+    """It was a traceback."""
+    assert main(["explain", "deploy/web"]) == 2
+    assert "kubectl get deploy/web -o yaml | polyarch explain -f -" in capsys.readouterr().err
+
+
 def test_a_platforms_file_that_cannot_be_used_is_a_usage_error(tmp_path, capsys):
     """RG-132."""
     (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod("web:1")))
