@@ -21,9 +21,11 @@ from polyarch.kube.access.settings import Configuration
 from polyarch.kube.client.client import Client
 from polyarch.kube.client.jsonpatch import Operation, apply_patch
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.process.components import Task
 from polyarch.kube.process.roles import Process, ProcessSettings
 from polyarch.model.meta import ObjectMeta
 from polyarch.run.parts.taints import TaintParts
+from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.nodes import node_duty
 from polyarch.taints.api.resources import ArchitectureTaints
 from polyarch.taints.api.settings import TaintSettings
@@ -193,6 +195,11 @@ class _Facts:
         return {}
 
 
+async def run_led(task: Task) -> None:
+    """As the manager runs what the leader does."""
+    await task()
+
+
 def nodes(say: Say) -> list[Figure]:
     """TN-090."""
     return asyncio.run(_nodes(say))
@@ -204,9 +211,8 @@ async def _nodes(say: Say) -> list[Figure]:
         gc.collect()
         memory = resident_mib(os.getpid())
         async with Client(Configuration(server=f"http://127.0.0.1:{port}"), role="bench") as client:
-            process = Process(
-                "bench", ProcessSettings(namespace="polyarch", metrics_port=0, health_port=0), client, Metrics()
-            )
+            settings = ProcessSettings(namespace="polyarch", metrics_port=0, health_port=0)
+            process = Process("bench", settings, client, Metrics(), role_settings=[TaintRoleSettings()])
             recorder = process.recorder("polyarch.dev/taints")
             of_pods = SimpleNamespace(pods=tuple, undecided=lambda architecture: ())
             parts = SimpleNamespace(facts=_Facts(), metrics=TaintMetrics(process.metrics))
@@ -217,6 +223,7 @@ async def _nodes(say: Say) -> list[Figure]:
                 is_leading=lambda: True,
                 daemon_sets=SimpleNamespace(uncovered=lambda architecture: ()),
                 unscheduled=of_pods,
+                running=SimpleNamespace(is_done=True),
             )
             begin, spent = time.perf_counter(), time.thread_time()
             async with asyncio.TaskGroup() as tasks:
@@ -229,8 +236,7 @@ async def _nodes(say: Say) -> list[Figure]:
                 say(f"{known} nodes known; tainting {census.number(State.WAITING)}")
                 began = time.perf_counter()
                 working = [tasks.create_task(each.run()) for each in made.duty.led_controllers]
-                for take_over in made.duty.led.values():
-                    await take_over()
+                working += [tasks.create_task(run_led(each)) for each in made.duty.led.values()]
                 for _ in range(6000):
                     if not census.number(State.WAITING):
                         break

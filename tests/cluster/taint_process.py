@@ -98,8 +98,9 @@ async def taint_role(
     evicts: bool = False,
     name: str = "",
     account: str = "",
+    server: str = "",
 ) -> AsyncIterator[Running]:
-    """One process in the namespace ``home``, ready."""
+    """One process in the namespace ``home``, ready. ``server``: what it takes for the API server."""
     account = account or f"{ACCOUNT}-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=home)
@@ -110,7 +111,7 @@ async def taint_role(
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=namespace)
     issued = await client.token(home, account)
     file, layout = folder / f"{account}.kubeconfig", sandbox.layout
-    write_json(file, kubeconfigs.with_token(account, layout.api_server, layout.pki.ca, issued.token))
+    write_json(file, kubeconfigs.with_token(account, server or layout.api_server, layout.pki.ca, issued.token))
     try:
         own = (f"--registries-conf={sandbox.registries_conf}", *flags)
         async with run("taints", sandbox, home, folder / f"{name or account}.log", *own, kubeconfig=file) as running:

@@ -71,6 +71,7 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
         is_leading=is_leading,
         daemon_sets=of_templates.controller,
         unscheduled=of_pods.controller,
+        running=of_pods.bound,
     )
     contributions = (
         of_nodes.report.contribution,

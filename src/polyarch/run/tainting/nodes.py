@@ -1,5 +1,6 @@
 """Nodes: their taints, the policy for those that register, and what the status says of them (TN-020 to TN-027)."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key
 from polyarch.model.node import Node
 from polyarch.run.parts.taints import TaintParts
+from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.tainting.duties import Duty
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.names import REGISTRATION_POLICY
@@ -19,7 +21,7 @@ from polyarch.taints.nodes.node_controller import NodeController
 from polyarch.taints.nodes.node_report import NodeReport
 from polyarch.taints.nodes.pace import Pace
 from polyarch.taints.nodes.registration import RegistrationKeeper
-from polyarch.taints.nodes.safety import ClusterSafety, KnowsUncovered, KnowsUndecided
+from polyarch.taints.nodes.safety import ClusterSafety, KnowsRunning, KnowsUncovered, KnowsUndecided
 from polyarch.taints.nodes.taint_rollout import TaintRollout
 from polyarch.taints.plan.pending import KnowsUnscheduled, Pending, pending_because_of_taints
 from polyarch.taints.result.node_events import ACTION, NodeEvent
@@ -50,9 +52,11 @@ def node_duty(
     is_leading: Callable[[], bool],
     daemon_sets: KnowsUncovered,
     unscheduled: Unscheduled,
+    running: KnowsRunning,
 ) -> NodeDuty:
     """The parts, put together."""
     clock, facts, metrics = process.clock, parts.facts, parts.metrics
+    from_file = process.settings_of(TaintRoleSettings).configuration is not None
     informer = process.informer(NODES, Node)
     writes: WorkQueue[Key] = WorkQueue("taint-nodes", clock, metrics=process.metrics)
     passes: WorkQueue[Key] = WorkQueue("taint-rollout", clock, metrics=process.metrics)
@@ -88,6 +92,7 @@ def node_duty(
         namespace=process.settings.namespace,
         daemon_sets=daemon_sets,
         pods=unscheduled,
+        running=running,
     )
     registration = RegistrationKeeper(
         facts=facts,
@@ -119,15 +124,26 @@ def node_duty(
             wake()
             policies.add(POLICY)
 
-    async def take_over() -> None:
+    async def lead() -> None:
         rollout.started_leading()
         wake()
         policies.add(POLICY)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            rollout.stopped_leading()
+
+    async def tell_architectures() -> None:
+        """Without an object, every replica learns from its own watch what the status would say (TN-031)."""
+        await informer.synced()
+        informer.add_handler(lambda _: facts.take_architectures(controller.census.architectures))
+        await asyncio.get_running_loop().create_future()
 
     facts.on_change(facts_changed)
     safety.on_change(webhook_changed)
     duty = Duty(
-        led={"take over nodes": take_over},
+        background={"architectures of nodes": tell_architectures} if from_file else {},
+        led={"nodes": lead},
         led_controllers=(
             Controller(
                 writes.name,

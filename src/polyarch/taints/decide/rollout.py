@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from polyarch.taints.api.settings import TaintSettings
+from polyarch.tolerations import NO_EXECUTE
 
 NAMED: Final = 5
 """Objects that a message names."""
@@ -50,6 +51,8 @@ class Safety(msgspec.Struct, frozen=True, kw_only=True):
     """DaemonSets with a pod on such a node and without the toleration in their template."""
     undecided: Sequence[str] | None = ()
     """Unscheduled pods that may run there and wait for the answers about their images."""
+    running_prepared: bool = True
+    """Pods on nodes have the tolerations that they should have."""
 
 
 def held_back(architecture: str, settings: TaintSettings, safety: Safety) -> Hold | None:
@@ -64,6 +67,10 @@ def held_back(architecture: str, settings: TaintSettings, safety: Safety) -> Hol
         if safety.uncovered:
             what = f"DaemonSets with pods on {architecture} nodes whose templates do not tolerate the taint"
             return Hold(HoldReason.DAEMON_SETS_NOT_COVERED, f"{what}: {named(safety.uncovered)}")
+    if settings.effect == NO_EXECUTE and not safety.running_prepared:
+        return Hold(
+            HoldReason.PODS_UNDECIDED, "pods on nodes are still getting their tolerations; NoExecute would evict them"
+        )
     if settings.mode != "secondary-only":
         if safety.undecided is None:
             return Hold(HoldReason.PODS_UNDECIDED, "the unscheduled pods of the cluster are not known yet")

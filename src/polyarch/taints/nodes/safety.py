@@ -43,6 +43,14 @@ class KnowsUndecided(Protocol):
         """Unscheduled pods that may run there and wait for answers; None: not known yet."""
 
 
+class KnowsRunning(Protocol):
+    """The part of the room ``unscheduled`` that goes through the pods on nodes."""
+
+    @property
+    def is_done(self) -> bool:
+        """They tolerate what they should, or the policy leaves them alone."""
+
+
 class Watches(Protocol):
     """The part of a process that is needed here."""
 
@@ -69,10 +77,12 @@ class ClusterSafety:
         namespace: str,
         daemon_sets: KnowsUncovered,
         pods: KnowsUndecided,
+        running: KnowsRunning,
     ) -> None:
         self._namespace = namespace
         self._daemon_sets = daemon_sets
         self._pods = pods
+        self._running = running
         self._configurations: Informer[WebhookConfiguration] = watches.informer(
             MUTATING_WEBHOOKS, WebhookConfiguration, field_selector=f"metadata.name={ROLE}"
         )
@@ -91,6 +101,7 @@ class ClusterSafety:
             admission=self.admission,
             uncovered=self._daemon_sets.uncovered(architecture),
             undecided=self._pods.undecided(architecture),
+            running_prepared=self._running.is_done,
         )
 
     @property

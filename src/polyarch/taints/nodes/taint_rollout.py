@@ -107,6 +107,11 @@ class TaintRollout:
         self._carried, self._holds, self._watches = frozenset(), {}, self._stopped_before()
         self._outdated, self._is_begun, self._has_looked = True, True, False
 
+    def stopped_leading(self) -> None:
+        """Another replica gives them, and shows the numbers of nodes."""
+        self._is_begun = False
+        self._metrics.show_nodes({})
+
     def settings_changed(self) -> None:
         """Every node is decided again."""
         self._outdated = True

@@ -20,6 +20,8 @@ USUAL = TaintSettings()
         (Safety(undecided=["a/b"]), USUAL, None),
         (Safety(undecided=["a/b"]), BOTH, HoldReason.PODS_UNDECIDED),
         (Safety(undecided=None), BOTH, HoldReason.PODS_UNDECIDED),
+        (Safety(running_prepared=False), USUAL, None),
+        (Safety(running_prepared=False), TaintSettings(effect="NoExecute"), HoldReason.PODS_UNDECIDED),
         (
             Safety(admission="no webhook", uncovered=["a/b"], undecided=["a/b"]),
             BOTH,

@@ -1,0 +1,65 @@
+"""The watch of nodes lives as long as the process, and lists once (TN-080, TN-094)."""
+
+import asyncio
+from typing import Any
+
+from scripted_api import bookmark, event, listing, serving, status, stream
+from taint_nodes import document
+
+from manual_clock import ManualClock
+from polyarch.kube.client.client import Client
+from polyarch.kube.resources import NODES
+from polyarch.kube.runtime.informer import Informer
+from polyarch.model.node import Node
+
+CLOSES = 30
+"""As often as an API server ends an idle watch in half an hour, if a proxy before it ends it every minute."""
+
+
+def node(name: str, version: int) -> Any:
+    return {**document(name), "metadata": {**document(name)["metadata"], "resourceVersion": str(version)}}
+
+
+class Impatient(ManualClock):
+    """Backoff takes no time."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(max(seconds, 0))
+        await asyncio.sleep(0)
+
+
+async def test_tn_080_idle_closes_cost_one_watch_each_and_no_list() -> None:
+    async with serving() as api, Client(api.configuration(), clock=Impatient()) as client:
+        api.otherwise = stream(then="hold")
+        api.script(
+            stream(event("ADDED", node("a", 1)), bookmark(5, end=True), then="end"),
+            *(stream(bookmark(10 + number), then="end") for number in range(CLOSES)),
+            status(500, "InternalError"),
+            stream(event("ADDED", node("b", 100)), then="hold"),
+        )
+        informer = Informer(client, NODES, Node, clock=Impatient())
+        async with asyncio.timeout(30):
+            task = asyncio.create_task(informer.run())
+            while len(informer.store) < 2:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        versions = [request.query.get("resourceVersion") for request in api.requests[1:]]
+        assert versions == ["5", *(str(10 + number) for number in range(CLOSES)), str(9 + CLOSES)]
+        assert [request.query.get("sendInitialEvents") for request in api.requests[1:]] == [None] * (CLOSES + 2)
+
+
+async def test_tn_080_a_failed_list_does_not_end_the_watch() -> None:
+    async with serving() as api, Client(api.configuration(), clock=Impatient()) as client:
+        api.otherwise = stream(then="hold")
+        api.script(
+            *(status(code) for code in (503, 429, 500, 504)),
+            listing(node("a", 1), version="5"),
+        )
+        informer = Informer(client, NODES, Node, clock=Impatient())
+        async with asyncio.timeout(30):
+            task = asyncio.create_task(informer.run())
+            await informer.synced()
+        assert len(informer.store) == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
