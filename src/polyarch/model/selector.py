@@ -20,3 +20,19 @@ class LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_
     @property
     def is_empty(self) -> bool:
         return not self.match_labels and not self.match_expressions
+
+    @property
+    def query(self) -> str:
+        """As a request for a list writes it: ``app=web,tier in (a,b)``."""
+        pairs = [f"{key}={value}" for key, value in (self.match_labels or {}).items()]
+        return ",".join((*pairs, *(_written(each) for each in self.match_expressions or ())))
+
+
+def _written(requirement: LabelSelectorRequirement) -> str:
+    match requirement.operator:
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case operator:
+            return f"{requirement.key} {operator.lower()} ({','.join(requirement.values or ())})"

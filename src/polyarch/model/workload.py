@@ -7,6 +7,7 @@ import msgspec
 
 from polyarch.model.meta import ObjectMeta, OwnerReference
 from polyarch.model.pod import Pod, PodSpec
+from polyarch.model.selector import LabelSelector
 
 
 class PodTemplate(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -95,6 +96,7 @@ class UpdateStrategy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """apps/v1 DaemonSetSpec."""
 
+    selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
     update_strategy: UpdateStrategy = UpdateStrategy()
 

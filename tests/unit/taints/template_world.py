@@ -10,12 +10,15 @@ from placement_world import FakeInspector, FakeSecrets
 from manual_clock import ManualClock
 from polyarch.kube.client.jsonpatch import TestFailed, apply_patch
 from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.client.requests import Selection
+from polyarch.kube.client.watch_event import Page
 from polyarch.kube.errors import NO_FIT, Invalid
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.runtime.controller import Controller
 from polyarch.kube.runtime.queue import WorkQueue
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.node import Node
+from polyarch.model.pod import Pod
 from polyarch.model.workload import DaemonSet
 from polyarch.pods.lookups.metrics import LookupMetrics
 from polyarch.pods.lookups.secrets import PullSecrets
@@ -50,7 +53,17 @@ class DaemonSetApi:
         self.patched: list[Key] = []
         self.refuse: Exception | None = None
         self.on_event = lambda key: None
+        self.pods: list[Pod] = []
+        self.lists = 0
         self._version = 100
+
+    async def list_page(
+        self, resource: Any, selection: Selection, *, type: Any, continue_token: str = "", limit: int = 500
+    ) -> Page[Pod]:
+        self.lists += 1
+        labels = dict(pair.split("=") for pair in selection.label_selector.split(","))
+        found = [each for each in self.pods if (each.metadata.labels or {}).items() >= labels.items()]
+        return Page(found[:limit], "1")
 
     def create(self, name: str, *images: str, namespace: str = "team", pods: int = 3, **options: Any) -> Key:
         key = Key(namespace, name)
@@ -61,6 +74,7 @@ class DaemonSetApi:
         self.objects[key] = {
             "metadata": metadata,
             "spec": {
+                "selector": {"matchLabels": {"app": name}},
                 "template": {"metadata": {}, "spec": {"containers": containers, **options}},
                 "updateStrategy": {"type": strategy},
             },

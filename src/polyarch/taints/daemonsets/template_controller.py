@@ -25,6 +25,7 @@ from polyarch.pods.lookups import backoff
 from polyarch.pods.lookups.inquiry import Known
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.daemonsets import verdicts
+from polyarch.taints.daemonsets.pull_secrets import ListsPods, PodPullSecrets
 from polyarch.taints.daemonsets.turns import SLOW, RolloutTurns
 from polyarch.taints.daemonsets.verdicts import Verdict, verdict_of
 from polyarch.taints.decide.decision import PodDecision, Reason
@@ -61,6 +62,10 @@ class KnowsFacts(Protocol):
     def on_change(self, handler: Callable[[str | None], None]) -> None: ...
 
 
+class TemplateClient(Patches, ListsPods, Protocol):
+    """The part of the client that is needed here."""
+
+
 class Watched(Protocol):
     """The DaemonSets of the cluster."""
 
@@ -85,7 +90,7 @@ class TemplateController:
         nodes: Callable[[], Iterable[Node]],
         facts: KnowsFacts,
         images: ImageWaiting,
-        client: Patches,
+        client: TemplateClient,
         post: Posts,
         note_write: Callable[[Key, str], None],
         enqueue: Callable[[Key], None],
@@ -109,6 +114,7 @@ class TemplateController:
         self._is_connected = is_connected
         self._uniform = uniform
         self._turns = RolloutTurns(enqueue)
+        self._pull_secrets = PodPullSecrets(client, clock)
         self._verdicts: dict[Key, Verdict] = {}
         self._waiters: dict[Key, Waiter] = {}
         self._unanswered = 0
@@ -191,7 +197,7 @@ class TemplateController:
         return left
 
     async def _judge(self, key: Key, facts: TemplateFacts, waiter: Waiter) -> Result:
-        case = examine_template(_as_if_reconciled(facts))
+        case = self._with_pull_secrets(key, examine_template(_as_if_reconciled(facts)))
         known = Known({})
         if case.rule is None:
             found = self._images.inquiry.about(asked_about(case), waiter_of(key), waiter)
@@ -205,6 +211,8 @@ class TemplateController:
         possible = assess(case, known.answers).known.managed if case.rule is None else frozenset()
         verdict = verdict_of(key, case.pod, decision, possible & facts.settings.tainted, is_pending=known.pending)
         self._verdicts[key] = verdict
+        if _fails_with_auth(decision) and await self._pull_secrets.look(facts.daemon_set):
+            return await self._judge(key, facts, waiter)
         self._tell(facts.daemon_set, decision, waiter, known.problems)
         if decision.unresolved:
             return self._park(key, known)
@@ -217,6 +225,12 @@ class TemplateController:
         if not self.all_judged or not self._turns.is_turn_of(key, most=most):
             return Done()  # it is called when its turn comes
         return await self._write(case, facts.daemon_set, decision)
+
+    def _with_pull_secrets(self, key: Key, case: Case) -> Case:
+        pod = self._pull_secrets.given_to(key, case.pod)
+        if pod is case.pod:
+            return case
+        return msgspec.structs.replace(case, facts=msgspec.structs.replace(case.facts, pod=pod))
 
     def _park(self, key: Key, known: Known) -> Result:
         """The template waits for answers, and in line for nothing."""
@@ -277,6 +291,7 @@ class TemplateController:
         self._waiters.pop(key, None)
         self._verdicts.pop(key, None)
         self._turns.forget(key)
+        self._pull_secrets.forget(key)
         self._images.waiting.leave(waiter_of(key))
 
 
@@ -285,6 +300,10 @@ def _as_if_reconciled(facts: TemplateFacts) -> TemplateFacts:
     if facts.settings.templates == "reconcile":
         return facts
     return msgspec.structs.replace(facts, settings=msgspec.structs.replace(facts.settings, templates="reconcile"))
+
+
+def _fails_with_auth(decision: PodDecision) -> bool:
+    return any(finding.error_class == "auth" for finding in decision.unresolved)
 
 
 def _slow_note(key: Key) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from placement_world import refused_by_validation
 from taint_nodes import document, node
@@ -10,6 +11,7 @@ from template_world import DaemonSetApi, TemplateWorld
 
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.model.meta import Key
+from polyarch.model.pod import Pod
 from polyarch.taints import names
 
 APP = "quay.io/team/agent:1"
@@ -140,6 +142,47 @@ async def test_tn_047_a_template_that_no_node_can_run_is_told_and_blocked_but_ho
     assert world.reasons == ["NoCommonArchitecture"]
     assert world.controller.contribution().fields["blockedTemplates"][0]["reason"] == "NoCommonArchitecture"
     assert world.controller.uncovered("arm64") == []
+
+
+def pod_of(name: str, *secrets: str) -> Pod:
+    """A pod of that DaemonSet, as the API server admitted it."""
+    document = {
+        "metadata": {"labels": {"app": name}, "ownerReferences": [{"kind": "DaemonSet", "uid": f"uid-{name}"}]},
+        "spec": {"imagePullSecrets": [{"name": each} for each in secrets]},
+    }
+    return msgspec.convert(document, Pod)
+
+
+async def test_tn_094_a_private_image_is_read_with_the_pull_secrets_of_the_service_account(world):
+    """Its pods have them, the template does not; nobody lists ServiceAccounts."""
+    image = "registry.example/team/private:1"
+    world.registry.needs_credentials.add(world.registry.set(image, *BOTH))
+    world.reader.put("team", "of-the-account")
+    stranger = pod_of("other", "wrong")
+    world.api.pods = [
+        msgspec.structs.replace(stranger, metadata=msgspec.structs.replace(stranger.metadata, labels={"app": "agent"})),
+        pod_of("agent", "of-the-account"),
+    ]
+    key = world.api.create("agent", image)
+    await world.run(5)
+    assert world.api.tolerated(key) == ["arm64"]
+    assert world.api.lists == 1
+    assert world.events == []
+
+
+async def test_tn_094_a_private_image_without_pods_is_told_of_and_looked_at_now_and_then(world):
+    image = "registry.example/team/private:1"
+    world.registry.needs_credentials.add(world.registry.set(image, *BOTH))
+    world.reader.put("team", "of-the-account")
+    key = world.api.create("agent", image)
+    await world.run(130)
+    assert world.reasons == ["ArchitectureUnknown"]
+    assert world.api.lists <= 3
+    world.api.pods = [pod_of("agent", "of-the-account")]
+    await world.run(130)
+    world.api.advance(key)  # its controller made a pod
+    await world.run(2)
+    assert world.api.tolerated(key) == ["arm64"]
 
 
 # -- rollouts ----------------------------------------------------------------------------------------------------------
