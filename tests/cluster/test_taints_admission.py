@@ -113,8 +113,8 @@ async def running(sandbox: Sandbox, client: Client, home: str, folder: Path, *fe
         if "taints" in features:
             resource = ARCHITECTURE_TAINTS
             metadata = {"name": names.SINGLETON}
-            document = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-            await client.create(resource, document | {"spec": cluster.spec})
+            object_ = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+            await client.create(resource, object_ | {"spec": cluster.spec})
             stack.push_async_callback(client.delete, resource, names.SINGLETON)
         if "placement" in features:
             process = run("all", sandbox, home, folder / "placement.log", *flags)

@@ -161,7 +161,7 @@ class PodController:
             memory = self._memories.get(key)
             if memory is None or not memory.is_judged:
                 return None
-            if memory.is_unknown and architecture in memory.architectures:
+            if memory.is_waiting and architecture in memory.architectures:
                 found.append(str(key))
         return found
 
@@ -254,6 +254,7 @@ class PodController:
         memory.is_judged = True
         memory.is_blocked = decision.reason is Reason.NO_COMMON_ARCHITECTURE
         memory.is_unknown = bool(decision.unresolved)
+        memory.is_waiting = memory.is_unknown and (decision.keeps_gate or not decision.timed_out)
         if not decision.unresolved:
             self._settle(key, memory, settled=_grounds(case, decision.added))
             return Done()
@@ -277,7 +278,7 @@ class PodController:
         """The pod waits for no image."""
         self._images.waiting.leave(key)
         memory.settled = settled
-        memory.is_unknown = False
+        memory.is_unknown = memory.is_waiting = False
 
     def _remember(self, key: Key, pod: Pod) -> PodMemory:
         memory = self._memories.get(key)

@@ -24,6 +24,7 @@ class PodMemory:
         "is_blocked",
         "is_judged",
         "is_unknown",
+        "is_waiting",
         "refusals",
         "repeated_at",
         "settled",
@@ -38,6 +39,8 @@ class PodMemory:
         self.is_judged = False
         self.is_unknown = False
         """Some answer is missing."""
+        self.is_waiting = False
+        """So that its decision is still to come: its time is not over, or the policy keeps its gate nevertheless."""
         self.is_blocked = False
         """No node can run it."""
         self.architectures: tuple[str, ...] = ()

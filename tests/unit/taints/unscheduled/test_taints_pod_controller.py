@@ -417,6 +417,19 @@ async def test_tn_025_pods_that_may_be_for_an_architecture_and_wait_are_named(wo
     assert world.controller.undecided("amd64") == ["team/waits"]
 
 
+@pytest.mark.parametrize(("on_timeout", "waits"), [("primary-only", []), ("none", []), ("keep", ["team/app"])])
+async def test_tn_025_a_pod_whose_time_is_over_holds_no_node_back(world_of, on_timeout, waits):
+    """An image that never answers would do so for ever; it is unknown nevertheless."""
+    world = world_of(mode="both", pods={"gateTimeout": "10s", "onTimeout": on_timeout})
+    world.registry.set(APP, error="not-found")
+    await world.create(APP, gated=True)
+    await world.run(9)
+    assert world.controller.undecided("arm64") == ["team/app"]
+    await world.run(2)
+    assert world.controller.undecided("arm64") == waits
+    assert world.controller.unknown == 1
+
+
 async def test_tn_025_nobody_is_called_decided_before_every_pod_was_looked_at(world_of):
     world = world_of(leading=False)
     world.registry.set(APP, "linux/arm64")
