@@ -7,6 +7,7 @@ faster than any webhook answers.
 """
 
 import asyncio
+import base64
 import json
 import re
 import ssl
@@ -133,12 +134,16 @@ class Load:
         self.left = count
         self.seconds: list[float] = []
         self.patched = 0
+        self.tolerated = 0
 
     def answered(self, seconds: float, content: bytes) -> None:
         self.seconds.append(seconds)
-        self.patched += b'"patch"' in content
+        patch = PATCH.search(content)
+        self.patched += patch is not None
+        self.tolerated += patch is not None and b"/spec/tolerations" in base64.b64decode(patch[1])
 
 
+PATCH = re.compile(rb'"patch":"([^"]*)"')
 LENGTH = re.compile(rb"(?i)content-length: *([0-9]+)")
 
 
@@ -168,6 +173,7 @@ async def main(
     return {
         "reviews": len(times),
         "patched": load.patched,
+        "tolerated": load.tolerated,
         "bytes": len(body),
         "seconds": seconds,
         "per_second": len(times) / seconds,

@@ -108,7 +108,8 @@ async def running(sandbox: Sandbox, client: Client, home: str, folder: Path, *fe
     cluster = Cluster(sandbox, client)
     authority = sandbox.ca.read_bytes()
     flags = (f"--cert-dir={sandbox.layout.pki.webhook_folder}", f"--registries-conf={sandbox.registries_conf}")
-    entry = None
+    document: Json
+    entry: Json | None = None
     async with AsyncExitStack() as stack:
         if "taints" in features:
             resource = ARCHITECTURE_TAINTS

@@ -5,18 +5,20 @@ nothing else of the other one. So the pod costs one call of the API server and o
 neither feature imports the other.
 
 Both sides compare with the same pod, so both create the lists and maps that it lacks, and both count its list elements.
-:func:`joined` makes one patch of the two.
+:func:`joined` makes one patch of the two. Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from polyarch.kube.client.jsonpatch import Operation
-from polyarch.kube.serving.reviews import AdmissionRequest
 from polyarch.model.pod import Pod
 from polyarch.oci.answer import Inspection
+
+if TYPE_CHECKING:
+    from polyarch.kube.serving.reviews import AdmissionRequest
 
 GATES: Final = "/spec/schedulingGates"
 ORDER: Final = ("/metadata/labels", "/metadata/annotations", "/spec/tolerations", "/spec/affinity", GATES)
@@ -52,7 +54,7 @@ class Adds(Protocol):
     """
 
     async def at_admission(
-        self, request: AdmissionRequest[Pod], answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
+        self, request: "AdmissionRequest[Pod]", answers: Mapping[str, Inspection], alongside: Alongside, *, until: float
     ) -> Addition:
         """To the answer of an admission. It may wait for registries ``until`` this time (monotonic clock)."""
         ...

@@ -21,6 +21,14 @@ configure("json")
 {IMPORTED}
 """
 
+PLACEMENT = f"""
+import sys
+from polyarch.run.placement_controller import ROLE
+from polyarch.run.placement_webhook import ROLE
+unused = (*{UNUSED!r}, "polyarch.taints.decide", "polyarch.taints.result", "polyarch.taints.admission")
+print('imported', *(name for name in unused if name in sys.modules))
+"""
+
 COMMAND = f"""
 import sys
 from polyarch.cli import main
@@ -43,7 +51,9 @@ print('imported', *(name for name in unused if name in sys.modules))
 
 
 @pytest.mark.parametrize(
-    "code", [ROLES, COMMAND, NODE_SIDE], ids=["the roles", "polyarch run", "the monitor on every node"]
+    "code",
+    [ROLES, PLACEMENT, COMMAND, NODE_SIDE],
+    ids=["the roles", "placement without taints", "polyarch run", "the monitor on every node"],
 )
 def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need_pl_810(code: str, tmp_path: Path) -> None:
     """rich and pygments alone are 3 MiB; cryptography is for processes that issue certificates."""

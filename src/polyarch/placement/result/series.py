@@ -1,9 +1,7 @@
 """Cache of admission decisions for equal pods, such as the replicas of a template (PL-801).
 
-At admission such pods have no name yet and are equal in everything that the rules read. The cache key encodes all
-fields of the pod that the rules may depend on, and the rules get a pod with these fields only, so they cannot read
-anything outside the key. A cached decision is used only if settings, sources and nodes are the same objects and the
-image answers are equal. A hit costs a third of a decision. The cache is bounded. Pure, like the rules.
+A cached decision is used only if settings, sources and nodes are the same objects and the image answers are equal. A
+hit costs a third of a decision. The cache is bounded. Pure, like the rules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,44 +9,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.model.meta import ObjectMeta, OwnerReference
-from polyarch.model.pod import Pod, PodSpec
+from polyarch.kube.client.jsonpatch import Operation
 from polyarch.oci.answer import Inspection
 from polyarch.oci.cache.recent import Recent
 from polyarch.placement.decide.rules import Case, Facts, decide, examine
 from polyarch.placement.result.admission import Admission, admit
+from polyarch.pods.additions import Addition, joined
+from polyarch.pods.likeness import LONGEST, Likeness
 
 CAPACITY: Final = 512
 """Series in the cache, of about 10 KiB each; the least recently used is evicted."""
 BYTES: Final = 1024 * 1024
 """Limit of all keys together; the cached values take up to thirty times as much."""
-LONGEST: Final = 32 * 1024
-"""Maximum bytes of a key; the decision of a larger pod is not cached."""
 ENTRIES: Final = 256
 """Maximum index entries in the answers of a pod; with more, its decision is not cached."""
-
-
-class _Likeness(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The fields of a pod that an admission decision can depend on: no name, uid or times."""
-
-    namespace: str
-    labels: dict[str, str] | None
-    annotations: dict[str, str] | None
-    owners: list[OwnerReference] | None
-    spec: PodSpec
-
-    @classmethod
-    def of(cls, facts: Facts) -> "_Likeness":
-        metadata = facts.pod.metadata
-        return cls(facts.namespace, metadata.labels, metadata.annotations, metadata.owner_references, facts.pod.spec)
-
-    @property
-    def pod(self) -> Pod:
-        metadata = ObjectMeta(labels=self.labels, annotations=self.annotations, owner_references=self.owners)
-        return Pod(metadata=metadata, spec=self.spec)
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Said(NamedTuple):
@@ -60,14 +34,23 @@ class _Said(NamedTuple):
     admission: Admission
 
 
+class _Joined(NamedTuple):
+    """The last patch with an addition, and what it was made from."""
+
+    admission: Admission
+    added: Addition
+    operations: tuple[Operation, ...]
+
+
 class Look:
     """One series; ``case`` was made for its first pod and is valid for all."""
 
-    __slots__ = ("_said", "case")
+    __slots__ = ("_joined", "_said", "case")
 
     def __init__(self, case: Case) -> None:
         self.case = case
         self._said: _Said | None = None
+        self._joined: _Joined | None = None
 
     def admission(
         self, answers: Mapping[str, Inspection], *, controller_available: bool, deprovisioning: bool
@@ -91,6 +74,15 @@ class Look:
             said = self._said = _Said(dict(answers), controller_available, deprovisioning, admission)
         return said.admission
 
+    def patch(self, admission: Admission, added: Addition) -> tuple[Operation, ...]:
+        """The result of :func:`joined`; the cached one for the same admission and addition."""
+        if not added.operations:
+            return admission.operations
+        made = self._joined
+        if made is None or made.admission is not admission or made.added is not added:
+            made = self._joined = _Joined(admission, added, joined(admission.operations, added.operations))
+        return made.operations
+
 
 class Series:
     """The series recently admitted by this process. For pods at admission, not stored ones."""
@@ -103,8 +95,8 @@ class Series:
 
     def look(self, facts: Facts) -> Look:
         """The cached series of an equal pod under the same facts, or a new one."""
-        likeness = _Likeness.of(facts)
-        key = _encode(likeness)
+        likeness = Likeness.of(facts.pod, facts.namespace)
+        key = likeness.key
         look = self._looks.get(key)
         if look is not None and _are_same(look.case.facts, facts):
             return look

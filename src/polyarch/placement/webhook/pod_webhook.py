@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
 import structlog
 
+from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.clock import Clock, deadline
 from polyarch.kube.resources import PODS
 from polyarch.kube.serving.reviews import AdmissionRequest, AdmissionResponse, Failure, Route
@@ -32,7 +32,7 @@ from polyarch.placement.result.admission import Admission
 from polyarch.placement.result.outcome import By, Path
 from polyarch.placement.result.series import Look, Series
 from polyarch.placement.webhook.provenance import was_sent
-from polyarch.pods.additions import NOTHING, Addition, Adds, Alongside, joined
+from polyarch.pods.additions import NOTHING, Addition, Adds, Alongside
 from polyarch.pods.lookups.background import NEVER, AdmissionLookups, Coming, arrived
 from polyarch.pods.lookups.secrets import PullSecrets, PullSource
 
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 AUDITS: Final = 64
 """Audited pods whose images are looked up in the background at a time; further ones are counted as dropped."""
 AUDIT_DEADLINE: Final = 30.0
-_UNCHANGED: Final = AdmissionResponse()
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 class PodWebhook:
@@ -87,7 +87,7 @@ class PodWebhook:
         if not self._facts.is_ready or self._facts.cppc is None:
             added = await self._added(request, {}, Alongside(), until=_until(request, Settings()))
             self._measure("ignored", request.arrived_at)
-            return _with(_UNCHANGED, added)
+            return _answer(added, added.operations)
         look = self._look(request)
         case = look.case
         until = _until(request, case.settings)
@@ -105,12 +105,7 @@ class PodWebhook:
         self._count(admission, request)
         if admission.path is Path.AUDIT and admission.decision.unresolved:
             self._audit_later(case, answers)
-        response = AdmissionResponse(
-            patch=admission.operations,
-            warnings=admission.warnings,
-            audit_annotations=admission.audit_annotations,
-        )
-        return _with(response, added)
+        return _answer(added, look.patch(admission, added), admission.warnings, admission.audit_annotations)
 
     async def close(self) -> None:
         """Cancels background tasks."""
@@ -207,13 +202,12 @@ def _alongside(admission: Admission) -> Alongside:
     return Alongside(gated=admission.path is Path.GATED, os=admission.decision.os if inline else "")
 
 
-def _with(response: AdmissionResponse, added: Addition) -> AdmissionResponse:
-    if added is NOTHING:
-        return response
+def _answer(
+    added: Addition,
+    patch: tuple[Operation, ...],
+    warnings: tuple[str, ...] = (),
+    audit_annotations: Mapping[str, str] = _NOTHING,
+) -> AdmissionResponse:
     if added.denial:
         return AdmissionResponse(allowed=False, message=added.denial, warnings=added.warnings)
-    return msgspec.structs.replace(
-        response,
-        patch=joined(response.patch, added.operations),
-        warnings=(*response.warnings, *added.warnings),
-    )
+    return AdmissionResponse(patch=patch, warnings=warnings + added.warnings, audit_annotations=audit_annotations)

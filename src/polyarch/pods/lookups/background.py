@@ -25,6 +25,7 @@ from polyarch.kube.causes import Causes
 from polyarch.kube.clock import Clock, deadline
 from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import CredentialStore
+from polyarch.oci.cache.image_reading import BundleMode
 from polyarch.oci.cache.recent import Recent
 from polyarch.oci.reference import Reference
 from polyarch.pods.images import ImageUse
@@ -58,10 +59,11 @@ class Asked(NamedTuple):
 
     reference: str
     source: PullSource
+    bundle: BundleMode = "auto"
 
     @classmethod
-    def by(cls, reference: Reference, source: PullSource) -> "Asked":
-        return cls(reference.canonical, source if source.names else ANYBODY)
+    def by(cls, reference: Reference, source: PullSource, bundle: BundleMode = "auto") -> "Asked":
+        return cls(reference.canonical, source if source.names else ANYBODY, bundle)
 
 
 ANYBODY: Final = PullSource("", ())
@@ -158,17 +160,44 @@ class AdmissionLookups:
         if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
             return
         asked = self.ask_all(missing, source, since=since)
-        if len(asked) < len(missing):
-            return
+        if len(asked) == len(missing):
+            answers.update(await self._arrive(asked, left))
+
+    async def look_for_bundles(
+        self, until: float, images: tuple[ImageUse, ...], source: PullSource, answers: dict[str, Inspection]
+    ) -> None:
+        """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing (RG-046).
+
+        Removes the answers for those that could not be looked at in time.
+        """
+        credentials = self._secrets.lazy(source)
+        asked: dict[str, Coming] = {}
+        for use in images:
+            answer = answers.get(use.text)
+            if use.reference is None or answer is None or answer.kind != "index" or not answer.constrains:
+                continue
+            found = self._inspector.peek(use.reference, credentials, bundle="always")
+            if found is not None:
+                answers[use.text] = found
+                continue
+            del answers[use.text]
+            if self._waiting < WAITING and (coming := self.ask(use.reference, source, bundle="always")) is not None:
+                asked[use.text] = coming
+        if asked:
+            given = await self._arrive(asked, until - self._clock.monotonic())
+            answers.update({text: answer for text, answer in given.items() if not failure_of(answer)})
+
+    async def _arrive(self, asked: dict[str, Coming], seconds: float) -> dict[str, Inspection]:
+        """The answers that arrive within this time."""
         self._waiting += 1
         try:
-            async with deadline(self._clock, left):
+            async with deadline(self._clock, max(seconds, 0.0)):
                 await asyncio.wait(asked.values())
         except TimeoutError:
             pass
         finally:
             self._waiting -= 1
-        answers.update(arrived(asked))
+        return arrived(asked)
 
     def ask_all(self, uses: Iterable[ImageUse], source: PullSource, *, since: float) -> dict[str, Coming]:
         """Future answers by the text of the reference; images that found the queue full are left out.
@@ -187,13 +216,15 @@ class AdmissionLookups:
 
     # -- one look-up ---------------------------------------------------------------------------------------------------
 
-    def ask(self, reference: Reference, source: PullSource, *, not_before: float = NEVER) -> Coming | None:
+    def ask(
+        self, reference: Reference, source: PullSource, *, not_before: float = NEVER, bundle: BundleMode = "auto"
+    ) -> Coming | None:
         """A future answer, or None if the queue is full and the image is not looked up.
 
         ``not_before``: the tag must be checked at or after this time. A caller that stops waiting does not cancel
         the look-up, so others that wait for it and later pods get the answer.
         """
-        key, namespace, now = Asked.by(reference, source), source.namespace, self._clock.monotonic()
+        key, namespace, now = Asked.by(reference, source, bundle), source.namespace, self._clock.monotonic()
         self._forget_expired(now)
         lookup = self._lookups.get(key)
         if lookup is not None and lookup.under_way and not_before > lookup.not_before:
@@ -315,7 +346,11 @@ class AdmissionLookups:
     async def _inspect(self, lookup: _Lookup, credentials: CredentialStore, tenant: str) -> Inspection:
         not_before = lookup.not_before if lookup.not_before > NEVER else None
         return await self._inspector.inspect(
-            lookup.reference, credentials=credentials, not_before=not_before, tenant=tenant
+            lookup.reference,
+            credentials=credentials,
+            not_before=not_before,
+            bundle=lookup.key.bundle,
+            tenant=tenant,
         )
 
     def _remember(self, key: Asked, answer: Inspection) -> None:

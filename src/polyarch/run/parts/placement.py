@@ -14,9 +14,10 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.warm.shared_readings import SharedReadings
 from polyarch.pods.additions import Adds
 from polyarch.run.logs import Verbosity
+from polyarch.run.parts.additions import open_additions
 from polyarch.run.parts.images import ImageParts, open_images
 from polyarch.run.parts.record_key import RecordKey
-from polyarch.run.parts.taints import open_pod_admission, open_taints
+from polyarch.run.parts.taint_facts import open_taint_facts
 
 
 class Parts:
@@ -70,6 +71,5 @@ async def open_parts(process: Process) -> AsyncIterator[Parts]:
     """Open the parts; watches start when the process runs."""
     images = await process.share(open_images)
     facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
-    taints = await process.share(open_taints)
-    additions = await process.share(open_pod_admission)
-    yield Parts(process, facts, images, additions=additions, caches=(taints.facts,))
+    taints = await process.share(open_taint_facts)
+    yield Parts(process, facts, images, additions=await process.share(open_additions), caches=(taints,))

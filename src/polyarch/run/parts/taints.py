@@ -1,4 +1,4 @@
-"""Parts that the roles share which add tolerations: facts, images and metrics."""
+"""Parts of the role ``taints``: facts, images, metrics and the admission of pods."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from polyarch.kube.process.components import Caches
 from polyarch.kube.process.roles import Process
 from polyarch.run.parts.images import ImageParts, open_admission_lookups, open_images
-from polyarch.run.settings import TaintRoleSettings
+from polyarch.run.parts.taint_facts import open_taint_facts
 from polyarch.taints.admission.pod_admission import PodAdmission
 from polyarch.taints.lookups.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 
 
 class TaintParts:
-    """The shared parts of taints in one process."""
+    """What the duties of the role share."""
 
     def __init__(self, process: Process, facts: TaintFacts, images: ImageParts) -> None:
         self.process = process
@@ -27,21 +27,13 @@ class TaintParts:
 @asynccontextmanager
 async def open_taints(process: Process) -> AsyncIterator[TaintParts]:
     """Open the parts; watches start when the process runs."""
-    images = await process.share(open_images)
-    facts = TaintFacts(
-        process.informers,
-        namespace=process.settings.namespace,
-        clock=process.clock,
-        given=process.settings_of(TaintRoleSettings).configuration,
-    )
-    images.short_names_searched.append(facts.search_short_names)
-    yield TaintParts(process, facts, images)
+    facts = await process.share(open_taint_facts)
+    yield TaintParts(process, facts, await process.share(open_images))
 
 
 @asynccontextmanager
 async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
-    """Open the admission of pods: for the role ``taints``, and for those of placement, whose pods need no second
-    call."""
+    """Open the admission of pods that placement does not see."""
     parts = await process.share(open_taints)
     yield PodAdmission(
         facts=parts.facts,

@@ -24,6 +24,7 @@ from polyarch.pods.additions import NOTHING, Addition, Alongside
 from polyarch.pods.lookups.background import AdmissionLookups
 from polyarch.pods.lookups.secrets import PullSource
 from polyarch.taints import names
+from polyarch.taints.admission.series import Series, addition
 from polyarch.taints.decide.decision import Outcome, PodDecision, Progress
 from polyarch.taints.decide.image_change import changes_images, decide_change, examine_change
 from polyarch.taints.decide.rules import Case, Facts, decide, examine
@@ -57,6 +58,7 @@ class PodAdmission:
         self._clock = clock
         self._metrics = metrics
         self._failed = failed
+        self._series = Series()
         self._causes = Causes()
 
     def route(self) -> Route[Pod]:
@@ -105,14 +107,19 @@ class PodAdmission:
             return NOTHING
         if old is not None:
             return await self._of_change(facts, old, until=until, since=request.arrived_at)
-        case = examine(facts)
-        known = self._known(case, answers, since=request.arrived_at)
+        look = self._series.look(facts)
+        known = self._known(look.case, answers, since=request.arrived_at)
         if not alongside.gated:
-            await self._ask(case, known, until=until, since=request.arrived_at)
-        decision = decide(case, known, Progress.FIRST if self._facts.leader_lives else Progress.UNGUARDED)
-        if alongside.gated and decision.outcome is not Outcome.DENIED:
+            await self._ask(look.case, known, until=until, since=request.arrived_at)
+        progress = Progress.FIRST if self._facts.leader_lives else Progress.UNGUARDED
+        said = look.said(known, progress)
+        if said.addition.denial:
+            await self._look_closer(look.case, known, until=until)
+            said = look.said(known, progress)
+        if alongside.gated and not said.addition.denial:
             return NOTHING  # decided when placement lifts its gate, with the os that it writes then
-        return self._told(decision, admission_patch(case, decision))
+        self._metrics.decided(said.decision.reason.value)
+        return said.addition
 
     async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> Addition:
         """To an update of a pod that exists (TN-049)."""
@@ -122,6 +129,9 @@ class PodAdmission:
         known = self._known(case, {}, since=since)
         await self._ask(case, known, until=until, since=since)
         change = decide_change(case, known, old)
+        if change.decision.outcome is Outcome.DENIED:
+            await self._look_closer(case, known, until=until)
+            change = decide_change(case, known, old)
         added = self._told(change.decision, change_patch(case, change))
         if added.denial or not change.lost:
             return added
@@ -148,11 +158,14 @@ class PodAdmission:
             source = PullSource.of(case.pod, case.facts.namespace)
             await self._lookups.ask_until(until, case.images, source, known, since=since)
 
+    async def _look_closer(self, case: Case, known: dict[str, Inspection], *, until: float) -> None:
+        """Before a pod is refused for its images: what an index says may not be what it is (RG-046)."""
+        source = PullSource.of(case.pod, case.facts.namespace)
+        await self._lookups.look_for_bundles(until, case.images, source, known)
+
     def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> Addition:
         self._metrics.decided(decision.reason.value)
-        if decision.outcome is Outcome.DENIED:
-            return Addition(denial=decision.message)
-        return Addition(operations) if operations else NOTHING
+        return addition(decision, operations)
 
     def _bug(self, error: Exception, namespace: str, pod: Pod) -> Addition:
         self._failed()

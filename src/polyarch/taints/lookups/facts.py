@@ -7,12 +7,13 @@ custom resource, or without the right to read it, there is no configuration, not
 * While there is one: metadata of Namespaces, all of them if the object selects namespaces by their labels, else only
   those that opt out; and the Lease of the role ``taints``, whose leader lifts our gates.
 
-Handlers registered with ``on_change`` are called with the namespace whose facts changed, or with None for all.
+Handlers registered with ``on_change`` are called with the namespace whose facts changed, or with None for all. The
+rules are imported where they are needed: a process without a configuration does not load them.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -24,12 +25,14 @@ from polyarch.kube.runtime.on_demand import OnDemand, Shares
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
-from polyarch.model.workload import DaemonSet
 from polyarch.taints import names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.decide.rules import Facts
-from polyarch.taints.decide.templates import TemplateFacts
+
+if TYPE_CHECKING:
+    from polyarch.model.workload import DaemonSet
+    from polyarch.taints.decide.rules import Facts
+    from polyarch.taints.decide.templates import TemplateFacts
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +91,7 @@ class TaintFacts:
         """What the object means; None without one. While it is being deleted, its state is ``removing`` (TN-073)."""
         return self._settings
 
-    def about(self, pod: Pod, namespace: str, *, stored: bool, os: str = "") -> Facts | None:
+    def about(self, pod: Pod, namespace: str, *, stored: bool, os: str = "") -> "Facts | None":
         """The facts for a pod; None: nothing is decided, as there is no configuration, or not all is known yet.
 
         ``os``: the operating system that placement writes to the pod in the same patch.
@@ -96,6 +99,8 @@ class TaintFacts:
         settings, labels = self._settings, self._labels_if_ready(namespace)
         if settings is None or labels is None:
             return None
+        from polyarch.taints.decide.rules import Facts
+
         return Facts(
             pod=pod,
             namespace=namespace,
@@ -107,11 +112,13 @@ class TaintFacts:
             short_names_searched=self._short_names_searched,
         )
 
-    def about_template(self, daemon_set: DaemonSet, namespace: str) -> TemplateFacts | None:
+    def about_template(self, daemon_set: "DaemonSet", namespace: str) -> "TemplateFacts | None":
         """The facts for the template of a DaemonSet; None: as for a pod."""
         settings, labels = self._settings, self._labels_if_ready(namespace)
         if settings is None or labels is None:
             return None
+        from polyarch.taints.decide.templates import TemplateFacts
+
         return TemplateFacts(
             daemon_set=daemon_set,
             namespace=namespace,

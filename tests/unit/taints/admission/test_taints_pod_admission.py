@@ -9,6 +9,7 @@ from taint_world import BOTH, TaintWorld, is_gated, stored, tolerated, with_addi
 
 from polyarch.kube.serving.reviews import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo
 from polyarch.model.pod import Pod
+from polyarch.oci.answer import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.pods.additions import NOTHING, Addition, Alongside
 from polyarch.taints import names
@@ -141,6 +142,29 @@ async def test_tn_047_images_without_a_common_architecture(taint_worlds, action)
         assert answer.response["status"]["code"] == 403
         assert "app:1" in answer.response["status"]["message"]
         assert "old:1" in answer.response["status"]["message"]
+
+
+async def test_tn_047_an_operator_bundle_is_no_reason_to_refuse_a_pod(taint_worlds):
+    """TN-047, RG-046: the platforms of its index say nothing of where it runs, which a closer look shows."""
+    world = await taint_worlds(pods={"onNoCommon": "deny"})
+    world.registry.know("app:1", "linux/amd64")
+    world.registry.know("bundle:1", "linux/arm64")
+    reference = parse("bundle:1")
+    world.registry.bundles[reference.canonical] = Inspection(reference, Status.NEUTRAL, public=True)
+    assert (await world.admit(pod("app:1", "bundle:1"))).tolerated == ["amd64"]
+
+
+async def test_tn_047_a_pod_is_not_refused_before_its_indexes_were_looked_at(taint_worlds):
+    """TN-047, RG-046: without the time for it, its images count as unknown."""
+    world = await taint_worlds(pods={"onNoCommon": "deny"})
+    world.registry.know("app:1", "linux/amd64")
+    world.registry.know("old:1", "linux/arm64")
+    world.registry.seconds = 3.0
+    answer = await world.admit(pod("app:1", "old:1"), seconds=BUDGET)
+    assert answer.response["allowed"]
+    assert answer.is_gated
+    await world.clock.run(3)
+    assert not (await world.admit(pod("app:1", "old:1"))).response["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -278,6 +302,8 @@ async def test_tn_046_a_pod_that_placement_gates_is_left_for_its_release(taint_w
 async def test_tn_047_a_pod_that_placement_would_gate_is_refused_all_the_same(taint_worlds):
     """TN-047."""
     world = await taint_worlds(pods={"onNoCommon": "deny"})
+    for name, arch in (("a:1", "amd64"), ("b:1", "arm64")):
+        world.registry.know(name, f"linux/{arch}")
     answers = {name: resolved(parse(name), f"linux/{arch}") for name, arch in (("a:1", "amd64"), ("b:1", "arm64"))}
     added = await beside_placement(world, pod("a:1", "b:1"), Alongside(gated=True), **answers)
     assert added.denial

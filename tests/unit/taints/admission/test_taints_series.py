@@ -1,0 +1,98 @@
+"""Equal pods are decided once, and never by what was said of others (TN-040, TN-091)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from placement_world import pod, resolved
+from taint_world import BOTH
+
+from polyarch.model.pod import Pod
+from polyarch.oci.answer import Inspection
+from polyarch.oci.reference import parse
+from polyarch.pods.additions import NOTHING
+from polyarch.pods.likeness import LONGEST
+from polyarch.taints.admission.series import CAPACITY, ENTRIES, Series
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.decide.decision import Progress
+from polyarch.taints.decide.rules import Facts
+
+SETTINGS = TaintSettings(mode="tolerations", given=frozenset({"amd64", "arm64"}))
+EXISTING = frozenset({"amd64"})
+
+
+def facts(document: dict[str, Any] | None = None, **change: Any) -> Facts:
+    usual: dict[str, Any] = {"namespace": "team", "settings": SETTINGS, "existing": EXISTING, "namespace_labels": {}}
+    return Facts(pod=msgspec.convert(document or pod("app:1"), Pod), **usual | change)
+
+
+def answers(*platforms: str) -> dict[str, Inspection]:
+    return {"app:1": resolved(parse("app:1"), *platforms)}
+
+
+def test_tn_091_the_pods_of_one_template_are_decided_once():
+    """TN-091: what is added is the same value, whatever the pod is called."""
+    series = Series()
+    first = series.look(facts(pod("app:1", name="a"))).said(answers(*BOTH), Progress.FIRST)
+    second = series.look(facts(pod("app:1", name="b"))).said(answers(*BOTH), Progress.FIRST)
+    assert second.addition is first.addition
+    assert len(series) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"settings": TaintSettings(mode="tolerations", given=frozenset({"amd64"}))}, id="settings"),
+        pytest.param({"existing": frozenset({"amd64", "s390x"})}, id="architectures of nodes"),
+        pytest.param({"namespace_labels": {"polyarch.dev/taints": "disabled"}}, id="labels of the namespace"),
+        pytest.param({"os": "windows"}, id="the os that placement writes"),
+        pytest.param({"short_names_searched": True}, id="how short names are read"),
+        pytest.param({"namespace": "other"}, id="the namespace"),
+    ],
+)
+def test_tn_002_other_facts_are_another_decision(change):
+    """TN-002."""
+    series = Series()
+    before = series.look(facts())
+    assert series.look(facts(**change)) is not before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"labels": {"a": "b"}}, id="labels"),
+        pytest.param({"annotations": {"polyarch.dev/taints": "disabled"}}, id="annotations"),
+        pytest.param({"tolerations": [{"operator": "Exists"}]}, id="tolerations"),
+        pytest.param({"nodeName": "node"}, id="node"),
+        pytest.param({"pull": "Always"}, id="pull policy"),
+    ],
+)
+def test_tn_002_another_pod_is_another_decision(change):
+    """TN-002: by everything that rules read."""
+    series = Series()
+    before = series.look(facts())
+    assert series.look(facts(pod("app:1", **change))) is not before
+
+
+def test_tn_046_other_answers_and_the_end_of_the_leader_are_another_decision():
+    """TN-046."""
+    look = Series().look(facts())
+    both = look.said(answers(*BOTH), Progress.FIRST)
+    one = look.said(answers("linux/amd64"), Progress.FIRST)
+    assert (both.decision.added, one.decision.added) == (("amd64", "arm64"), ("amd64",))
+    assert look.said({}, Progress.FIRST).addition.operations
+    assert look.said({}, Progress.UNGUARDED).addition is NOTHING
+
+
+def test_pl_854_what_pods_make_us_remember_is_bounded():
+    """PL-854, PL-810: in number, in bytes, and in what a registry says of one image."""
+    series = Series()
+    for number in range(CAPACITY + 10):
+        series.look(facts(pod(f"app:{number}")))
+    assert len(series) == CAPACITY
+    large = Series()
+    large.look(facts(pod("app:1", annotations={"a": "x" * LONGEST})))
+    assert len(large) == 0
+    look = series.look(facts())
+    many = answers(*["linux/amd64"] * (ENTRIES + 1))
+    assert look.said(many, Progress.FIRST) is not look.said(many, Progress.FIRST)
