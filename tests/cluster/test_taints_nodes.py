@@ -15,7 +15,7 @@ from taint_process import define, remove, taint_role
 
 from polyarch.kube.client.client import Client, MergePatch
 from polyarch.kube.errors import Invalid, NotFound
-from polyarch.kube.resources import EVENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS
+from polyarch.kube.resources import DAEMONSETS, EVENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS
 from polyarch.kube.runtime.informer import Informer
 from polyarch.model.unstructured import Unstructured
 from polyarch.sandbox.cluster import Sandbox
@@ -55,13 +55,18 @@ async def configured(client: Client, *, nodes: Json | None = None, **spec: Any) 
         for kind in (bindings("v1"), policies("v1")):
             with suppress(NotFound):
                 await client.delete(kind, names.REGISTRATION_POLICY)
-        for node in (await client.list(NODES)).items:
-            name = node["metadata"]["name"]
-            if name.startswith("made-"):
-                await client.delete(NODES, name)
-                continue
-            free = {"spec": {"taints": None}, "metadata": {"annotations": {names.MANAGED_TAINTS_ANNOTATION: None}}}
-            await client.patch(NODES, name, MergePatch(free))
+        await clear(client)
+
+
+async def clear(client: Client) -> None:
+    """No node that a test made is there, and no other one carries a taint."""
+    for node in (await client.list(NODES)).items:
+        name = node["metadata"]["name"]
+        if name.startswith("made-"):
+            await client.delete(NODES, name)
+            continue
+        free = {"spec": {"taints": None}, "metadata": {"annotations": {names.MANAGED_TAINTS_ANNOTATION: None}}}
+        await client.patch(NODES, name, MergePatch(free))
 
 
 @asynccontextmanager
@@ -121,6 +126,31 @@ async def condition(client: Client, kind: str, state: str, *, seconds: float = S
 
     await until(there, seconds=seconds)
     return found[0]
+
+
+@asynccontextmanager
+async def webhook(client: Client) -> AsyncIterator[None]:
+    """The configuration of a webhook outside the cluster, which no pod meets."""
+    entry = {
+        "name": names.POD_WEBHOOK,
+        "clientConfig": {"url": f"https://127.0.0.1:1{names.POD_WEBHOOK_PATH}"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "namespaceSelector": {"matchLabels": {"polyarch.test/nobody": "has-it"}},
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    document = {
+        "apiVersion": MUTATING_WEBHOOKS.api_version,
+        "kind": MUTATING_WEBHOOKS.kind,
+        "metadata": {"name": names.ROLE},
+        "webhooks": [entry],
+    }
+    await client.create(MUTATING_WEBHOOKS, document)
+    try:
+        yield
+    finally:
+        await client.delete(MUTATING_WEBHOOKS, names.ROLE)
 
 
 @asynccontextmanager
@@ -275,30 +305,69 @@ async def test_tn_025_the_first_node_waits_until_the_webhook_is_there(
             return row in (await status(client)).get("architectures", ())
 
         await until(told, seconds=SECONDS)
-        webhook = {
-            "name": names.POD_WEBHOOK,
-            "clientConfig": {"url": f"https://127.0.0.1:1{names.POD_WEBHOOK_PATH}"},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}],
-            "namespaceSelector": {"matchLabels": {"nobody": "has-it"}},
-            "failurePolicy": "Ignore",
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }
-        await client.create(
-            MUTATING_WEBHOOKS,
-            {
-                "apiVersion": MUTATING_WEBHOOKS.api_version,
-                "kind": MUTATING_WEBHOOKS.kind,
-                "metadata": {"name": names.ROLE},
-                "webhooks": [webhook],
-            },
-        )
-        try:
+        async with webhook(client):
             await until(has(client, name, {**TAINT, "value": "s390x"}))
             await condition(client, "SafeToTaint", "True")
             assert (await condition(client, "NodesTainted", "True"))["reason"] == "AllTainted"
-        finally:
-            await client.delete(MUTATING_WEBHOOKS, names.ROLE)
+
+
+async def test_tn_025_tn_094_templates_of_daemon_sets_come_before_the_first_node(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """A DaemonSet has a pod on an arm64 node: its template tolerates the taint before any node carries it."""
+    await sandbox.registry.seed({"quay.io/taints-nodes/agent:1": ["linux/amd64", "linux/arm64"]})
+    await grow(sandbox, arm64=3)
+    labels = {"app": "agent"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "agent", "image": "quay.io/taints-nodes/agent:1"}]},
+    }
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    await client.create(DAEMONSETS, document, namespace=namespace)
+    audit = Audited(sandbox, f"system:serviceaccount:{namespace}:ordered")
+    async with (
+        webhook(client),
+        configured(client, nodes={"rollout": "safe", "atRegistration": "none"}),
+        taint_role(sandbox, client, namespace, tmp_path, account="ordered"),
+    ):
+        for name in ("arm64-1", "arm64-2", "arm64-3"):
+            await until(has(client, name, TAINT), seconds=SECONDS)
+        written = [each for each in await audit.requests() if each.startswith(("patch nodes", "patch daemonsets"))]
+        assert written[0] == "patch daemonsets agent"
+        assert sorted(written[1:]) == [f"patch nodes arm64-{number}" for number in (1, 2, 3)]
+        found = await client.get(DAEMONSETS, "agent", namespace=namespace)
+        assert [each["value"] for each in found["spec"]["template"]["spec"]["tolerations"]] == ["arm64"]
+
+
+async def test_tn_080_a_configuration_from_a_file_needs_no_object(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """The same taints; what would be its status is logged."""
+    file = tmp_path / "taints.yaml"
+    file.write_text(
+        f"apiVersion: {ARCHITECTURE_TAINTS.api_version}\nkind: {ARCHITECTURE_TAINTS.kind}\n"
+        "metadata: {name: cluster}\nspec: {nodes: {rollout: immediate, atRegistration: none, perMinute: 600}}\n"
+    )
+    name = await make(client, GPU)
+    audit = Audited(sandbox, f"system:serviceaccount:{namespace}:file")
+    try:
+        async with taint_role(sandbox, client, namespace, tmp_path, f"--config={file}", name="file", account="file"):
+            await until(has(client, name, GPU, TAINT), seconds=SECONDS)
+            log = tmp_path / "file.log"
+
+            async def logged() -> bool:
+                lines = [line for line in log.read_text().splitlines() if "AllTainted" in line]
+                return bool(lines)
+
+            await until(logged, seconds=SECONDS)
+            assert not [each for each in await audit.requests() if "architecturetaints" in each]
+    finally:
+        await clear(client)
 
 
 async def test_tn_073_removing_takes_the_taints_and_the_policy_and_nothing_else(

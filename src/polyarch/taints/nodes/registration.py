@@ -16,7 +16,6 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Forbidden, Invalid, KubernetesError, NotFound
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.resources import Resource
-from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.on_demand import OnDemand, Shares
 from polyarch.model.meta import Key
@@ -24,7 +23,6 @@ from polyarch.model.unstructured import Unstructured
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.registration_policy import (
     GROUP,
-    VERSIONS,
     bindings,
     newest_served,
     policies,
@@ -35,12 +33,6 @@ from polyarch.taints.names import REGISTRATION_POLICY
 
 log = structlog.get_logger(__name__)
 
-_KINDS: Final = (policies(VERSIONS[0]), bindings(VERSIONS[0]))
-RIGHTS: Final = (
-    rule(_KINDS, "list", "watch", "patch", "delete", names=[REGISTRATION_POLICY]),
-    rule(_KINDS, "create"),
-)
-"""RBAC rules of the keeper. RBAC cannot restrict ``create`` by name, and knows no versions."""
 ASK_AGAIN: Final = 600.0
 """Seconds until an API server without these kinds is asked again: it may have been upgraded."""
 SYNC_LOOK: Final = 0.2

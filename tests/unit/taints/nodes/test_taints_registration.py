@@ -15,7 +15,7 @@ from polyarch.requirements import Requirement, Selector
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.registration_policy import bindings, newest_served, policies, registration_policy
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.nodes.registration import RIGHTS, RegistrationKeeper
+from polyarch.taints.nodes.registration import RegistrationKeeper
 
 NAME = "polyarch-architecture-taints"
 KEY = Key("", NAME)
@@ -198,10 +198,3 @@ def test_tn_027_only_nodes_that_are_managed_are_tainted() -> None:
     conditions = [each["expression"] for each in policy["spec"]["matchConditions"]]
     assert conditions[0] == 'object.metadata.labels["kubernetes.io/arch"] in ["arm64"]', "a primary one is not tainted"
     assert "supported-arch" in conditions[1]
-
-
-def test_tn_081_the_rights_are_by_name_but_for_create() -> None:
-    assert [(each.names, each.verbs) for each in RIGHTS] == [
-        ((NAME,), ("list", "watch", "patch", "delete")),
-        ((), ("create",)),
-    ]
