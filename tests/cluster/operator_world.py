@@ -19,7 +19,8 @@ import msgspec
 from audited import Audited
 from placement_process import start
 
-from polyarch.installation.documents import operator_objects
+from polyarch.installation import without_operator
+from polyarch.installation.documents import definitions, operator_objects
 from polyarch.installation.operator import rights as operator_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.access import config
@@ -40,17 +41,18 @@ from polyarch.operating.keeping.operand_sets import AT_HOME, GRANTED, IN_CLUSTER
 from polyarch.operating.settings import DEFAULT_IMAGE, Cluster, OperatorSettings
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement import names
-from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.locks import file_lock
+from polyarch.taints import names as taint_names
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Json = dict[str, Any]
 SECONDS = 60.0
 CPPCS_V1ALPHA1 = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
 OPERANDS = (*AT_HOME, *GRANTED, *IN_CLUSTER)
-KINDS = (CPPCS, CPPCS_V1ALPHA1, PPCS, ENOEXECEVENTS, POLICIES)
+KINDS = (CPPCS, CPPCS_V1ALPHA1, PPCS, ENOEXECEVENTS, POLICIES, ARCHITECTURE_TAINTS)
 
 
 async def eventually(
@@ -130,7 +132,7 @@ class World:
     async def install(self) -> None:
         """What the installer makes but the Deployment: CRDs, namespace, ServiceAccount and exactly its rights."""
         await self.sandbox.registry.seed({DEFAULT_IMAGE: [f"linux/{each}" for each in ARCHITECTURES]})
-        for document in crds():
+        for document in definitions(InstallationSettings()):
             await self.client.apply(CRDS, document)
         for resource in KINDS:
             await eventually(lambda resource=resource: self._is_served(resource))
@@ -252,8 +254,7 @@ class World:
         found = []
         for resource in OPERANDS:
             where = self.namespace if resource.namespaced else ""
-            label = f"{names.OPERAND_LABEL}={names.OPERAND}"
-            listed = await self.client.list(resource, namespace=where, label_selector=label)
+            listed = await self.client.list(resource, namespace=where, label_selector=names.OPERAND_LABEL)
             found += [f"{resource} {each['metadata']['name']}" for each in listed.items]
         return found
 
@@ -264,6 +265,10 @@ class World:
             return True
         return False
 
+    async def is_there(self, resource: Resource, name: str, namespace: str = "") -> bool:
+        where = namespace or (self.namespace if resource.namespaced else "")
+        return not await self.is_gone(resource, name, where)
+
     async def secret(self, name: str) -> dict[str, bytes]:
         found = await self.client.get(SECRETS, name, namespace=self.namespace)
         return {key: base64.b64decode(value) for key, value in found["data"].items()}
@@ -273,10 +278,11 @@ class World:
         await self.client.patch(
             CRDS, str(CPPCS), MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
         )
+        await without_operator.remove_taints(self.client)
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            for name in (names.OPERATOR, names.WEBHOOK_CONFIGURATION):
+            for name in (names.OPERATOR, names.WEBHOOK_CONFIGURATION, taint_names.ROLE):
                 await self.delete(resource, name)
-        for resource in (PPCS, CPPCS, POLICIES, *IN_CLUSTER):
+        for resource in (PPCS, CPPCS, POLICIES, ARCHITECTURE_TAINTS, *IN_CLUSTER):
             for metadata in await self.found(resource):
                 await self.delete(resource, metadata["name"], metadata.get("namespace", ""))
         for metadata in await self.found(NAMESPACES):
@@ -287,7 +293,7 @@ class World:
 
     async def found(self, resource: Resource, namespace: str = "") -> list[Json]:
         """Metadata of the objects of a kind; of kinds that others have, too, only of operands."""
-        label = f"{names.OPERAND_LABEL}={names.OPERAND}" if resource in OPERANDS else ""
+        label = names.OPERAND_LABEL if resource in OPERANDS else ""
         listed = await self.client.list(resource, namespace=namespace, label_selector=label)
         return [each["metadata"] for each in listed.items]
 

@@ -2,13 +2,16 @@
 
 A controller computes a list of :class:`Condition`; :func:`merged` combines it with the object's present conditions, so
 that ``lastTransitionTime`` moves only when the status changes. Conditions of types that are not the controller's are
-unaffected, since a status apply owns only what it names. Merging is pure.
+unaffected, since a status apply owns only what it names. Where the writer of a condition is dead, another one can set
+it with :func:`taking_over`. Merging is pure.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
+from polyarch.kube.client import jsonpatch
+from polyarch.kube.client.jsonpatch import Operation
 from polyarch.kube.client.requests import FIELD_MANAGER
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.resources import Resource
@@ -17,7 +20,7 @@ from polyarch.model.condition import Condition, Status
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 
-__all__ = ["AppliesStatus", "Condition", "Status", "apply_status", "merged"]
+__all__ = ["AppliesStatus", "Condition", "Status", "apply_status", "merged", "taking_over"]
 
 
 class AppliesStatus(Protocol):
@@ -40,6 +43,28 @@ def merged(
     """``found`` as ``status.conditions``, in that order. ``generation`` is that of the object it was computed from."""
     known = {str(each.get("type")): each for each in current or ()}
     return [_merged(each, known.get(each.type) or {}, generation, now) for each in found]
+
+
+def taking_over(found: Condition, live: Unstructured, *, now: datetime) -> tuple[Operation, ...]:
+    """The JSON patch that sets one condition in the place of somebody who applies it and is dead; empty if it is set.
+
+    It is no server-side apply, so nothing has to be withdrawn: the other one takes it back with its next apply.
+    """
+    metadata, status = live.metadata, live.status
+    several = status.get("conditions") or []
+    place = next((at for at, each in enumerate(several) if each.get("type") == found.type), None)
+    known = several[place] if place is not None else {}
+    if all(known.get(field) == getattr(found, field) for field in ("status", "reason", "message")):
+        return ()
+    wanted = _merged(found, known, metadata.generation, now)
+    if place is not None:
+        change = jsonpatch.replace(f"/status/conditions/{place}", wanted)
+    elif several:
+        change = jsonpatch.add("/status/conditions/-", wanted)
+    else:
+        path = ("/status/conditions", [wanted]) if status else ("/status", {"conditions": [wanted]})
+        change = jsonpatch.add(*path)
+    return jsonpatch.test("/metadata/resourceVersion", metadata.resource_version), change
 
 
 def _merged(found: Condition, known: Mapping[str, Any], generation: int, now: datetime) -> dict[str, Any]:

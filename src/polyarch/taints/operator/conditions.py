@@ -1,10 +1,10 @@
 """The conditions of ArchitectureTaints that the operator writes (TN-013, TN-014, TN-073).
 
-The role's leader writes the status. What it cannot know, or cannot say because no pod of it runs, the operator says, as
-a field manager of its own: an entry of the list has one writer at a time. Pure.
+The role's leader writes the status. What it cannot know the operator applies as a field manager of its own. What it
+cannot say, because no pod of it runs, the operator sets until the leader is back. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from polyarch.kube.objects.conditions import Condition
@@ -12,34 +12,29 @@ from polyarch.operating.rollouts import Rollout
 from polyarch.taints import names
 
 FIELD_MANAGER: Final = "polyarch-operator"
+SILENCE: Final = 30.0
+"""Seconds without an available pod after which what the leader said last is no longer true."""
 NAMED_AT_MOST: Final = 5
 LONGEST: Final = 4096
 """Characters of one message."""
 
 
-def while_deployed(rollout: Rollout, problems: Iterable[str], covered: Condition | None) -> tuple[Condition, ...]:
-    """While the object exists. ``covered``: condition ``AffinityCovered``; None in modes that have none."""
-    found = [covered] if covered is not None else []
-    if not rollout.available:
-        told = "; ".join([f"Deployment {names.ROLE}: {rollout.summary}", *_few(list(problems))])
-        found.append(_condition("Ready", "False", "RoleNotAvailable", told))
-    return tuple(found)
+def not_available(rollout: Rollout, problems: Sequence[str]) -> Condition:
+    """No pod of the role is available. ``problems``: objects that the API server refused."""
+    told = "; ".join([f"Deployment {names.ROLE}: {rollout.summary}", *_few(problems)])
+    return Condition("Ready", "False", "RoleNotAvailable", _shortened(told))
 
 
-def while_leaving(failures: Iterable[str]) -> tuple[Condition, ...]:
-    """While the object is being deleted. ``failures``: what the operator itself could not remove, and why."""
-    several = list(failures)
-    if not several:
-        return ()
-    told = f"taints or gates could not be removed: {'; '.join(_few(several))}"
-    return (_condition("Degraded", "True", "NotRemoved", told),)
+def not_removed(failures: Sequence[str]) -> Condition:
+    """The object is being deleted, and this is what the operator itself could not remove, and why."""
+    told = f"taints or gates could not be removed: {'; '.join(_few(failures))}"
+    return Condition("Degraded", "True", "NotRemoved", _shortened(told))
 
 
-def _few(several: list[str]) -> list[str]:
+def _few(several: Sequence[str]) -> list[str]:
     more = len(several) - NAMED_AT_MOST
     return [*several[:NAMED_AT_MOST], *([f"and {more} more"] if more > 0 else [])]
 
 
-def _condition(type: str, status: str, reason: str, message: str) -> Condition:
-    shown = message if len(message) <= LONGEST else message[: LONGEST - 1] + "…"
-    return Condition(type, "True" if status == "True" else "False", reason, shown)
+def _shortened(message: str) -> str:
+    return message if len(message) <= LONGEST else message[: LONGEST - 1] + "…"

@@ -11,11 +11,12 @@ import msgspec
 import structlog
 
 from polyarch.kube.client.client import Client
+from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.clock import Clock
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.apply_set import ApplyFailed
-from polyarch.kube.objects.conditions import Condition, apply_status, merged
+from polyarch.kube.objects.conditions import Condition, apply_status, merged, taking_over
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.informer import Informer
@@ -100,6 +101,7 @@ class TaintsReconciler:
         self._clock = clock
         self._nothing_left = False
         self._waits = WAITING
+        self._silent_since: float | None = None
 
     @property
     def tolerated(self) -> tuple[str, ...]:
@@ -136,7 +138,9 @@ class TaintsReconciler:
             return After(SOON)
         if cluster.version < OLDEST_KUBERNETES:
             needed = ".".join(map(str, OLDEST_KUBERNETES))
-            await self._tell(document, _settings_of(document), (f"taints need Kubernetes {needed} or newer",))
+            await self._set(
+                document, conditions.not_available(Rollout(), (f"taints need Kubernetes {needed} or newer",))
+            )
             return After(LONGEST_WAIT)
         self._farewell.forget()
         self._nothing_left = False
@@ -151,12 +155,14 @@ class TaintsReconciler:
         except ApplyFailed as error:
             outcome, failure = error.outcome, error
             problems = tuple(f"{ref} could not be changed: {each}" for ref, each in error.failures.items())
-        await self._tell(document, taints, problems)
+        silent = await self._tell(document, taints, problems)
         if failure is not None:
             raise failure
         if outcome.contested:
             return After(CONTESTED)
-        return After(WAITING) if outcome.leaving or not self._sets.is_complete else Done()
+        if outcome.leaving or not self._sets.is_complete:
+            return After(WAITING)
+        return Done() if silent is None else After(silent)
 
     def _documents(self, cluster: Cluster, taints: TaintSettings) -> list[Document]:
         documents = list(
@@ -197,8 +203,8 @@ class TaintsReconciler:
             return Done()
         seen = await self._farewell.look(taints, metadata)
         step = await self._farewell.take(seen, taints, metadata)
-        if document is not None and taints is not None and step is not Step.RELEASE:
-            await self._write(document, conditions.while_leaving(self._farewell.failures))
+        if document is not None and self._farewell.failures:
+            await self._set(document, conditions.not_removed(self._farewell.failures))
         if step is Step.FINISHED:
             self._nothing_left = True
             return Done()
@@ -210,15 +216,13 @@ class TaintsReconciler:
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
-    async def _tell(self, document: Unstructured, taints: TaintSettings, problems: tuple[str, ...]) -> None:
+    async def _tell(self, document: Unstructured, taints: TaintSettings, problems: tuple[str, ...]) -> float | None:
+        """Writes what the role's leader does not know, or cannot say. Seconds until it counts as silent; None: it does,
+        or it lives."""
         covered = affinity_covered(taints, self._placement.configuration)
-        await self._write(document, conditions.while_deployed(self._rollout(), problems, covered))
-
-    async def _write(self, document: Unstructured, found: tuple[Condition, ...]) -> None:
-        """Writes these conditions, and withdraws others that the operator wrote, if that changes anything."""
         known = document.status.get("conditions")
         generation = document.metadata.generation
-        listed = merged(found, known, generation=generation, now=self._clock.now())
+        listed = merged([covered] if covered is not None else [], known, generation=generation, now=self._clock.now())
         await apply_status(
             self._client,
             ARCHITECTURE_TAINTS,
@@ -227,6 +231,35 @@ class TaintsReconciler:
             field_manager=conditions.FIELD_MANAGER,
             writes=self._objects.writes,
         )
+        rollout = self._rollout()
+        if rollout.available:
+            self._silent_since = None
+            return None
+        now = self._clock.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        rest = self._silent_since + conditions.SILENCE - now
+        if rest > 0 and any(each.get("type") == "Ready" for each in known or ()):
+            return rest  # what the leader said is still fresh, or said by its successor, whose pod is just not counted
+        await self._set(document, conditions.not_available(rollout, problems))
+        return None
+
+    async def _set(self, document: Unstructured, found: Condition) -> None:
+        """Sets a condition of the role's leader, which takes it back when it lives again."""
+        operations = taking_over(found, document, now=self._clock.now())
+        if not operations:
+            return
+        try:
+            written: PartialObjectMetadata = await self._client.patch(
+                ARCHITECTURE_TAINTS, names.SINGLETON, JsonPatch(operations), subresource="status"
+            )
+        except NotFound:
+            return
+        except Invalid as error:
+            if not error.is_failed_test:
+                raise
+            return  # it has changed: its event begins another pass
+        self._objects.writes.note_write(SINGLETON, written.metadata.resource_version)
 
 
 def _settings_of(document: Unstructured) -> TaintSettings:

@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from polyarch.kube.objects.conditions import Condition, merged
+from polyarch.kube.client.jsonpatch import add, replace, test
+from polyarch.kube.objects.conditions import Condition, merged, taking_over
+from polyarch.model.unstructured import Unstructured
 
 NOW = datetime(2025, 6, 1, 12, 30, tzinfo=UTC)
 THEN = "2025-01-01T00:00:00Z"
@@ -50,3 +52,36 @@ def test_kr_052_conditions_of_others_are_not_ours_to_write():
         each["type"] for each in merged([Condition("A", "True", "X")], [foreign, KNOWN], generation=1, now=NOW)
     ] == ["A"]
     assert merged([], None, generation=1, now=NOW) == []
+
+
+def live(status):
+    return Unstructured({"metadata": {"name": "x", "resourceVersion": "7", "generation": 3}, "status": status})
+
+
+DEAD = Condition("Ready", "False", "Dead", "nobody is there")
+WANTED = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "Dead",
+    "message": "nobody is there",
+    "observedGeneration": 3,
+    "lastTransitionTime": "2025-06-01T12:30:00Z",
+}
+OTHER = KNOWN | {"type": "Other"}
+
+
+@pytest.mark.parametrize(
+    ("status", "operation"),
+    [
+        pytest.param({}, add("/status", {"conditions": [WANTED]}), id="no status"),
+        pytest.param({"key": "a"}, add("/status/conditions", [WANTED]), id="no conditions"),
+        pytest.param({"conditions": [OTHER]}, add("/status/conditions/-", WANTED), id="others"),
+        pytest.param({"conditions": [OTHER, KNOWN]}, replace("/status/conditions/1", WANTED), id="another value"),
+    ],
+)
+def test_kr_052_a_condition_of_a_dead_writer_is_set_where_it_stands(status, operation):
+    assert taking_over(DEAD, live(status), now=NOW) == (test("/metadata/resourceVersion", "7"), operation)
+
+
+def test_kr_052_a_condition_that_is_set_already_is_not_written_again():
+    assert taking_over(DEAD, live({"conditions": [OTHER, WANTED | {"observedGeneration": 1}]}), now=NOW) == ()

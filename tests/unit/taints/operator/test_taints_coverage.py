@@ -6,7 +6,7 @@ from polyarch.operating.rollouts import Rollout
 from polyarch.requirements import Requirement, Selector
 from polyarch.taints.api.resources import ArchitectureTaintsSpec, PodsSpec
 from polyarch.taints.api.settings import TaintSettings
-from polyarch.taints.operator.conditions import while_deployed, while_leaving
+from polyarch.taints.operator.conditions import not_available, not_removed
 from polyarch.taints.operator.coverage import Placement, affinity_covered
 
 PLACED = Selector((Requirement("placed", "Exists"),))
@@ -59,19 +59,9 @@ def test_tn_013_whether_placement_constrains_the_same_pods(taints, placement, re
     assert said in found.message
 
 
-AVAILABLE = Rollout(available=True, up_to_date=True, summary="2 of 2 pods are available, 2 are up to date")
-
-
-def test_tn_014_while_pods_of_the_role_are_available_they_speak_for_themselves():
-    """TN-014: one writer of each condition at a time."""
-    covered = affinity_covered(of(), EVERYWHERE)
-    assert while_deployed(AVAILABLE, (), covered) == (covered,)
-    assert while_deployed(AVAILABLE, (), None) == ()
-
-
 def test_tn_014_without_an_available_pod_the_operator_says_why_it_is_not_ready():
     """TN-014: somebody has to."""
-    (found,) = while_deployed(Rollout(), ("Service polyarch-taints could not be changed: no",), None)
+    found = not_available(Rollout(), ("Service polyarch-taints could not be changed: no",))
     assert (found.type, found.status, found.reason) == ("Ready", "False", "RoleNotAvailable")
     assert "it does not exist" in found.message
     assert "could not be changed: no" in found.message
@@ -79,11 +69,9 @@ def test_tn_014_without_an_available_pod_the_operator_says_why_it_is_not_ready()
 
 def test_tn_073_what_cannot_be_removed_is_named():
     """TN-073: the first few; more are counted."""
-    assert while_leaving(()) == ()
-    (found,) = while_leaving(f"Node n{number}: refused" for number in range(7))
+    found = not_removed([f"Node n{number}: refused" for number in range(7)])
     assert (found.type, found.status) == ("Degraded", "True")
     assert "Node n4: refused" in found.message
     assert "n5" not in found.message
     assert "and 2 more" in found.message
-    (found,) = while_leaving(["x" * 9000])
-    assert len(found.message) <= 4096
+    assert len(not_removed(["x" * 9000]).message) <= 4096
