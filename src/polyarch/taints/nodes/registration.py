@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 ASK_AGAIN: Final = 600.0
 """Seconds until an API server without these kinds is asked again: it may have been upgraded."""
 SYNC_LOOK: Final = 0.2
+REFUSED_LOOK: Final = 10.0
 OBJECT: Final = Key("", REGISTRATION_POLICY)
 
 
@@ -127,8 +128,10 @@ class RegistrationKeeper:
         version = await self._found()
         if version is None:
             return After(ASK_AGAIN)
-        if not all(kind.watch.is_known for kind in self._kinds):
-            return After(SYNC_LOOK)
+        unknown = [kind.watch for kind in self._kinds if not kind.watch.is_known]
+        if unknown:
+            self.problem = next((watch.problem for watch in unknown if watch.problem), "")
+            return After(REFUSED_LOOK if self.problem else SYNC_LOOK)
         try:
             if settings is not None and settings.state == "active" and settings.at_registration == "policy":
                 await self._keep(registration_policy(settings, self._released(), version=version))

@@ -239,7 +239,8 @@ class TaintRollout:
         self._accepted = seen
 
     def _look(self, settings: TaintSettings) -> None:
-        if self._has_looked and not self._is_watching:
+        """Also before a node is written after a pause: pods that are pending then are not pending because of it."""
+        if self._has_looked and not self._is_watching and not self._nodes.is_busy:
             return
         found = self._pending(settings)
         if found is None:

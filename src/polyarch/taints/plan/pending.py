@@ -37,11 +37,13 @@ def pending_because_of_taints(
     """The pods among ``pods``, which have no node. ``labels_of`` gives the labels of a Namespace, if they are known."""
     if settings.effect not in REPELS:
         return {}
-    taints = [settings.taint(each) for each in sorted(settings.tainted)]
+    fleet = list(nodes)
+    carried = {taint.value for node in fleet for taint in node.spec.taints or () if _is_ours(taint, settings)}
+    taints = [settings.taint(each) for each in sorted(carried)]
     suspects = [pod for pod in pods if _is_suspect(pod, taints, settings, labels_of)]
     if not suspects:
         return {}
-    landscape = Landscape(_sites(nodes, settings))
+    landscape = Landscape(_sites(fleet, settings))
     found: dict[str, dict[str, str]] = {}
     for pod in suspects:
         fate = landscape.fate(Guest.of(pod))
@@ -66,15 +68,16 @@ def _is_suspect(
     return not is_terminating(case) and not opted_out(case)
 
 
+def _is_ours(taint: Taint, settings: TaintSettings) -> bool:
+    """It is one that nodes get by the settings, whoever put it there."""
+    return (taint.key, taint.effect) == (settings.key, settings.effect) and settings.is_tainted(taint.value)
+
+
 def _sites(nodes: Iterable[Node], settings: TaintSettings) -> Iterator[Site]:
     """The nodes with all their taints, and (as they were before) without ours."""
     for node in nodes:
         taints = tuple(node.spec.taints or ())
-        others = tuple(
-            taint
-            for taint in taints
-            if (taint.key, taint.effect) != (settings.key, settings.effect) or taint.value not in settings.tainted
-        )
+        others = tuple(taint for taint in taints if not _is_ours(taint, settings))
         yield Site(
             name=node.metadata.name,
             architecture=architecture_of(node),

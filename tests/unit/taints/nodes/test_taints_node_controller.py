@@ -416,6 +416,18 @@ async def test_tn_026_pods_that_were_pending_before_stop_nothing(worlds: Any) ->
     assert len(world.order) == 10
 
 
+async def test_tn_026_pods_that_became_pending_long_before_a_node_came_stop_nothing(worlds: Any) -> None:
+    """Somebody asks for arm64 and tolerates nothing: that is no consequence of the node that joins an hour later."""
+    world = worlds(document("b", "arm64"), **FAST)
+    await world.run(600)
+    world.pending = APP
+    await world.run(3600)
+    world.add("new", "arm64")
+    await world.run(120)
+    assert world.taints()["new"] == [ARM]
+    assert world.report.contribution().problems == ()
+
+
 # -- states ------------------------------------------------------------------------------------------------------------
 
 

@@ -179,6 +179,15 @@ async def test_tn_027_a_refusal_is_told_until_it_ends() -> None:
     assert world.keeper.problem == ""
 
 
+async def test_tn_027_a_policy_that_may_not_be_read_is_told_and_not_asked_for_all_the_time() -> None:
+    world = World("v1")
+    await world.look()
+    refused = world.api.watches[policies("v1")]
+    refused.has_synced, refused.problem = False, "may not watch mutatingadmissionpolicies"  # type: ignore[assignment]
+    assert await world.look() == After(10.0)
+    assert world.keeper.problem == "may not watch mutatingadmissionpolicies"
+
+
 def test_tn_027_only_nodes_that_are_managed_are_tainted() -> None:
     settings = TaintSettings(
         exclude_control_plane=True,
