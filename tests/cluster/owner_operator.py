@@ -24,7 +24,8 @@ from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Outcome
 from polyarch.kube.objects.conditions import Condition, apply_status, merged
 from polyarch.kube.objects.owners import Owner, Owns, owned_by
 from polyarch.kube.process.components import Components, Leadership
-from polyarch.kube.process.roles import Addresses, Process, ProcessSettings, Role
+from polyarch.kube.process.roles import Addresses, Process, Role
+from polyarch.kube.process.settings import ProcessSettings
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, Resource
 from polyarch.kube.rights import Rule, rule
 from polyarch.kube.runtime import events, lease

@@ -4,21 +4,19 @@ Sub-commands are registered by import path and loaded only when called, so ``pol
 without aiohttp. ``UsageError`` and ``CouldNotComplete`` are the two errors a command raises to end with 2 and 3.
 """
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
 from polyarch import __version__
-from polyarch.cli.errors import CommandError
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page
 from polyarch.cli.options.misplaced import other_command
 from polyarch.cli.options.renamed import with_new_names
+from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
 from polyarch.cli.output.messages import Messages
-from polyarch.cli.output.terminal import styled, takes_colour
+from polyarch.cli.output.terminal import takes_colour
 
 AUTHORS, CLUSTERS, SANDBOX, OTHER = "Manifests and images", "Clusters", "Sandbox", "Other"
 COMMANDS = (
@@ -54,20 +52,15 @@ app.command("polyarch.cli.shell_setup:install", name="--install-completion", sho
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code (0 clean, 1 findings, 2 usage, 3 could not complete)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+
+    def work() -> object:
+        result = _run(words)
+        return result.go_on(own=arguments is None) if isinstance(result, GoesOn) else result
+
     try:
-        with _standard_output():
-            code = _run(words)
+        return exit_code_of(work)
     except CycloptsError as error:
-        return _complain(f"{error}{other_command(words)}", 2)
-    except CommandError as error:
-        return _complain(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        return 0
-    except OSError as error:  # the environment's fault, such as a full disk behind a redirection
-        return _complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 3)
-    return code if isinstance(code, int) else 0
+        return complain(f"{error}{other_command(words)}", 2)
 
 
 def _run(words: list[str]) -> object:
@@ -83,27 +76,3 @@ def _run(words: list[str]) -> object:
         words = [word for word in words if word not in FLAGS]
     words = with_new_names(words, Messages().warn)
     return app(words, exit_on_error=False, print_error=False, result_action="return_value")
-
-
-def _complain(problem: str, code: int) -> int:
-    """One line on stderr, however long: logs are searched by lines."""
-    print(styled(f"polyarch: {problem}", "red", colour=takes_colour(sys.stderr)), file=sys.stderr)
-    return code
-
-
-@contextmanager
-def _standard_output() -> Iterator[None]:
-    """Where a process was started without one, nothing is printed. What cannot be written is known before the end, and
-    not tried again when the process ends: that would print a traceback, and change the exit code.
-    """
-    if sys.stdout is None:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123 - a device
-            yield
-        return
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError:
-        with suppress(OSError), open(os.devnull, "wb") as instead:  # noqa: PTH123 - a device
-            os.dup2(instead.fileno(), sys.stdout.fileno())
-        raise

@@ -13,6 +13,7 @@ IMPORTED = f"print('imported', *(name for name in {UNUSED!r} if name in sys.modu
 
 ROLES = f"""
 import sys
+import polyarch.run.libraries
 from polyarch.run.placement_controller import ROLE
 from polyarch.run.placement_webhook import ROLE
 from polyarch.run.taints import ROLE
@@ -23,6 +24,7 @@ configure("json")
 
 PLACEMENT = f"""
 import sys
+import polyarch.run.libraries
 from polyarch.run.placement_controller import ROLE
 from polyarch.run.placement_webhook import ROLE
 unused = (*{UNUSED!r}, "polyarch.taints.decide", "polyarch.taints.result", "polyarch.taints.admission")
@@ -39,7 +41,7 @@ main(["run", "all", "--cert-dir", ".", "--kubeconfig", "missing"])
 
 NODE_SIDE = f"""
 import sys
-import polyarch.run
+import polyarch.run.libraries
 from polyarch.cli.cluster import role_process
 from polyarch.run.exec_monitor import ROLE
 from polyarch.run.logs import configure
@@ -65,7 +67,7 @@ def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need_pl_810(
 
 AUTHORITIES = """
 import ssl, sys
-import polyarch.run
+import polyarch.run.libraries
 import aiohttp.connector
 print(len(aiohttp.connector._SSL_CONTEXT_VERIFIED.get_ca_certs()), len(ssl.create_default_context().get_ca_certs()) > 0)
 """

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from manual_clock import ManualClock
-from polyarch.kube.process.roles import ProcessSettings
+from polyarch.kube.process.settings import ProcessSettings
 from polyarch.kube.runtime.lease import Lease, LeaseSpec
 from polyarch.kube.runtime.store import Change
 from polyarch.model.meta import Key

@@ -1,84 +1,48 @@
-"""The work of ``polyarch run``: a process that plays roles until it is ended, and what keeps it from that.
-
-The exec-format-error monitor's node side runs on every node, so its memory is bounded (PL-810). The libraries of the
-command line are a tenth of it, and they are not needed once the flags are read: the process then starts over without
-them (:func:`node_side`).
-"""
+"""The work of ``polyarch run``: a process that plays roles until it is ended, and what keeps it from that."""
 
 import asyncio
-import os
-import sys
+import importlib
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from polyarch.cli.cluster import handover
+from polyarch.cli.cluster.handover import Handover
 from polyarch.cli.collecting import collect_as_usual
-from polyarch.cli.errors import CommandError, CouldNotComplete, UsageError
+from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.output.ending import exit_code_of
 from polyarch.kube.errors import ConfigurationError, KubernetesError
-from polyarch.kube.process.roles import ProcessSettings, Role
+from polyarch.kube.process.roles import Role
 from polyarch.kube.runtime.lease import LeadershipError
 from polyarch.kube.serving.certificates import CertificateError
+from polyarch.operating.serving import secret_of
+from polyarch.placement import names
 from polyarch.run import process
-from polyarch.run.settings import LogFormat, LogLevel, MonitorSettings, RunSettings
+from polyarch.run.settings import RegistrySettings, RunSettings, TaintRoleSettings
 
 if TYPE_CHECKING:
     from polyarch.oci.auth.credential_providers import ProviderConfiguration
 
-
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 """``asyncio.run`` or its like."""
-_NODE_SIDE: Final = """\
-import sys
-import polyarch.run  # first, as it imports structlog and aiohttp without what no role uses
-from polyarch.cli.cluster.role_process import node_side
-sys.exit(node_side(sys.argv[1]))
-"""
 
 
-class NodeSide(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node side takes along when it starts over."""
-
-    process: ProcessSettings
-    kubeconfig: str | None
-    context: str | None
-    log_format: LogFormat
-    log_level: LogLevel
-    monitor: MonitorSettings
+def main(text: str) -> int:
+    """The program that a process starts over with: plays what was handed over; its exit code."""
+    return exit_code_of(lambda: play(handover.read(text)))
 
 
-def node_side(settings: str) -> int:
-    """Plays the node side, from :class:`NodeSide` as JSON; returns the exit code, as ``polyarch run`` does."""
-    from polyarch.run.exec_monitor import ROLE
-
-    given = msgspec.json.decode(settings, type=NodeSide)
-    try:
-        _play(ROLE.name, (ROLE,), RunSettings(**msgspec.structs.asdict(given)), asyncio.run)  # uvloop takes 2 MiB
-    except CommandError as error:
-        sys.stderr.write(f"polyarch: {error}\n")
-        return error.exit_code
-    return 0
-
-
-def _start_over(settings: RunSettings) -> NoReturn:
-    """The same process, with the program that calls :func:`node_side`."""
-    taken = {name: getattr(settings, name) for name in NodeSide.__struct_fields__}
-    text = msgspec.json.encode(NodeSide(**taken)).decode()
-    os.execv(sys.executable, [sys.executable, "-c", _NODE_SIDE, text])  # noqa: S606 - the same program
-
-
-def play(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None:
+def play(given: Handover) -> None:
     """Returns when the process has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
-    if name == "exec-monitor" and settings.monitor.side == "node":
-        _start_over(settings)
-    _play(name, roles, settings, _fastest())
-
-
-def _play(name: str, roles: tuple[Role, ...], settings: RunSettings, run: Runner) -> None:
+    name, roles = given.name, roles_of(given.modules)
+    if not given.process.cert_dir and any(each.needs_certificate for each in roles):
+        raise UsageError(f"run {name}: --cert-dir is needed, as API servers call webhooks over TLS only")
+    settings = _settings(given)
     collect_as_usual()
     try:
-        run(process.run(name, roles, settings))
+        _runner(given)(process.run(name, roles, settings))
     except _usage_errors() as error:
         raise UsageError(f"run {name}: {error}") from None
     except (KubernetesError, OSError) as error:
@@ -89,6 +53,48 @@ def _play(name: str, roles: tuple[Role, ...], settings: RunSettings, run: Runner
             raise
         problem = "; ".join(dict.fromkeys(str(error) for error in _leaves(known)))
         raise CouldNotComplete(f"run {name}: {problem}") from None
+
+
+def roles_of(modules: Sequence[str]) -> tuple[Role, ...]:
+    """Imported only now: a process needs what its own roles need."""
+    return tuple(importlib.import_module(f"polyarch.run.{module}").ROLE for module in modules)
+
+
+def _settings(given: Handover) -> RunSettings:
+    """With the contents of files. Raises ``UsageError`` for one that is not there or is wrong."""
+    registries_conf, authorities = given.registries_conf, given.ca
+    if given.registries_dir:
+        registries_conf, authorities = _registry_files(given.registries_dir, registries_conf, authorities)
+    certificates = secret_of(names.OPERATOR, given.operator.certificates)
+    is_operator = "operator" in given.modules and not given.process.cert_dir
+    return RunSettings(
+        process=msgspec.structs.replace(given.process, cert_secret=certificates if is_operator else ""),
+        kubeconfig=given.kubeconfig,
+        context=given.context,
+        log_format=given.log_format,
+        log_level=given.log_level,
+        registries=RegistrySettings(
+            global_pull_secret=given.global_pull_secret,
+            registries_conf=registries_conf,
+            ca=authorities,
+            allow_addresses=given.allow_addresses,
+            credential_providers=_providers(*given.credential_providers),
+        ),
+        monitor=given.monitor,
+        operator=given.operator,
+        taints=_taints(given.taints),
+    )
+
+
+def _runner(given: Handover) -> Runner:
+    """uvloop where it is installed (extra ``fast``); not on every node, as it takes 2 MiB (PL-810)."""
+    if "exec_monitor" in given.modules and given.monitor.side == "node":
+        return asyncio.run
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
 
 
 def _usage_errors() -> tuple[type[Exception], ...]:
@@ -107,21 +113,16 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def _fastest() -> Runner:
-    """uvloop where it is installed (extra ``fast``)."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
+def _taints(path: str) -> TaintRoleSettings:
+    if not path:
+        return TaintRoleSettings()
+    from polyarch.cli.input.taints_object import read_taints
+
+    return TaintRoleSettings(configuration=read_taints(path))
 
 
-def providers(path: str, directory: str) -> "ProviderConfiguration | None":
+def _providers(path: str, directory: str) -> "ProviderConfiguration | None":
     """The kubelet's credential plugins; None without a configuration."""
-    if bool(path) != bool(directory):
-        raise UsageError(
-            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
-        )
     if not path:
         return None
     import yaml
@@ -135,9 +136,9 @@ def providers(path: str, directory: str) -> "ProviderConfiguration | None":
         raise UsageError(f"--image-credential-provider-config {path}: {error}") from None
 
 
-def registry_files(
-    directory: str, configuration: str | None, authorities: Sequence[str]
-) -> tuple[str | None, list[str]]:
+def _registry_files(
+    directory: str, configuration: str | None, authorities: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
     """``--registries-conf`` and ``--ca`` with the files of ``--registries-dir``, as far as it has them (PL-424)."""
     folder = Path(directory)
     if not folder.is_dir():
@@ -145,4 +146,4 @@ def registry_files(
     found, certificates = folder / "registries.conf", folder / "ca.crt"
     if configuration is None and found.is_file():
         configuration = str(found)
-    return configuration, [*authorities, *([str(certificates)] if certificates.is_file() else ())]
+    return configuration, (*authorities, *([str(certificates)] if certificates.is_file() else ()))

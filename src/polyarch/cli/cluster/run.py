@@ -4,9 +4,8 @@ The flags are what a process cannot read from the cluster. Once it serves it pri
 where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease given back.
 """
 
-import importlib
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -34,9 +33,7 @@ from polyarch.cli.options.values import (
     subject,
 )
 from polyarch.cli.options.verbosity import LOGGED_AS_USUAL, LogVerbosity
-
-if TYPE_CHECKING:
-    from polyarch.kube.process.roles import Role
+from polyarch.cli.output.ending import GoesOn
 
 
 class Choice(Enum):
@@ -53,10 +50,6 @@ class Choice(Enum):
     def label(self) -> str:
         """As it is typed."""
         return self.name.lower().replace("_", "-")
-
-    def roles(self) -> "tuple[Role, ...]":
-        """Imported only now: a process needs what its own roles need."""
-        return tuple(importlib.import_module(f"polyarch.run.{module}").ROLE for module in self.value)
 
 
 RoleName = Annotated[Choice, Placeholder("ROLE")]
@@ -139,31 +132,27 @@ def run(
     ] = False,
     verbosity: LogVerbosity = LOGGED_AS_USUAL,
     as_read: AsRead = "",
-) -> int:
-    """Run one process of the operator; returns when it has ended."""
+) -> int | GoesOn:
+    """Run one process of the operator."""
     messages = verbosity.messages()
     if print_settings:
         print(printed(as_read), end="")
         return 0
-    import polyarch.run  # noqa: F401 - first, as it imports structlog without rich
-    from polyarch.cli.cluster.role_process import play, providers, registry_files
-    from polyarch.kube.process.roles import ProcessSettings
-    from polyarch.operating.serving import secret_of
-    from polyarch.placement import names
-    from polyarch.run.settings import RegistrySettings, RunSettings
+    from polyarch.cli.cluster.handover import Handover
+    from polyarch.kube.process.settings import ProcessSettings
 
-    name, roles = role.label, role.roles()
-    if not cert_dir and any(each.needs_certificate for each in roles):
-        raise UsageError(f"run {name}: --cert-dir is needed, as API servers call webhooks over TLS only")
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
         raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
+    if bool(image_credential_provider_config) != bool(image_credential_provider_bin_dir):
+        raise UsageError(
+            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
+        )
     if role is Choice.EXEC_MONITOR:
         monitor.check()
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
-    operator = deployed.settings(namespace, secret, tuple(allow_address or ()))
-    if registries_dir:
-        registries_conf, ca = registry_files(registries_dir, registries_conf, ca or [])
-    settings = RunSettings(
+    return Handover(
+        name=role.label,
+        modules=role.value,
         process=ProcessSettings(
             namespace=namespace,
             bind=bind,
@@ -171,25 +160,19 @@ def run(
             metrics_port=metrics_port,
             health_port=health_port,
             cert_dir=cert_dir,
-            cert_secret=secret_of(names.OPERATOR, operator.certificates)
-            if role is Choice.OPERATOR and not cert_dir
-            else "",
             leader_elect=leader_elect,
         ),
         kubeconfig=kubeconfig,
         context=context,
         log_format=log_format,
         log_level="warning" if messages.quiet else "debug" if messages.verbose else "info",
-        registries=RegistrySettings(
-            global_pull_secret=secret,
-            registries_conf=registries_conf,
-            ca=tuple(ca or ()),
-            allow_addresses=tuple(allow_address or ()),
-            credential_providers=providers(image_credential_provider_config, image_credential_provider_bin_dir),
-        ),
+        global_pull_secret=secret,
+        registries_conf=registries_conf,
+        registries_dir=registries_dir,
+        ca=tuple(ca or ()),
+        allow_addresses=tuple(allow_address or ()),
+        credential_providers=(image_credential_provider_config, image_credential_provider_bin_dir),
+        operator=deployed.settings(namespace, secret, tuple(allow_address or ())),
         monitor=monitor.settings(),
-        operator=operator,
-        taints=taints.settings() if Choice.TAINTS.value[0] in role.value else FROM_THE_CLUSTER.settings(),
+        taints=taints.config if Choice.TAINTS.value[0] in role.value else "",
     )
-    play(name, roles, settings)
-    return 0

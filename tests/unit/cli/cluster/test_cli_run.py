@@ -1,16 +1,21 @@
 """``polyarch run``: what the flags mean, and what wrong ones get (PL-751, IN-030)."""
 
+import errno
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from polyarch.cli import main
-from polyarch.cli.cluster.role_process import node_side
+from polyarch.cli.cluster.handover import PROGRAM
+from polyarch.cli.cluster.role_process import main as played
+from polyarch.cli.cluster.role_process import roles_of
 from polyarch.cli.cluster.run import Choice
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.kube.process.roles import ProcessSettings, Role
+from polyarch.kube.process.roles import Role
+from polyarch.kube.process.settings import ProcessSettings
 from polyarch.operating.settings import OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
@@ -140,31 +145,75 @@ def test_all_is_every_role_of_the_cluster_in_one_process(started):
 @pytest.mark.parametrize("choice", Choice, ids=lambda choice: choice.label)
 def test_a_process_is_started_with_all_that_its_roles_read(choice):
     """KR-050: what a role asks its process for is there."""
-    for role in choice.roles():
+    roles = roles_of(choice.value)
+    for role in roles:
         given = {RegistrySettings, OperatorSettings, MonitorSettings, TaintRoleSettings, Verbosity}
         assert set(role.settings) <= given, "what polyarch.run.process gives"
     if len(choice.value) == 1:
-        assert [role.name for role in choice.roles()] == [choice.label]
+        assert [role.name for role in roles] == [choice.label]
 
 
 class Replaced(Exception):  # noqa: N818 - what happened to the process
     """The process goes on as another program."""
 
 
-def test_the_node_side_of_the_monitor(started, capsys, monkeypatch):
-    """PL-600, PL-810: it knows its node, and starts over without the command line's libraries."""
+@pytest.fixture
+def command(monkeypatch) -> Callable[..., list[str]]:
+    """A command line of a process of its own: what it goes on as."""
 
     def execute(program: str, arguments: list[str]) -> None:
         raise Replaced(program, *arguments)
 
+    def given(*words: str) -> list[str]:
+        monkeypatch.setattr(os, "execv", execute)
+        monkeypatch.setattr(sys, "argv", ["polyarch", *words])
+        with pytest.raises(Replaced) as replaced:
+            main()
+        return list(replaced.value.args)
+
+    return given
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("operator", "--image", "example.com/p:1", "--toleration", "infra:NoSchedule", "--webhook-replicas", "5"),
+        ("placement-webhook", "--cert-dir", "/c", "--bind=", "--ca", "x.pem", "--allow-address", "127.0.0.0/8", "-q"),
+        ("placement-controller", "--global-pull-secret-namespace", "a", "--global-pull-secret-name", "b"),
+        ("exec-monitor", "--side", "node", "--node-name", "worker-1", "--proc", "/p", "--pod-logs", "/l"),
+        ("taints", "--no-leader-elect", "--log-format", "console", "--context", "C", "--kubeconfig", "K"),
+        ("all", "--cert-dir", "/c", "--registries-conf", "R", "--port", "0"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_process_starts_over_with_the_same_settings_and_without_the_command_lines_libraries(started, command, words):
+    """PL-810."""
+    python, *program, settings = command("run", *words)
+    assert python == sys.executable
+    assert program == [sys.executable, "-P", "-c", PROGRAM]
+    assert started == []
+    assert played(settings) == 0
+    assert main(["run", *words]) == 0, "where it is not the command line's own process it does not start over"
+    assert started[0] == started[1]
+
+
+def test_flags_that_are_too_long_to_be_passed_on_still_run(started, monkeypatch):
+    def execute(program: str, arguments: list[str]) -> None:
+        raise OSError(errno.E2BIG, "Argument list too long")
+
     monkeypatch.setattr(os, "execv", execute)
+    monkeypatch.setattr(sys, "argv", ["polyarch", "run", "placement-controller", "-n", "ours"])
+    assert main() == 0
+    assert started[0][2].process.namespace == "ours"
+
+
+def test_the_node_side_of_the_monitor(started, capsys):
+    """PL-600: it knows its node."""
     assert main(["run", "exec-monitor", "--side", "node"]) == 2
     assert "--node-name is needed with --side node" in capsys.readouterr().err
     places = ["--tracefs", "/t", "--proc", "/p", "--pod-logs", "/l"]
-    with pytest.raises(Replaced) as replaced:
-        main(["run", "exec-monitor", "--side", "node", "--node-name", "worker-1", "--namespace", "ours", *places])
-    assert replaced.value.args[:3] == (sys.executable, sys.executable, "-c")
-    assert node_side(replaced.value.args[-1]) == 0
+    flags = ["--side", "node", "--node-name", "worker-1", "--namespace", "ours", *places]
+    assert main(["run", "exec-monitor", *flags]) == 0
     ((name, roles, settings),) = started
     assert (name, roles, settings.process.namespace) == ("exec-monitor", ("exec-monitor",), "ours")
     monitor = MonitorSettings(side="node", node_name="worker-1", tracefs="/t", proc="/p", pod_logs="/l")

@@ -16,7 +16,8 @@ from memory_api import MemoryApi
 from manual_clock import ManualClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.process.components import Components, Leadership, leader_check, merged
-from polyarch.kube.process.roles import Addresses, Process, ProcessSettings, Role
+from polyarch.kube.process.roles import Addresses, Process, Role
+from polyarch.kube.process.settings import ProcessSettings
 from polyarch.kube.resources import LEASES
 from polyarch.kube.serving.admission import AdmissionRequest, AdmissionResponse, Route
 from polyarch.kube.serving.listener import HttpServer, text

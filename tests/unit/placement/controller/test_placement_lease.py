@@ -10,7 +10,8 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.process.roles import Process, ProcessSettings
+from polyarch.kube.process.roles import Process
+from polyarch.kube.process.settings import ProcessSettings
 from polyarch.kube.runtime.lease import Lease, RecordAge
 from polyarch.oci.cache.memory import Cache
 from polyarch.placement import names

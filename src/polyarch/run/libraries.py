@@ -1,0 +1,33 @@
+"""Two libraries load on import what no role uses. Import this before them: it imports them without that (PL-810).
+
+* structlog imports rich and pygments if they are installed (cyclopts needs them), to print tracebacks on terminals:
+  3 MiB in each process.
+* aiohttp makes TLS contexts with the system's CAs for requests that bring none: 2 MiB. Every client of ours brings its
+  own, which loads the system's CAs if its settings say so.
+"""
+
+import os
+import sys
+from typing import Final
+
+_AUTHORITIES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Where OpenSSL looks for the system's CAs."""
+
+if "structlog" not in sys.modules and "rich" not in sys.modules:
+    sys.modules["rich"] = None  # type: ignore[assignment]  # so that `import rich` raises ImportError
+    try:
+        import structlog  # noqa: F401
+    finally:
+        del sys.modules["rich"]
+
+if "aiohttp" not in sys.modules:
+    _known = {name: os.environ.get(name) for name in _AUTHORITIES}
+    os.environ.update(dict.fromkeys(_AUTHORITIES, os.devnull))
+    try:
+        import aiohttp  # noqa: F401
+    finally:
+        for _name, _value in _known.items():
+            if _value is None:
+                del os.environ[_name]
+            else:
+                os.environ[_name] = _value
