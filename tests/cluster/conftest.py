@@ -115,6 +115,16 @@ def tainted_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def commanded_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """An eighth one, whose nodes the commands of ``polyarch taint`` write; take ``taint_shop`` to have it alone."""
+    if named := os.environ.get("POLYARCH_TEST_COMMANDED"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"commanded-{owner}", nodes={"amd64": 2, "arm64": 2}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

@@ -17,6 +17,7 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.explain.from_cluster import read_pod
 from polyarch.cli.explain.from_files import Configuration, GivenPod, configuration_from, pods_from
 from polyarch.cli.explain.text import text_of
+from polyarch.cli.explain.tolerations import Tolerated, tolerated
 from polyarch.cli.images.pod_images import wiring_of
 from polyarch.cli.images.resolve import how
 from polyarch.cli.input.objects import read_documents
@@ -118,14 +119,21 @@ async def _in_files(
 ) -> list[Explained]:
     at_controller = asked.stage == "controller"
     cases = [examine(configuration.facts(each.pod, each.namespace, stored=False)) for each in given]
-    answers = {} if asked.cold else await _answers(cases, registries, bundles=at_controller)
+    several = [tolerated(each, configuration) for each in given]
+    answers = {} if asked.cold else await _answers(cases, registries, bundles=at_controller, tolerations=several)
     found = []
-    for each, case in zip(given, cases, strict=True):
+    for each, case, tolerations in zip(given, cases, several, strict=True):
         explained = _at_admission(each.document, case, answers)
         if at_controller and case.rule is None:
             explained = _at_controller(each, case, configuration, answers)
-        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **explained.entry}))
+        entry = _with(tolerations, explained.entry, answers)
+        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **entry}))
     return found
+
+
+def _with(tolerations: Tolerated | None, entry: Json, answers: Mapping[str, Inspection]) -> Json:
+    """The entry with what is said of taints, if there is anything to say."""
+    return entry if tolerations is None else {**entry, "tolerations": tolerations.explained(answers)}
 
 
 def _at_admission(document: Json, case: Case, answers: Mapping[str, Inspection]) -> Explained:
@@ -154,21 +162,29 @@ async def _in_cluster(asked: Asked, registries: Registries) -> tuple[tuple[str, 
     )
     registries = registries._replace(credentials=seen.credentials)
     case = examine(seen.configuration.facts(seen.given.pod, seen.given.namespace, stored=seen.is_gated))
-    answers = await _answers([case], registries, bundles=True)
+    tolerations = tolerated(seen.given, seen.configuration, age=seen.age)
+    answers = await _answers([case], registries, bundles=True, tolerations=[tolerations])
     if seen.is_gated:
         decision = seen.now(case, answers)
-        entry = documents.explain_controller(seen.given.document, case, decision)
+        entry = _with(tolerations, documents.explain_controller(seen.given.document, case, decision), answers)
         return seen.configuration.notes, [Explained(entry, decision)]
     decision = decide(case, answers, Progress.ENDED)
-    entry = documents.explain_finished(seen.given.document, case, decision)
+    entry = _with(tolerations, documents.explain_finished(seen.given.document, case, decision), answers)
     return seen.configuration.notes, [Explained(entry, decision, entry["agrees"])]
 
 
-async def _answers(cases: Iterable[Case], registries: Registries, *, bundles: bool) -> dict[str, Inspection]:
-    """What all images say, each asked once. ``bundles``: indexes of a pod that would be impossible are looked at again,
-    as the controller does, for they may be operator bundles (RG-046)."""
+async def _answers(
+    cases: Iterable[Case], registries: Registries, *, bundles: bool, tolerations: Iterable[Tolerated | None] = ()
+) -> dict[str, Inspection]:
+    """What all images say, each asked once; tolerations may depend on images that placement does not need.
+
+    ``bundles``: indexes of a pod that would be impossible are looked at again, as the controller does, for they may be
+    operator bundles (RG-046).
+    """
     cases = list(cases)
-    uses = {use.text: use.reference for case in cases for use in case.images if use.reference is not None}
+    images = [use for case in cases for use in case.images]
+    images += [use for each in tolerations if each is not None for use in each.case.images]
+    uses = {use.text: use.reference for use in images if use.reference is not None}
     async with open_inspector(registries.wiring, credentials=registries.credentials) as inspector:
         found = await inspector.inspect_many(uses.values(), fresh=True)
         depth = registries.options.deep

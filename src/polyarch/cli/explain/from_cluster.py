@@ -17,6 +17,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
 from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
 from polyarch.model.meta import PartialObjectMetadata
+from polyarch.model.node import Node
 from polyarch.model.pod import Pod
 from polyarch.model.secret import Secret
 from polyarch.oci.answer import Inspection
@@ -37,6 +38,8 @@ from polyarch.placement.lookups.facts import architectures_of
 from polyarch.placement.result import retry
 from polyarch.placement.result.scheduling_gate import carries_gate
 from polyarch.pods.lookups.secrets import PullSource, document_of
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.names import SINGLETON
 
 T = TypeVar("T")
 
@@ -98,13 +101,21 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
         labels[namespace] = (await client.get(NAMESPACES, namespace, type=PartialObjectMetadata)).metadata.labels or {}
     except ApiError as error:
         notes.append(f"labels of the namespace not read: {error}")
-    nodes: frozenset[str] = frozenset()
-    if policy is not None and policy.spec.node_aware is not None:
+    taints: ArchitectureTaints | None = None
+    try:
+        taints = await _get(client, ARCHITECTURE_TAINTS, SINGLETON, ArchitectureTaints)
+    except Forbidden as error:
+        notes.append(f"{ARCHITECTURE_TAINTS.kind} not read: {error}")
+    machines: list[Node] = []
+    if taints is not None or (policy is not None and policy.spec.node_aware is not None):
         try:
-            nodes = architectures_of((await client.list(NODES, type=PartialObjectMetadata)).items)
+            machines = (await client.list(NODES, type=Node)).items
         except Forbidden as error:
             notes.append(f"nodes not read: {error}")
-    return Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes)
+    nodes = architectures_of([PartialObjectMetadata(each.metadata) for each in machines])
+    return Configuration.of(
+        cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines if taints else ()
+    )
 
 
 async def _get(client: Client, resource: Resource, name: str, type: type[T]) -> T | None:

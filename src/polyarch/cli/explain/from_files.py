@@ -15,6 +15,7 @@ from polyarch.cli.input.objects import Document
 from polyarch.manifests.scan.places import KINDS
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.namespace import Namespace
+from polyarch.model.node import Node
 from polyarch.model.pod import Pod
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
@@ -30,6 +31,8 @@ from polyarch.placement.api.settings import SettingsTable
 from polyarch.placement.decide.rules import Facts
 from polyarch.placement.decide.scoring import ScoringTable
 from polyarch.placement.lookups.facts import architectures_of
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api.settings import TaintSettings
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
@@ -53,6 +56,10 @@ class Configuration(msgspec.Struct, frozen=True):
     nodes: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     """What was assumed, and what is given but not used."""
+    taints: TaintSettings | None = None
+    """What the ArchitectureTaints says; None: there is none, and tolerations are not explained."""
+    machines: tuple[Node, ...] = ()
+    """The nodes whose taints are explained."""
 
     @classmethod
     def of(
@@ -65,6 +72,8 @@ class Configuration(msgspec.Struct, frozen=True):
         nodes: frozenset[str] = frozenset(),
         operator_namespace: str = DEFAULT_NAMESPACE,
         notes: Iterable[str] = (),
+        taints: ArchitectureTaints | None = None,
+        machines: Iterable[Node] = (),
     ) -> "Configuration":
         assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig given: assuming the defaults"]
         cppc = cppc or ClusterPodPlacementConfig()
@@ -72,7 +81,9 @@ class Configuration(msgspec.Struct, frozen=True):
         unused = [f"not used: {problem}" for problem in table.problems]
         scoring = ScoringTable.of(cppc, ppcs)
         unused += [f"PodPlacementConfig {key}: {problem}" for key, problem in scoring.problems.items()]
-        return cls(table, scoring, namespaces, nodes, (*notes, *assumed, *unused))
+        settings = TaintSettings.of(taints.spec) if taints is not None else None
+        unused += [f"not used: {problem}" for problem in settings.problems] if settings is not None else []
+        return cls(table, scoring, namespaces, nodes, (*notes, *assumed, *unused), settings, tuple(machines))
 
     def facts(self, pod: Pod, namespace: str, *, stored: bool) -> Facts:
         """As the roles would have them for this pod."""
@@ -93,7 +104,8 @@ def configuration_from(documents: Iterable[Document]) -> Configuration:
     policy: PlacementPolicy | None = None
     ppcs: list[PodPlacementConfig] = []
     namespaces: dict[str, Mapping[str, str]] = {}
-    nodes: list[PartialObjectMetadata] = []
+    nodes: list[Node] = []
+    taints: ArchitectureTaints | None = None
     for document in documents:
         match document.kind:
             case CPPCS.kind:
@@ -106,11 +118,23 @@ def configuration_from(documents: Iterable[Document]) -> Configuration:
                 metadata = document.into(Namespace).metadata
                 namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
             case "Node":
-                nodes.append(document.into(PartialObjectMetadata))
+                nodes.append(document.into(Node))
+            case ARCHITECTURE_TAINTS.kind:
+                taints = _singleton(document, document.into(ArchitectureTaints), taints)
             case kind:
-                expected = ", ".join((CPPCS.kind, PPCS.kind, POLICIES.kind, "Namespace", "Node"))
+                kinds = (CPPCS.kind, PPCS.kind, POLICIES.kind, ARCHITECTURE_TAINTS.kind, "Namespace", "Node")
+                expected = ", ".join(kinds)
                 raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
-    return Configuration.of(cppc, policy, ppcs, namespaces=namespaces, nodes=architectures_of(nodes))
+    labelled = [PartialObjectMetadata(each.metadata) for each in nodes]
+    return Configuration.of(
+        cppc,
+        policy,
+        ppcs,
+        namespaces=namespaces,
+        nodes=architectures_of(labelled),
+        taints=taints,
+        machines=nodes,
+    )
 
 
 def _singleton(document: Document, found: Any, known: Any) -> Any:

@@ -54,6 +54,10 @@ def _rows(entry: Json) -> Iterator[_Row]:
     labels = [f"{key}={value}" for key, value in entry["labels"].items() if key.startswith("multiarch.openshift.io/")]
     yield from _several("labels", labels)
     yield from _several("gates", entry["gates"])
+    if (tolerations := entry.get("tolerations")) is not None:
+        yield _row("taints", tolerations["reason"])
+        yield _row("", tolerations["message"])
+        yield from (_row("", _taint(each)) for each in tolerations["nodes"])
     yield from _several("warnings", entry["warnings"])
     yield from _several("events", [f"{event['type']} {event['reason']}: {event['note']}" for event in entry["events"]])
     if (waiting := entry["next"]) is not None:
@@ -100,6 +104,22 @@ def _terms(affinity: Any) -> list[str]:
         weight = f"{term['weight']}: " if "weight" in term else ""
         lines.append(weight + (" and ".join(texts) or "an empty term, which matches no node"))
     return lines
+
+
+def _taint(row: Json) -> str:
+    """One architecture of nodes: its taint, and what covers it."""
+    of = f"{row['architecture']} ({row['nodes']} {'node' if row['nodes'] == 1 else 'nodes'})"
+    if row["taint"] is None:
+        return f"{of}: no taint"
+    taint = f"{of}: {row['taint']}" + (f" on {row['tainted']}" if row["tainted"] != row["nodes"] else "")
+    if row["toleratedBy"] is not None:
+        return f"{taint}: tolerated by {_toleration(row['toleratedBy'])}"
+    return f"{taint}: {'gets a toleration' if row['added'] else 'not tolerated'}"
+
+
+def _toleration(toleration: Json) -> str:
+    parts = (toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
+    return " ".join(part for part in parts if part)
 
 
 def _next(waiting: Json) -> str:

@@ -18,8 +18,7 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.taint.consent import confirm
 from polyarch.cli.taint.run_output import change_document
-from polyarch.kube.client.client import Client
-from polyarch.kube.clock import SystemClock
+from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.objects.refs import Ref, few
 from polyarch.model.pod import Pod
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
@@ -28,7 +27,7 @@ from polyarch.taints.names import LEASE
 from polyarch.taints.steps.controllers import is_renewed
 from polyarch.taints.steps.delegated import Delegated, NotInTime, observed
 from polyarch.taints.steps.removal import Removal
-from polyarch.taints.steps.writing import Change, Failure, Outcome, Writer
+from polyarch.taints.steps.writing import Change, Failure, KubernetesApi, Outcome, Writer
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-clean/v1"
 COMMAND: Final = "taint clean"
@@ -71,7 +70,7 @@ def run_clean(asked: Asked, access: Access, chosen: Sequence[Output], *, message
     confirm(COMMAND, yes=asked.yes or asked.dry_run, question=question)
     cleaned = Cleaned(dry_run=asked.dry_run)
     try:
-        asyncio.run(on_cluster(COMMAND, access, lambda client: _Clean(client, asked, cleaned, messages).run()))
+        asyncio.run(on_cluster(COMMAND, access, lambda client: Cleaning(client, asked, cleaned, messages).run()))
     except KeyboardInterrupt:
         messages.note(f"stopped; `polyarch {COMMAND}` goes on from where it is")
         raise
@@ -92,13 +91,17 @@ def _check(asked: Asked) -> None:
         raise UsageError("--include-bare belongs to --evict")
 
 
-class _Clean:
-    def __init__(self, client: Client, asked: Asked, cleaned: Cleaned, messages: Messages) -> None:
+class Cleaning:
+    """One run; ``cleaned`` is filled while it goes on."""
+
+    def __init__(
+        self, client: KubernetesApi, asked: Asked, cleaned: Cleaned, messages: Messages, *, clock: Clock | None = None
+    ) -> None:
         self._client = client
         self._asked = asked
         self._cleaned = cleaned
         self._messages = messages
-        self._clock = SystemClock()
+        self._clock: Clock = clock or SystemClock()
         self._writer = Writer(client, dry_run=asked.dry_run, clock=self._clock, tell=self._tell)
 
     async def run(self) -> None:

@@ -543,3 +543,49 @@ def test_the_explanation_in_several_forms_at_once(explain, tmp_path):
     assert "default/app" in result.out
     assert json.loads(file.read_text())["pods"][0]["name"] == "app"
     assert result.err == ""
+
+
+TAINTS = {
+    "apiVersion": "polyarch.dev/v1alpha1",
+    "kind": "ArchitectureTaints",
+    "metadata": {"name": "cluster"},
+    "spec": {},
+}
+
+
+def tainted_node(name: str, architecture: str, *values: str) -> dict[str, Any]:
+    taints = [{"key": "supported-arch", "value": value, "effect": "NoSchedule"} for value in values]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/arch": architecture}},
+        "spec": {"taints": taints},
+    }
+
+
+def test_tn_084_taints_and_what_covers_them_are_shown(explain: Any) -> None:
+    objects = [TAINTS, tainted_node("a", "amd64"), tainted_node("b", "arm64", "arm64"), tainted_node("c", "s390x")]
+    found = explain(pod("web:1"), objects=objects, args=())
+    assert found.code == 0
+    rows = [line.strip() for line in found.out.splitlines()]
+    assert rows[rows.index("taints    Images") :][:5] == [
+        "taints    Images",
+        "Pod tolerates the taint of arm64: supported by web:1.",
+        "amd64 (1 node): no taint",
+        "arm64 (1 node): supported-arch=arm64:NoSchedule: gets a toleration",
+        "s390x (1 node): supported-arch=s390x:NoSchedule on 0: not tolerated",
+    ]
+
+
+def test_tn_084_without_an_architecture_taints_nothing_is_said_of_taints(explain: Any) -> None:
+    found = explain(pod("web:1"), objects=[tainted_node("b", "arm64", "arm64")])
+    assert "tolerations" not in json.loads(found.out)["pods"][0]
+
+
+def test_tn_084_an_image_that_placement_does_not_need_is_looked_at_for_its_tolerations(explain: Any) -> None:
+    """A pod with a constraint of its own is none of placement's business; taints asks for its images all the same."""
+    bound = pod("web:1")
+    bound["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}
+    entry = json.loads(explain(bound, objects=[TAINTS]).out)["pods"][0]
+    assert entry["decision"]["images"] == []
+    assert entry["tolerations"]["adds"] == ["arm64"]

@@ -1,0 +1,46 @@
+"""The part of an explanation that is about taints: decided by the rules of admission and controller (TN-084)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from polyarch.cli.explain.from_files import Configuration, GivenPod
+from polyarch.oci.answer import Inspection
+from polyarch.taints.decide.decision import Progress
+from polyarch.taints.decide.gate_time import Waited, decide_after
+from polyarch.taints.decide.node_taints import architecture_of
+from polyarch.taints.decide.rules import Case, Facts, decide, examine
+from polyarch.taints.result.explanation import explain_tolerations
+
+
+class Tolerated(NamedTuple):
+    """A pod that is decided about once its images are known."""
+
+    configuration: Configuration
+    case: Case
+    age: float | None
+    """Seconds since a stored pod was created; None: it is being admitted."""
+
+    def explained(self, answers: Mapping[str, Inspection]) -> dict[str, Any]:
+        """The member of the pod's entry."""
+        if self.age is None:
+            decision = decide(self.case, answers, Progress.FIRST)
+        else:
+            decision = decide_after(self.case, answers, Waited(self.age))
+        return explain_tolerations(self.case, decision, self.configuration.machines)
+
+
+def tolerated(given: GivenPod, configuration: Configuration, *, age: float | None = None) -> Tolerated | None:
+    """None if no ArchitectureTaints is given."""
+    settings = configuration.taints
+    if settings is None:
+        return None
+    existing = frozenset(filter(None, map(architecture_of, configuration.machines)))
+    facts = Facts(
+        pod=given.pod,
+        namespace=given.namespace,
+        settings=settings,
+        namespace_labels=configuration.namespaces.get(given.namespace, {}),
+        existing=existing,
+        stored=age is not None,
+    )
+    return Tolerated(configuration, examine(facts), age)

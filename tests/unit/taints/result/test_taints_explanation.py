@@ -1,0 +1,65 @@
+"""What is said of a pod's tolerations, per architecture of the nodes (TN-084)."""
+
+from typing import Any
+
+import msgspec
+from taint_cluster import answers, pod
+from taint_nodes import document, node
+
+from polyarch.model.pod import Pod
+from polyarch.taints.api.settings import TaintSettings
+from polyarch.taints.decide.decision import Progress
+from polyarch.taints.decide.rules import Facts, decide, examine
+from polyarch.taints.result.explanation import explain_tolerations
+
+TAINT = "supported-arch=arm64:NoSchedule"
+NODES = [node(document(name, architecture, *taints)) for name, architecture, *taints in (
+    ("a", "amd64"),
+    ("b", "arm64", TAINT),
+    ("c", "arm64"),
+    ("d", "s390x", "supported-arch=s390x:NoSchedule"),
+    ("e", ""),
+)]  # fmt: skip
+
+
+def explained(image: str, **spec: Any) -> dict[str, Any]:
+    given = msgspec.convert(pod("p", image, **spec), Pod)
+    settings = TaintSettings()
+    case = examine(Facts(pod=given, namespace="shop", settings=settings, existing=frozenset({"amd64", "arm64"})))
+    return explain_tolerations(case, decide(case, answers(given), Progress.FIRST), NODES)
+
+
+def test_tn_084_each_architecture_of_the_nodes_has_its_taint_and_what_covers_it() -> None:
+    covering = {"key": "supported-arch", "operator": "Exists", "effect": "NoSchedule"}
+    found = explained("both", tolerations=[{"key": "x"}, covering])
+    assert found["nodes"] == [
+        {"architecture": "amd64", "nodes": 1, "taint": None, "tainted": 0, "toleratedBy": None, "added": False},
+        {
+            "architecture": "arm64",
+            "nodes": 2,
+            "taint": TAINT,
+            "tainted": 1,
+            "toleratedBy": covering,
+            "added": False,
+        },
+        {
+            "architecture": "s390x",
+            "nodes": 1,
+            "taint": "supported-arch=s390x:NoSchedule",
+            "tainted": 1,
+            "toleratedBy": covering,
+            "added": False,
+        },
+    ]
+    assert found["reason"] == "Covered"
+
+
+def test_tn_084_what_is_added_and_what_is_missing_is_told_apart() -> None:
+    found = explained("both")
+    assert {each["architecture"]: (each["toleratedBy"], each["added"]) for each in found["nodes"]} == {
+        "amd64": (None, False),
+        "arm64": (None, True),
+        "s390x": (None, False),
+    }
+    assert (found["outcome"], found["adds"], found["architectures"]) == ("tolerated", ["arm64"], ["amd64", "arm64"])
+    assert "arm64" in found["message"]
