@@ -26,6 +26,7 @@ from fault_installation import Installed, restart_api_server
 from fault_proxy import FaultProxy, server_tls
 from fault_roles import Fleet
 from fault_table import PROPERTY, Row, table
+from fault_taints import FLEET, TaintFaults
 
 from polyarch.kube.access import config
 from polyarch.kube.client.client import Client
@@ -142,6 +143,18 @@ async def installed() -> AsyncIterator[Installed]:
         yield await Installed.of(sandbox, client)
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def taint_faults(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TaintFaults]:
+    """A third sandbox, whose nodes are tainted."""
+    if named := os.environ.get("POLYARCH_FAULTS_TAINTS"):
+        sandbox = await asyncio.to_thread(_run, Sandbox.start(Settings(name=named, nodes=dict(FLEET), polyarch=False)))
+    else:
+        settings = Settings(name=f"tainted-{os.getpid()}", nodes=dict(FLEET), polyarch=False, seed_images=False)
+        sandbox = await asyncio.to_thread(_run, Sandbox.start(settings, owner=os.getpid()))
+    async with TaintFaults.opened(sandbox, tmp_path_factory.mktemp("taints")) as faults:
+        yield faults
+
+
 @pytest.fixture
 def told(record_property: Callable[[str, object], None]) -> Callable[[Row], Row]:
     """Puts a row into the table; call it before anything is asserted."""
@@ -155,7 +168,7 @@ def told(record_property: Callable[[str, object], None]) -> Callable[[Row], Row]
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
-        if {"standing", "installed"} & set(getattr(item, "fixturenames", ())):
+        if {"standing", "installed", "taint_faults"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
