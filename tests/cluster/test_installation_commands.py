@@ -21,6 +21,7 @@ from polyarch.kube.resources import (
     CRDS,
     DEPLOYMENTS,
     NAMESPACES,
+    NODES,
     PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -33,6 +34,7 @@ from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import kubeconfigs
 from polyarch.sandbox.locks import file_lock
+from polyarch.taints import names as taints
 
 POLICIES = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
@@ -171,6 +173,45 @@ async def test_in_010_values_from_a_file_and_flags(cluster: Cluster, tmp_path: P
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/polyarch:0.1.0"
     assert {"name": "POLYARCH_WEBHOOK_REPLICAS", "value": "1"} in container["env"]
+
+
+async def test_in_003_tn_073_without_an_operator_taints_and_gates_are_removed_from_here(cluster: Cluster) -> None:
+    """IN-003, TN-073: a node keeps what is not ours, and a pod that waits for tolerations is let go."""
+    assert (await cluster.polyarch("install", "--component", "taints")).code == 0
+    ours = {"key": "supported-arch", "value": "arm64", "effect": "NoSchedule"}
+    theirs = {"key": "dedicated", "value": "infra", "effect": "NoSchedule"}
+    record = {taints.MANAGED_TAINTS_ANNOTATION: "supported-arch=arm64:NoSchedule"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "tainted", "annotations": record},
+        "spec": {"taints": [theirs, ours]},
+    }
+    await cluster.client.create(NODES, node)
+    waiting = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "waits", "labels": {taints.GATED_LABEL: taints.GATED}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "schedulingGates": [{"name": taints.GATE}],
+            "containers": [{"name": "c", "image": "registry.invalid/none:1"}],
+        },
+    }
+    await cluster.client.create(PODS, waiting, namespace="default")
+    try:
+        removed = await cluster.polyarch("uninstall", "--force")
+        assert removed.code == 0, removed.err
+        assert "gates, taints and finalizers are removed from here" in removed.err
+        found = await cluster.client.get(NODES, "tainted")
+        assert [each["key"] for each in found["spec"]["taints"] if each["key"] in ("dedicated", "supported-arch")] == [
+            "dedicated"
+        ]
+        assert taints.MANAGED_TAINTS_ANNOTATION not in found["metadata"].get("annotations", {})
+        assert "schedulingGates" not in (await cluster.client.get(PODS, "waits", namespace="default"))["spec"]
+    finally:
+        await cluster.client.delete(NODES, "tainted")
+        await cluster.client.delete(PODS, "waits", namespace="default", grace_period_seconds=0)
 
 
 async def test_in_003_nothing_is_left_anywhere(cluster: Cluster) -> None:

@@ -23,6 +23,7 @@ from polyarch.operating.settings import DEFAULT_IMAGE
 from polyarch.operating.workloads import ARCHITECTURES
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 DIGEST = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 IMAGE = f"{DEFAULT_IMAGE.rpartition(':')[0]}@{DIGEST}"
@@ -77,7 +78,12 @@ def test_in_012_it_can_be_upgraded_and_shown(bundle: Path) -> None:
     metadata = csv(bundle)["metadata"]
     assert metadata["annotations"]["olm.skipRange"] == f"<{__version__}"
     examples = json.loads(metadata["annotations"]["alm-examples"])
-    assert {each["kind"] for each in examples} == {"ClusterPodPlacementConfig", "PlacementPolicy", "PodPlacementConfig"}
+    assert {each["kind"] for each in examples} == {
+        "ArchitectureTaints",
+        "ClusterPodPlacementConfig",
+        "PlacementPolicy",
+        "PodPlacementConfig",
+    }
     kinds = {each["name"] for each in csv(bundle)["spec"]["customresourcedefinitions"]["owned"]}
     assert kinds == {each["metadata"]["name"] for each in read(bundle)["CustomResourceDefinition"]}
 
@@ -103,9 +109,10 @@ async def test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_re
             namespace = document["metadata"].get("namespace", "")
             await client.apply(resource(document), document, namespace=namespace, field_manager="olm")
         await cluster.available()
-        (example,) = [each for each in examples(bundle) if each["kind"] == CPPCS.kind]
-        await client.apply(CPPCS, example, field_manager="admin")
-        await cluster.available(CPPCS)
+        for kind in (CPPCS, ARCHITECTURE_TAINTS):
+            (example,) = [each for each in examples(bundle) if each["kind"] == kind.kind]
+            await client.apply(kind, example, field_manager="admin")
+        await cluster.available(CPPCS, ARCHITECTURE_TAINTS)
         assert architectures(await cluster.placed("shop", "quay.io/bundle/shop:1")) == ["arm64"]
         former = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
         assert (await client.get(former, "cluster"))["apiVersion"] == "multiarch.openshift.io/v1alpha1"
@@ -115,8 +122,9 @@ async def test_in_012_installed_as_olm_would_it_places_pods_and_judges_custom_re
         await client.delete(PPCS, "first", namespace="shop")
         with pytest.raises(NotFound):
             await client.get(VALIDATING_WEBHOOKS, "polyarch-operator")
-        await client.delete(CPPCS, "cluster")
-        await cluster.gone(CPPCS, "cluster")
+        for kind in (CPPCS, ARCHITECTURE_TAINTS):
+            await client.delete(kind, "cluster")
+            await cluster.gone(kind, "cluster")
         assert await cluster.deployments() == ["polyarch-operator"]
         for document in reversed(made):
             metadata = document["metadata"]

@@ -11,11 +11,13 @@ from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures
 from test_packaging_chart import CHART, Helm
 
+from polyarch.installation.documents import definitions
+from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES
-from polyarch.placement.api.crds import crds
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -56,6 +58,13 @@ async def test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_not
     assert "tier" not in (await template(cluster))["labels"]
     await cluster.until(replicas(cluster, "pod-placement-web-hook", 3))
 
+    await run("upgrade", *keep, "--set", "components={placement,taints},taints.replicas=1")
+    await cluster.available(CPPCS, ARCHITECTURE_TAINTS)
+    await cluster.until(replicas(cluster, "polyarch-taints", 1))
+    await run("upgrade", *keep, "--set", "components={placement}")
+    await cluster.gone(ARCHITECTURE_TAINTS, "cluster")
+    await cluster.gone(DEPLOYMENTS, "polyarch-taints", NAMESPACE)
+
     await run("upgrade", str(CHART), "--reuse-values", "--set", "placement.configuration=null")
     await cluster.gone(CPPCS, "cluster")
     assert await cluster.deployments() == ["polyarch-operator"]
@@ -63,7 +72,7 @@ async def test_in_010_a_release_is_installed_upgraded_rolled_back_and_leaves_not
     for name in ("shop", NAMESPACE):
         await cluster.client.delete(NAMESPACES, name)
         await cluster.gone(NAMESPACES, name)
-    for each in crds():
+    for each in definitions(InstallationSettings()):
         await cluster.client.delete(CRDS, each["metadata"]["name"])
         await cluster.gone(CRDS, each["metadata"]["name"])
     assert await cluster.left() == set()
@@ -82,7 +91,7 @@ async def test_in_010_templated_definitions_come_first_and_are_kept(helm: Helm, 
     await asyncio.to_thread(helm.__call__, "upgrade", "polyarch", str(CHART), *off, *where)
     await cluster.gone(CPPCS, "cluster")
     await asyncio.to_thread(helm.__call__, "uninstall", "polyarch", "--wait", *where)
-    for each in crds():
+    for each in definitions(InstallationSettings()):
         assert await cluster.client.get(CRDS, each["metadata"]["name"])
 
 
