@@ -1,5 +1,6 @@
 """Tolerations at admission and with placement's release (TN-003, TN-040, TN-046, TN-047, TN-049)."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -378,3 +379,17 @@ async def test_tn_040_the_warm_path_awaits_nothing(taint_world):
     with pytest.raises(StopIteration) as ended:
         taint_world.pods.handle(asked(pod("app:1"), taint_world)).send(None)
     assert ended.value.value.patch
+
+
+async def test_tn_091_a_hundred_pods_of_an_unknown_image_are_one_look_up(taint_world):
+    """TN-091: those at once, those beside placement, and those that come when it is known."""
+    taint_world.registry.seconds = 3.0
+    taint_world.registry.set("cold:1", *BOTH)
+    at_once = [asyncio.create_task(taint_world.pods.handle(asked(pod("cold:1"), taint_world))) for _ in range(50)]
+    beside = [asyncio.create_task(beside_placement(taint_world, pod("cold:1"), Alongside())) for _ in range(40)]
+    await taint_world.clock.run(BUDGET)
+    assert all(task.done() for task in (*at_once, *beside))
+    await taint_world.clock.run(3)
+    for _ in range(10):
+        assert (await taint_world.admit(pod("cold:1"))).tolerated == ["amd64", "arm64"]
+    assert taint_world.registry.count("cold:1") == 1
