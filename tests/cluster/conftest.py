@@ -125,6 +125,14 @@ def commanded_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def taken_over_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A seventh one, whose nodes a predecessor tainted."""
+    owner = _session_process(request)
+    settings = Settings(name=f"taken-over-{owner}", nodes={"amd64": 2, "arm64": 1}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

@@ -101,6 +101,13 @@ class DaemonSetApi:
         self.objects[key] = {**found, "metadata": metadata}
         self._changed(key)
 
+    def begin_to_delete(self, key: Key) -> None:
+        """Finalizers keep it, such as that of a deletion in the foreground."""
+        found = self.objects[key]
+        metadata = {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        self.objects[key] = {**found, "metadata": metadata}
+        self._changed(key)
+
     def delete(self, key: Key) -> None:
         del self.objects[key]
         self.on_event(key)

@@ -87,8 +87,9 @@ def _settings(given: Handover) -> RunSettings:
 
 
 def _runner(given: Handover) -> Runner:
-    """uvloop where it is installed (extra ``fast``); not on every node, as it takes 2 MiB (PL-810)."""
-    if "exec_monitor" in given.modules and given.monitor.side == "node":
+    """uvloop where it is installed (extra ``fast``). It takes 2 MiB: not on every node, nor for an operator, which has
+    little to do (PL-810)."""
+    if given.modules == ("operator",) or ("exec_monitor" in given.modules and given.monitor.side == "node"):
         return asyncio.run
     try:
         import uvloop

@@ -28,6 +28,7 @@ from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SECRETS
 from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.serving import expiry
 from polyarch.model.meta import Key
 from polyarch.model.secret import Secret
 
@@ -238,11 +239,8 @@ def load_into(context: ssl.SSLContext, pair: KeyPair, origin: str) -> None:
 
 def not_after(certificate: bytes, origin: str) -> datetime:
     """The expiry of the first certificate in a PEM text."""
-    # Imported here so that only processes with a certificate load cryptography (7 MiB).
-    from polyarch.kube.serving import x509
-
     try:
-        return x509.not_after(certificate)
+        return expiry.not_after(certificate)
     except ValueError as error:
         raise CertificateError(f"{origin}: tls.crt does not begin with a certificate in PEM: {error}") from None
 

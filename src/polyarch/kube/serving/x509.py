@@ -34,7 +34,6 @@ __all__ = [
     "key_pem",
     "make_authority",
     "new_key",
-    "not_after",
     "pem",
     "public_pem",
 ]
@@ -114,11 +113,6 @@ def issued_of(certificate: bytes, key: bytes) -> Issued | None:
     if not certificates or not isinstance(private, ec.EllipticCurvePrivateKey):
         return None
     return Issued(certificates[0], private) if private.public_key() == certificates[0].public_key() else None
-
-
-def not_after(text: bytes) -> datetime:
-    """The expiry of the first certificate in a PEM text. Raises ValueError if there is none."""
-    return x509.load_pem_x509_certificate(text).not_valid_after_utc
 
 
 def is_due(certificate: Certificate, now: datetime) -> bool:

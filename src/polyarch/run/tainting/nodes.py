@@ -98,7 +98,7 @@ def node_duty(
         facts=facts,
         client=process.client,
         informers=process.informers,
-        released=lambda: controller.released,
+        released=lambda: rollout.released,
         wake=lambda: policies.add(POLICY),
         clock=clock,
         metrics=metrics,

@@ -140,9 +140,17 @@ class TemplateController:
     @property
     def all_judged(self) -> bool:
         """Every DaemonSet has been looked at since this replica leads, with the facts as they are, and each of its
-        images has answered or failed."""
-        found = map(self._verdicts.get, self._daemon_sets.known())
-        return all(verdict is not None and not verdict.is_pending for verdict in found)
+        images has answered or failed. One that is being deleted has nothing to say, however long its finalizers keep
+        it."""
+        for key in self._daemon_sets.known():
+            verdict = self._verdicts.get(key)
+            if (verdict is None or verdict.is_pending) and not self._is_leaving(key):
+                return False
+        return True
+
+    def _is_leaving(self, key: Key) -> bool:
+        daemon_set = self._daemon_sets.get(key)
+        return daemon_set is None or daemon_set.metadata.deletion_timestamp is not None
 
     def uncovered(self, architecture: str) -> list[str] | None:
         """The DaemonSets that hold back the taint of an architecture (TN-025); None: not all are judged yet."""

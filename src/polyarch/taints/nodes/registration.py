@@ -16,6 +16,7 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Forbidden, Invalid, KubernetesError, NotFound
 from polyarch.kube.objects.managed_fields import differences
 from polyarch.kube.resources import Resource
+from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.kube.runtime.on_demand import OnDemand, Shares
 from polyarch.model.meta import Key
@@ -23,6 +24,7 @@ from polyarch.model.unstructured import Unstructured
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.documents.registration_policy import (
     GROUP,
+    VERSIONS,
     bindings,
     newest_served,
     policies,
@@ -33,8 +35,16 @@ from polyarch.taints.names import REGISTRATION_POLICY
 
 log = structlog.get_logger(__name__)
 
+_KINDS: Final = (policies(VERSIONS[0]), bindings(VERSIONS[0]))
+RIGHTS: Final = (
+    rule(_KINDS, "list", "watch", "patch", "delete", names=[REGISTRATION_POLICY]),
+    rule(_KINDS, "create"),
+)
+"""RBAC rules of the keeper. RBAC cannot restrict ``create`` by name, and knows no versions."""
 ASK_AGAIN: Final = 600.0
 """Seconds until an API server without these kinds is asked again: it may have been upgraded."""
+FACTS_AGAIN: Final = 5.0
+"""Seconds until the next look while the configuration is not known; its arrival calls, too."""
 SYNC_LOOK: Final = 0.2
 REFUSED_LOOK: Final = 10.0
 OBJECT: Final = Key("", REGISTRATION_POLICY)
@@ -42,6 +52,9 @@ OBJECT: Final = Key("", REGISTRATION_POLICY)
 
 class Configured(Protocol):
     """The part of ``TaintFacts`` that is needed here."""
+
+    @property
+    def is_ready(self) -> bool: ...
 
     @property
     def settings(self) -> TaintSettings | None: ...
@@ -84,7 +97,8 @@ class _Kind:
 
 
 class RegistrationKeeper:
-    """A controller with one key. ``released``: the architectures whose nodes are tainted now."""
+    """A controller with one key. ``released``: the architectures whose nodes are tainted now; None: not known yet, and
+    the policy stays as the leader before left it."""
 
     def __init__(
         self,
@@ -92,7 +106,7 @@ class RegistrationKeeper:
         facts: Configured,
         client: KeepsPolicies,
         informers: Shares,
-        released: Callable[[], frozenset[str]],
+        released: Callable[[], frozenset[str] | None],
         wake: Callable[[], None],
         clock: Clock,
         metrics: TaintMetrics,
@@ -122,6 +136,8 @@ class RegistrationKeeper:
 
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
+        if not self._facts.is_ready:  # a configuration that cannot be read now may be there nevertheless
+            return After(FACTS_AGAIN)
         settings = self._facts.settings
         if settings is not None and settings.state == "paused":
             return Done()
@@ -134,7 +150,10 @@ class RegistrationKeeper:
             return After(REFUSED_LOOK if self.problem else SYNC_LOOK)
         try:
             if settings is not None and settings.state == "active" and settings.at_registration == "policy":
-                await self._keep(registration_policy(settings, self._released(), version=version))
+                released = self._released()
+                if released is None:
+                    return After(SYNC_LOOK)
+                await self._keep(registration_policy(settings, released, version=version))
             else:
                 await self._remove()
         except KubernetesError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS
+from polyarch.kube.rights import rule
 from polyarch.kube.runtime.informer import Informer
 from polyarch.kube.runtime.store import IndexFunction
 from polyarch.model.meta import Key
@@ -15,6 +16,10 @@ from polyarch.taints.decide.rollout import Safety
 from polyarch.taints.names import ROLE
 from polyarch.taints.plan.availability import EndpointSlice, WebhookConfiguration, admission_problem
 
+RIGHTS: Final = (rule(MUTATING_WEBHOOKS, "list", "watch", names=[ROLE]),)
+"""RBAC rules for all namespaces."""
+RIGHTS_AT_HOME: Final = (rule(ENDPOINT_SLICES, "list", "watch"),)
+"""RBAC rules for the namespace in which polyarch runs."""
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 

@@ -76,6 +76,7 @@ class TaintRollout:
         self._clock = clock
         self._metrics = metrics
         self._is_begun = False
+        self._has_judged = False
         self._has_looked = False
         self._outdated = True
         self._accepted: object = None
@@ -95,9 +96,9 @@ class TaintRollout:
         return dict(self._holds)
 
     @property
-    def released(self) -> frozenset[str]:
-        """Architectures whose nodes are tainted, at registration too."""
-        return self._nodes.released
+    def released(self) -> frozenset[str] | None:
+        """Architectures whose nodes are tainted, at registration too; None before the first pass of this leader."""
+        return self._nodes.released if self._has_judged else None
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class TaintRollout:
         """This replica gives the turns from now on."""
         self._pace.begin()
         self._carried, self._holds, self._watches = frozenset(), {}, self._stopped_before()
-        self._outdated, self._is_begun, self._has_looked = True, True, False
+        self._outdated, self._is_begun, self._has_judged, self._has_looked = True, True, False, False
 
     def stopped_leading(self) -> None:
         """Another replica gives them, and shows the numbers of nodes."""
@@ -154,6 +155,7 @@ class TaintRollout:
         self._accept_pods()
         self._look(settings)
         await self._release(self._safe(settings))
+        self._has_judged = True
         wait = self._give_turns(settings)
         self._metrics.show_nodes(self._nodes.census.counts)
         watching = self._nodes.is_busy or self._holds or self._is_watching

@@ -25,7 +25,7 @@ from polyarch.taints.lookups.image_waiting import ImageWaiting, asked_about
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.result.events import shrunk
 from polyarch.taints.result.pod_patch import stored_patch
-from polyarch.taints.unscheduled.pod_memory import PodMemory
+from polyarch.taints.unscheduled.pod_memory import PodMemory, has_gate
 from polyarch.taints.unscheduled.pod_writes import PodWrites, Posts
 
 log = structlog.get_logger(__name__)
@@ -64,8 +64,9 @@ class ChangedPods:
 
     @staticmethod
     def is_about(pod: Pod) -> bool:
-        """Whether the admission left something to do."""
-        return (pod.metadata.labels or {}).get(names.GATED_LABEL) == names.CHANGED
+        """Whether the admission left something to do. One with our gate waits like any other that has it, whatever its
+        label says: that gate has a time."""
+        return not has_gate(pod) and (pod.metadata.labels or {}).get(names.GATED_LABEL) == names.CHANGED
 
     async def go_on(self, key: Key, facts: Facts, memory: PodMemory) -> Result:
         """One pass over such a pod."""

@@ -151,7 +151,8 @@ class PodController:
         return Contribution(fields={"pods": pods})
 
     def undecided(self, architecture: str) -> list[str] | None:
-        """Pods that may be for this architecture and wait for an answer (TN-025); None: not all are judged yet."""
+        """Pods that may be for this architecture and wait for an answer (TN-025); None: not all are judged yet. A pod
+        that is being deleted gets no node, however long its finalizers keep it."""
         pods = self._pods.unscheduled()
         if pods is None or not self._is_leading() or not self._facts.is_ready:
             return None
@@ -159,6 +160,8 @@ class PodController:
         for pod in pods:
             key = pod.metadata.key
             memory = self._memories.get(key)
+            if pod.metadata.deletion_timestamp is not None:
+                continue
             if memory is None or not memory.is_judged:
                 return None
             if memory.is_waiting and architecture in memory.architectures:
@@ -245,6 +248,9 @@ class PodController:
         if operations:
             again = await self._writes.write(key, case.pod, operations, memory)
             if again is not None:
+                if memory.refusals:  # whoever refuses it holds no node back
+                    memory.is_judged = True
+                    memory.is_waiting = memory.is_waiting and bool(decision.unresolved)
                 if memory.refusals and decision.timed_out and has_gate(case.pod):
                     return await self._writes.release(key, case.pod, memory) or Done()
                 return again

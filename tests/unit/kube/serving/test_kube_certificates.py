@@ -628,3 +628,17 @@ async def test_kr_033_what_was_made_by_a_clock_that_was_ahead_is_replaced(clock)
     assert cluster.leaf.not_valid_before_utc < clock.now()
     assert cluster.authorities[0].not_valid_before_utc < clock.now()
     assert all(trusted_by(bundle, cluster.data["tls.crt"]) for bundle in cluster.bundles())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", id="another thing"),
+        pytest.param(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", id="nothing in it"),
+        pytest.param(b"-----BEGIN CERTIFICATE-----\nMAMwAQE=\n-----END CERTIFICATE-----\n", id="damaged"),
+    ],
+)
+def test_kr_033_what_is_no_certificate_has_no_expiry(text):
+    with pytest.raises(CertificateError, match="does not begin with a certificate"):
+        not_after(text, "x")

@@ -205,6 +205,17 @@ async def test_tn_051_one_rollout_at_a_time_and_those_that_others_need_first(wor
     assert order == [system, network, first, last]
 
 
+async def test_tn_051_one_that_is_being_deleted_holds_back_neither_templates_nor_nodes(world):
+    """A deletion in the foreground lasts as long as a pod on a node that is down."""
+    world.nodes = [node(document("one", "arm64"))]
+    leaving = world.api.create("leaving", OTHER)
+    world.api.begin_to_delete(leaving)
+    key = world.api.create("agent", APP)
+    await world.run(10)
+    assert world.api.patched == [key]
+    assert world.controller.uncovered("arm64") == []
+
+
 async def test_tn_051_several_rollouts_if_the_policy_allows_them(world_of):
     world = world_of(daemonSets={"maxConcurrentRollouts": 3})
     for number in range(5):

@@ -1,4 +1,4 @@
-"""The controller that taints nodes, from the events of a watch to what is stored (TN-020 to TN-026)."""
+"""The controller that taints nodes, from a watch to what is stored (TN-010, TN-020 to TN-027, TN-073, TN-090)."""
 
 from typing import Any
 
@@ -521,3 +521,12 @@ def test_tn_025_whether_the_webhook_is_available(
     found = admission_problem(configuration, slices, namespace="polyarch")
     assert problem in found
     assert bool(found) == bool(problem)
+
+
+async def test_tn_027_what_is_released_is_not_said_before_a_leader_has_looked(worlds: Any) -> None:
+    world = worlds(document("arm", "arm64"))
+    world.rollout.started_leading()
+    assert world.rollout.released is None
+    world.lead()
+    await world.run(1)
+    assert "arm64" in world.rollout.released

@@ -79,8 +79,9 @@ class World:
     def __init__(self, *versions: str, settings: TaintSettings | None = None) -> None:
         self.api = Api(*versions)
         self.clock = ManualClock()
-        self.settings = settings or TaintSettings()
-        self.released = frozenset({"arm64"})
+        self.settings: TaintSettings | None = settings or TaintSettings()
+        self.is_ready = True
+        self.released: frozenset[str] | None = frozenset({"arm64"})
         self.keeper = RegistrationKeeper(
             facts=self,  # type: ignore[arg-type]
             client=self.api,
@@ -108,6 +109,19 @@ async def test_tn_027_the_newest_served_version_is_used(versions: tuple[str, ...
         ("apply", "MutatingAdmissionPolicyBinding"),
     ]
     assert world.api.spec(bindings(used)) == {"policyName": NAME}
+
+
+async def test_tn_027_a_leader_that_knows_little_yet_leaves_the_policy_as_it_is() -> None:
+    """Nodes go on registering while the Lease changes hands, and while the API server does not answer."""
+    world = World("v1")
+    await world.look()
+    before = world.api.spec(policies("v1"))
+    world.settings, world.is_ready = None, False
+    assert isinstance(await world.look(), After)
+    world.settings, world.is_ready, world.released = TaintSettings(), True, None
+    assert isinstance(await world.look(), After)
+    assert world.api.requests == []
+    assert world.api.spec(policies("v1")) == before
 
 
 def test_tn_027_one_kind_alone_is_not_enough() -> None:

@@ -442,6 +442,27 @@ async def test_tn_025_nobody_is_called_decided_before_every_pod_was_looked_at(wo
     assert world.controller.undecided("arm64") == []
 
 
+async def test_tn_025_a_pod_that_is_being_deleted_holds_no_node_back(world_of):
+    """Somebody's finalizer may keep it without a node for ever."""
+    world = world_of(mode="both")
+    document = world.document(APP, name="leaving")
+    document["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/keeps"]}
+    world.api.create(document)
+    await world.run(1)
+    assert world.controller.undecided("amd64") == []
+
+
+async def test_tn_025_a_pod_whose_change_is_refused_holds_no_node_back(world_of):
+    """A policy of the cluster may refuse it for ever."""
+    world = world_of(mode="both")
+    world.registry.set(APP, "linux/arm64")
+    world.api.refuse = refused_by_validation()
+    await world.create(APP)
+    await world.run(1)
+    assert world.api.patches, "it was tried"
+    assert world.controller.undecided("arm64") == []
+
+
 # -- changed images ----------------------------------------------------------------------------------------------------
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "u", "controller": True}
@@ -461,6 +482,17 @@ async def changed(world: World, *platforms: str, error: str = "", owner: dict[st
     key = world.api.create(document)
     await world.run(1)
     return key
+
+
+async def test_tn_048_the_label_of_a_changed_pod_keeps_no_gate_beyond_its_time(world_of):
+    """Whoever may change pods may write that label."""
+    world = world_of(pods={"gateTimeout": "30s"})
+    world.registry.set(APP, error="network")
+    key = world.api.create(world.document(APP, gated=True, labels={}))
+    world.api.pods[key]["metadata"]["labels"][names.GATED_LABEL] = names.CHANGED
+    world.api.tell(key)
+    await world.run(40)
+    assert not world.api.has_gate(key)
 
 
 async def test_tn_049_what_an_image_no_longer_justifies_is_said_once(world):
