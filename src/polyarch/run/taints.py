@@ -78,7 +78,8 @@ def components(process: Process, parts: TaintParts, *, routes: tuple[Route[Any],
         of_pods.controller.contribution,
         of_templates.controller.contribution,
     )
-    duties = (of_pods.duty, of_templates.duty, of_nodes.duty, status_duty(process, parts, contributions))
+    of_status = status_duty(process, parts, contributions, is_leading=is_leading)
+    duties = (of_pods.duty, of_templates.duty, of_nodes.duty, of_status)
     background: dict[str, Task] = {
         "attempts": images.attempts.run,
         "pull secrets": images.reads.run,

@@ -94,6 +94,7 @@ def pod_duty(
     unscheduled.add_handler(seen)
     changed.add_handler(seen)
     metrics.gated_pods.set_function(lambda: float(controller.gated if is_leading() else 0))
+    metrics.oldest_gate_seconds.set_function(lambda: controller.oldest_gate if is_leading() else 0.0)
     passes = Controller(
         queue.name,
         controller.reconcile,

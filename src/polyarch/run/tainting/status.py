@@ -1,6 +1,6 @@
 """The status of ArchitectureTaints, to which the other duties contribute (TN-014)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from polyarch.kube.process.roles import Process
 from polyarch.kube.runtime.controller import Controller
@@ -12,7 +12,9 @@ from polyarch.run.tainting.duties import Duty
 from polyarch.taints.status.status_writer import OBJECT, Part, StatusWriter
 
 
-def status_duty(process: Process, parts: TaintParts, contributions: Sequence[Part]) -> Duty:
+def status_duty(
+    process: Process, parts: TaintParts, contributions: Sequence[Part], *, is_leading: Callable[[], bool]
+) -> Duty:
     """The one writer; a configuration from a file is only logged."""
     clock, facts = process.clock, parts.facts
     queue: WorkQueue[Key] = WorkQueue("taint-status", clock, metrics=process.metrics)
@@ -27,5 +29,6 @@ def status_duty(process: Process, parts: TaintParts, contributions: Sequence[Par
         queue.add(OBJECT)
 
     facts.on_change(changed)
+    parts.metrics.degraded.set_function(lambda: float(writer.is_degraded and is_leading()))
     controller = Controller(queue.name, writer.reconcile, queue=queue, workers=1, clock=clock, metrics=process.metrics)
     return Duty(led={"take over status": take_over}, led_controllers=(controller,))

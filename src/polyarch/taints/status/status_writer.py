@@ -19,7 +19,7 @@ from polyarch.kube.runtime.controller import After, Done, Result
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsStatus
 from polyarch.taints.names import SINGLETON
-from polyarch.taints.result.contribution import Contribution, composed
+from polyarch.taints.result.contribution import DEGRADED, Contribution, composed
 
 log = structlog.get_logger(__name__)
 
@@ -64,16 +64,20 @@ class StatusWriter:
         self._from_file = from_file
         self._written_at: float | None = None
         self._logged: ArchitectureTaintsStatus | None = None
+        self.is_degraded = False
+        """What condition ``Degraded`` was at the last look."""
 
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
         found = self._facts.configuration
         if found is None:
+            self.is_degraded = False
             return Done()
         rest = 0.0 if self._written_at is None else self._written_at + EVERY - self._clock.monotonic()
         if rest > 0:
             return After(rest)
         status = self._status(found)
+        self.is_degraded = any((each["type"], each["status"]) == (DEGRADED, "True") for each in status["conditions"])
         if self._from_file:
             self._log(status)
         elif not self._is_there(status, found):

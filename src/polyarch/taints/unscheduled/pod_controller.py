@@ -10,6 +10,7 @@ and nobody else would for as long as its Lease holds.
 
 import random as _random
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -134,6 +135,13 @@ class PodController:
     def gated(self) -> int:
         """Number of pods with our gate."""
         return sum(map(has_gate, self._pods.unscheduled() or ()))
+
+    @property
+    def oldest_gate(self) -> float:
+        """Seconds since the oldest pod with our gate was created; 0 without any."""
+        gated = (pod.metadata.creation_timestamp for pod in self._pods.unscheduled() or () if has_gate(pod))
+        oldest = min((datetime.fromisoformat(each) for each in gated if each is not None), default=None)
+        return (self._clock.now() - oldest).total_seconds() if oldest is not None else 0.0
 
     @property
     def unknown(self) -> int:

@@ -135,3 +135,16 @@ def test_tn_014_parts_make_one_status_together() -> None:
 def test_two_parts_do_not_give_the_same(part: Contribution) -> None:
     with pytest.raises(ValueError, match="two parts"):
         composed([part, part])
+
+
+async def test_tn_083_an_alert_can_see_whether_it_is_degraded() -> None:
+    """TN-083: and no longer once the object is gone."""
+    world = World()
+    await world.look()
+    assert not world.writer.is_degraded
+    world.contribution = Contribution(problems=(Problem("PodsBecamePending", "stopped"),))
+    await world.look(10)
+    assert world.writer.is_degraded
+    world.configuration = None
+    await world.look(10)
+    assert not world.writer.is_degraded

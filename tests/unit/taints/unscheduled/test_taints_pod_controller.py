@@ -553,3 +553,13 @@ async def test_tn_010_while_paused_a_changed_pod_waits(world_of):
     world.facts.configure(pods={"imageChange": "evict"})
     await world.run(1)
     assert world.api.evicted == [key]
+
+
+async def test_tn_083_an_alert_can_see_how_old_the_oldest_gate_is(world_of):
+    """TN-083: by the time at which the pod was created, whoever gated it."""
+    world = world_of(leading=False)
+    assert world.controller.oldest_gate == 0.0
+    await world.create(APP, name="young", gated=True, age=5.0)
+    await world.create(APP, name="old", gated=True, age=20.0)
+    await world.create(APP, name="free", age=90.0)
+    assert world.controller.oldest_gate == 20.0
