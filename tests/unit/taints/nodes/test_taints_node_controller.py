@@ -524,7 +524,7 @@ def test_tn_025_whether_the_webhook_is_available(
 
 
 async def test_tn_027_what_is_released_is_not_said_before_a_leader_has_looked(worlds: Any) -> None:
-    world = worlds(document("arm", "arm64"))
+    world = worlds(document("arm", "arm64"), lead=False)
     world.rollout.started_leading()
     assert world.rollout.released is None
     world.lead()
