@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
     "kustomize.md": (nothing, nothing),
     "olm.md": (nothing, nothing),
     "migration.md": (leave_behind, taken_over),
+    "taints.md": (nothing, nothing),
 }
 """With what there has to be in the cluster before, and what has to be so afterwards."""
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
