@@ -15,6 +15,8 @@ from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints import names as taint_names
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "guide" / "runbooks"
 SOON = 90.0
@@ -103,7 +105,9 @@ async def test_in_041_the_commands_of_the_runbooks_can_be_typed_as_they_stand(wo
     async with world.deployed():
         await world.create(CPPCS, names.SINGLETON, {"plugins": {"execFormatErrorMonitor": {"enabled": True}}})
         await world.condition("Available", "True")
+        await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"state": "paused"})
         await eventually(handled)
+        await eventually(lambda: world.is_there(DEPLOYMENTS, taint_names.ROLE))
         typed = commands()
         assert len(typed) > 15
         for page, command in typed:

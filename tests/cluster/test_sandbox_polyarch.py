@@ -109,6 +109,12 @@ def test_sb_007_the_operator_made_its_objects_and_its_uninstall_left_nothing(dem
     assert "uninstall left nothing" in demo["demo"]["summary"]
 
 
+def test_tn_027_nodes_that_join_are_tainted_before_a_pod_is_there_and_nothing_is_left(demo: dict[str, Any]) -> None:
+    """TN-050, TN-073: the DaemonSet follows, pods of amd64 images stay away, and no node keeps a taint."""
+    growth = demo["demo"]["growth"]
+    assert growth == {"joined": 2, "tainted": 2, "daemonSetPods": 2, "keptAway": 4, "left": []}
+
+
 def test_sb_014_after_the_demo_polyarch_is_there_again(demo: dict[str, Any]) -> None:
     containers = {each["container"]: each for each in demo["processes"] if each.get("pod")}
     assert set(containers) == {"operator", "web-hook", "controller"}

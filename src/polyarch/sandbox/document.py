@@ -101,10 +101,25 @@ class DemoOperator(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What exists after the uninstall and did not before the installation."""
 
 
+class DemoGrowth(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Nodes that joined while component taints was on."""
+
+    joined: int
+    tainted: int
+    """Those of them that carried the taint as soon as they were ready."""
+    daemon_set_pods: int
+    """Pods of a DaemonSet that run on them, because its images do."""
+    kept_away: int
+    """Pods of another image that run elsewhere, though only the taint keeps them off."""
+    left: list[str] = []
+    """Nodes that carry a taint after the configuration was deleted."""
+
+
 class Demo(msgspec.Struct, frozen=True, rename="camel"):
     pods: list[DemoPod]
     summary: str
     operator: DemoOperator | None = None
+    growth: DemoGrowth | None = None
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

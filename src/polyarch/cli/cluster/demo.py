@@ -84,7 +84,8 @@ def _operator_line(line: DemoOperator) -> str:
             f"operator: {line.installed} objects installed, {line.made} made by the operator, "
             f"available after {line.install_seconds:.1f} s; uninstalling it in a moment, to see what is left"
         )
-    return f"operator: uninstalled in {line.uninstall_seconds:.1f} s, left: {_left(line)}; installing it again"
+    uninstalled = f"operator: uninstalled in {line.uninstall_seconds:.1f} s, left: {_left(line)}"
+    return f"{uninstalled}; installing it again, then nodes join"
 
 
 def _left(line: DemoOperator) -> str:

@@ -63,13 +63,20 @@ EXAMPLES: Final = (
             },
         },
     },
+    {
+        "apiVersion": ARCHITECTURE_TAINTS.api_version,
+        "kind": ARCHITECTURE_TAINTS.kind,
+        "metadata": {"name": names.SINGLETON},
+        "spec": {"mode": "secondary-only", "primaryArchitectures": ["amd64"]},
+    },
 )
 DESCRIPTION: Final = """\
 polyarch constrains every pod, before it is scheduled, to the architectures that all of its images support. It is a
 drop-in replacement for the Multiarch Tuning Operator: same custom resources, labels, gate, names and metrics.
 
-Create a ClusterPodPlacementConfig named `cluster` to turn it on. Delete it, and wait until it is gone, before you
-uninstall the operator.
+Create a ClusterPodPlacementConfig named `cluster` to turn it on. An ArchitectureTaints named `cluster` taints nodes
+with their architecture, and gives pods the tolerations that their images justify. Delete both, and wait until they are
+gone, before you uninstall the operator.
 """
 
 

@@ -8,13 +8,13 @@ import msgspec
 
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import audit
+from polyarch.sandbox.demo import audit, growth
 from polyarch.sandbox.demo.audit import AuditEvent
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.round_trip import RoundTrip
 from polyarch.sandbox.demo.stage import Listener, Stage, clean
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms
-from polyarch.sandbox.document import Demo, DemoImage, DemoOperator, DemoPod, Without
+from polyarch.sandbox.document import Demo, DemoGrowth, DemoImage, DemoOperator, DemoPod, Without
 from polyarch.sandbox.tasks import together
 
 WITH = "demo"
@@ -34,13 +34,13 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
     """Run the whole demo on a running sandbox; it has polyarch afterwards.
 
     The pods without polyarch are created first, and come to their ends while polyarch is installed. When the same pods
-    have been placed, polyarch is uninstalled, to see what is left of it, and installed again. ``tell`` is called when
-    polyarch is installed and when it is uninstalled.
+    have been placed, polyarch is uninstalled, to see what is left of it, and installed again; then nodes join. ``tell``
+    is called when polyarch is installed and when it is uninstalled.
     """
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
     await sandbox.registry.seed(IMAGES, origin="demo")
     async with sandbox.client() as client:
-        await together(clean(client, namespace) for namespace in (WITH, WITHOUT))
+        await together(clean(client, namespace) for namespace in (WITH, WITHOUT, growth.NAMESPACE))
         trip = await RoundTrip.begin(sandbox, client, besides=(WITH, WITHOUT))
         address = sandbox.registry.address
         async with Stage(client, address, WITHOUT, listener).running() as alone:
@@ -55,8 +55,9 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
         tell(line := await trip.uninstall())
         await trip.install()
         await placed.hold_again()
+        grown = await growth.grow(sandbox, client)
     nodes = {name: architecture for name, architecture, _ in await sandbox.nodes()}
-    return summarize(with_polyarch, without, nodes, architectures, line)
+    return summarize(with_polyarch, without, nodes, architectures, line, grown)
 
 
 def summarize(
@@ -65,6 +66,7 @@ def summarize(
     nodes: Mapping[str, str],
     architectures: list[str],
     line: DemoOperator,
+    grown: DemoGrowth,
 ) -> Shown:
     """The document and the failed pods. ``nodes`` maps node names to architectures."""
     pods = [_pod(workload, with_polyarch[workload.name], without[workload.name], nodes) for workload in WORKLOADS]
@@ -85,7 +87,12 @@ def summarize(
         f"the installation applied {line.installed} objects and its operator made {line.made}, "
         f"in {line.install_seconds:.1f} s; uninstall left {left}"
     )
-    return Shown(Demo(pods, "; ".join(parts), line), failed)
+    parts.append(
+        f"{grown.joined} arm64 nodes joined with taints on: {grown.tainted} were tainted before a pod was there, "
+        f"{grown.daemon_set_pods} DaemonSet pods run on them, {grown.kept_away} amd64 pods run elsewhere, and without "
+        f"the configuration {', '.join(grown.left) or 'no node'} is tainted"
+    )
+    return Shown(Demo(pods, "; ".join(parts), line, grown), failed)
 
 
 def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -> DemoPod:

@@ -14,7 +14,7 @@ from polyarch.sandbox.demo import audit, observation
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
 from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Workload, can_run, platforms, pull_secret
-from polyarch.sandbox.document import Demo, DemoOperator, Document, Milliseconds
+from polyarch.sandbox.document import Demo, DemoGrowth, DemoOperator, Document, Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.operator import ACCOUNTS
 from polyarch.sandbox.registry import catalogue
@@ -23,6 +23,7 @@ ALL = ["amd64", "arm64", "ppc64le", "s390x"]
 WEBHOOK, CONTROLLER = f"{ACCOUNTS}{names.WEBHOOK}", f"{ACCOUNTS}{names.CONTROLLER}"
 
 
+GROWTH = DemoGrowth(joined=2, tainted=2, daemon_set_pods=2, kept_away=4)
 OPERATOR = DemoOperator(installed=11, made=23, install_seconds=4.2, uninstall_seconds=12.5)
 
 
@@ -180,11 +181,12 @@ def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
 
 
 def test_sb_010_the_demo_fails_only_for_a_pod_that_could_have_run() -> None:
-    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR)
+    fine = summarize(*outcome(impossible="Unschedulable"), {}, ALL, OPERATOR, GROWTH)
+    assert "2 arm64 nodes joined with taints on: 2 were tainted before a pod was there" in fine.demo.summary
     assert fine.failed == ()
     assert "8 of 8" in fine.demo.summary
     assert "8 of the same 8 fail" in fine.demo.summary
-    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR)
+    broken = summarize(*outcome(impossible="Unschedulable", web="ErrImagePull"), {}, ALL, OPERATOR, GROWTH)
     assert broken.failed == ("web",)
 
 
@@ -202,7 +204,7 @@ def test_sb_010_the_document_has_the_names_of_the_specification() -> None:
         registry_log="/r",
         processes=[document.Process("etcd", 1, "/l", "https://127.0.0.1:3", True, "")],
         nodes=[document.NodeLine("amd64-1", "amd64", True)],
-        demo=summarize(good, without, {}, ALL, OPERATOR).demo,
+        demo=summarize(good, without, {}, ALL, OPERATOR, GROWTH).demo,
     )
     found = msgspec.to_builtins(described)
     assert found["schemaVersion"] == "polyarch.dev/sandbox/v1"
