@@ -128,7 +128,7 @@ async def test_in_002_a_dry_run_writes_nothing(cluster: Cluster) -> None:
     before = await cluster.versions()
     tried = await cluster.polyarch("install", "--dry-run", "server")
     assert tried.code == 0
-    assert "a dry run; 7 created" in tried.out
+    assert "a dry run; 8 created" in tried.out
     assert "Deployment polyarch-system/polyarch-operator would be created" in tried.err
     assert await cluster.versions() == before
 

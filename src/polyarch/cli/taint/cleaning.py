@@ -198,7 +198,7 @@ class Cleaning:
 def _text(cleaned: Cleaned) -> str:
     number = len(cleaned.changes)
     if not number:
-        return "nothing to do: no node carries a taint of ours, and no pod a gate\n"
+        return "nothing to do: no node carries a taint of polyarch, and no pod its gate\n"
     written = f"{number} {'write' if number == 1 else 'writes'}"
     return f"{written}{' would be made' if cleaned.dry_run else ''}\n"
 

@@ -86,8 +86,8 @@ taint keeps pending. A run that was stopped is continued by the same command."""
 CLEAN_EPILOGUE = epilogue(
     note="""\
 Works from anywhere, also if the controller is dead and the kind ArchitectureTaints is gone.
-Pods are neither deleted nor changed: a toleration that is left over does nothing. Taints of
-others stay where they are.""",
+No pod is deleted, and none is evicted without --evict. Pods keep their tolerations: one that
+is left over does nothing. Taints that others added stay where they are.""",
     examples=(
         ("See what would be removed", "polyarch taint clean --dry-run"),
         ("Remove the taints", "polyarch taint clean"),
@@ -95,7 +95,7 @@ others stay where they are.""",
         ("Remove what archaware-controller left on nodes", "polyarch taint clean --preset archaware --adopt"),
     ),
     exits=(
-        (0, "a fresh list shows nothing of ours"),
+        (0, "a fresh list shows no taint and no gate of polyarch"),
         (1, "with --dry-run: something would be written"),
         (2, "the command line is wrong; nothing was written"),
         (3, "something is left, or the controller could not be stopped"),
@@ -195,7 +195,7 @@ def apply(
     return run_steps(manner, configuration, access, images, chosen, messages=messages)
 
 
-@app.command(help="Remove our taints from nodes, and our gates from pods", help_epilogue=CLEAN_EPILOGUE)
+@app.command(help="Remove polyarch's taints from nodes, and its gates from pods", help_epilogue=CLEAN_EPILOGUE)
 def clean(
     *,
     preset: Annotated[
@@ -203,25 +203,25 @@ def clean(
     ] = None,
     key: Annotated[Key | None, option("Key of the taints", group=REMOVED, show_default="as the object says")] = None,
     adopt: Annotated[
-        bool, flag("Take every taint with this key and a known architecture for ours", group=REMOVED)
+        bool, flag("Remove every taint with this key and a known architecture, whoever added it", group=REMOVED)
     ] = False,
     templates: Annotated[
         bool, flag("Also remove the tolerations that were added to DaemonSets", group=REMOVED)
     ] = False,
     evict: Annotated[
-        bool, flag("Also evict pods with our tolerations, so that new ones are without", group=REMOVED)
+        bool, flag("Also evict pods with tolerations of polyarch; those that replace them have none", group=REMOVED)
     ] = False,
     include_bare: Annotated[
         bool, flag("With --evict: also pods without an owner, which nobody replaces", group=REMOVED)
     ] = False,
     dry_run: DryRun = False,
-    force: Annotated[bool, flag("Go on although a controller runs that may put the taints back", group=DONE)] = False,
+    force: Annotated[bool, flag("Go on although a controller runs that may add the taints again", group=DONE)] = False,
     yes: Yes = False,
     output: Outputs = None,
     cluster: ClusterFlags = USUAL_CLUSTER,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
-    """Remove our taints from nodes, and our gates from pods."""
+    """Remove polyarch's taints from nodes, and its gates from pods."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
     from polyarch.cli.installation.cluster import Access

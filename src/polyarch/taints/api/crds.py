@@ -111,8 +111,8 @@ def _spec() -> Schema:
     return obj(
         {
             "state": text(
-                description="active; paused: nothing is written and admission adds nothing; removing: taints and gates "
-                "are removed, and stay away.",
+                description="active; paused: nodes keep their taints, no toleration is added, and gates are lifted; "
+                "removing: taints and gates are removed, and stay away.",
                 enum=get_args(settings.State),
                 default=DEFAULTS.state,
             ),
@@ -174,9 +174,13 @@ def _taint() -> Schema:
                 enum=get_args(settings.Effect),
                 default=DEFAULTS.effect,
             ),
-            "acknowledgeEviction": boolean(description="That NoExecute evicts running pods is wanted.", default=False),
+            "acknowledgeEviction": boolean(
+                description="With NoExecute: yes, running pods that do not tolerate the taint may be evicted.",
+                default=False,
+            ),
             "ownership": text(
-                description="adopt: every taint with the key and an architecture as value is ours; recorded: only "
+                description="Which taints polyarch changes and removes. adopt: all with the key and an architecture as "
+                "value; recorded: only "
                 "those in the node's annotation. Absent: recorded for gke and openshift, else adopt.",
                 enum=get_args(settings.Ownership),
             ),
@@ -294,7 +298,7 @@ def _daemon_sets() -> Schema:
                 default=DEFAULTS.templates,
             ),
             "maxConcurrentRollouts": integer(
-                description="DaemonSets that roll out at the same time because of us.",
+                description="DaemonSets that replace their pods at the same time because polyarch changed them.",
                 minimum=settings.CONCURRENT_ROLLOUTS[0],
                 maximum=settings.CONCURRENT_ROLLOUTS[1],
                 default=DEFAULTS.max_concurrent_rollouts,
@@ -343,7 +347,7 @@ def _status() -> Schema:
             "kind": text(description="Kind of the workload."),
             "namespace": text(description="Its namespace."),
             "name": text(description="Its name."),
-            "architectures": array(text(), description="Architectures that its images support."),
+            "architectures": array(text(), description="Tainted architectures whose toleration it lacks, or may lack."),
             "reason": text(description="Why it is blocked."),
         },
         required=("kind", "name"),
@@ -358,7 +362,7 @@ def _status() -> Schema:
             "nodes": obj(
                 {
                     "managed": count("Nodes that are managed."),
-                    "tainted": count("Nodes that carry a taint of ours."),
+                    "tainted": count("Nodes that carry their taint, or another one of polyarch's."),
                     "skipped": count("Nodes that are not managed."),
                     "unknown": count("Nodes whose architecture is not known."),
                     "summary": text(description="Tainted and managed nodes, as 3/5."),
@@ -374,7 +378,9 @@ def _status() -> Schema:
                 description="How many unscheduled pods.",
             ),
             "blockedTemplates": array(
-                template, description="Workloads that no node would run.", max_items=MOST_BLOCKED
+                template,
+                description="DaemonSets whose images cannot be read, or that no node can run.",
+                max_items=MOST_BLOCKED,
             ),
             "blockedTemplatesTotal": count("How many there are in all."),
             "conditions": conditions(),

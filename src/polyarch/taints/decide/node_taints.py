@@ -64,7 +64,7 @@ _WHY: Final = {
     Reason.TAINTED: "it carries {desired}",
     Reason.FOREIGN_TAINT_SUFFICES: "it carries {desired}, which somebody else put there",
     Reason.TAINT_MISSING: "it has to carry {desired} and does not",
-    Reason.TAINT_DIFFERS: "it has to carry {desired} and nothing else with key {key} of ours",
+    Reason.TAINT_DIFFERS: "it has to carry {desired}, and no other taint of polyarch with key {key}",
     Reason.NOT_RELEASED: "nodes of architecture {architecture} are not tainted yet",
     Reason.PRIMARY_ARCHITECTURE: "{architecture} is a primary architecture, whose nodes are not tainted in this mode",
     Reason.ARCHITECTURE_NOT_MANAGED: "{architecture} is not one of spec.architectures",
@@ -76,8 +76,8 @@ _WHY: Final = {
     Reason.PAUSED: "spec.state is paused, so nothing is written",
     Reason.UNKNOWN: "neither status.nodeInfo.architecture ({reported}) nor the label kubernetes.io/arch names an "
     "architecture that is known, so it is left as it is",
-    Reason.FOREIGN: "it carries {foreign}, which is not ours and excludes {desired}: key and effect are unique on a "
-    "node; remove that taint, or choose another key",
+    Reason.FOREIGN: "it carries {foreign}, which is not polyarch's and excludes {desired}: key and effect are unique "
+    "on a node; remove that taint, or choose another key",
 }
 
 

@@ -98,7 +98,8 @@ class NodeReport:
             return Condition(NODES_TAINTED, "False", "Removing", message)
         note = f"; {NOT_SERVED}" if self._has_no_policy(settings) else ""
         if not waiting:
-            return Condition(NODES_TAINTED, "True", "AllTainted", f"{done} nodes carry their taint{note}")
+            said = f"{done} nodes carry their taint" if done else "no node has to carry a taint"
+            return Condition(NODES_TAINTED, "True", "AllTainted", f"{said}{note}")
         message = f"{waiting} nodes wait for their taint, {done} carry it{note}"
         if settings.state == "paused":
             return Condition(NODES_TAINTED, "False", "Paused", message)
