@@ -101,6 +101,18 @@ class DaemonSetApi:
         self.objects[key] = {**found, "metadata": metadata}
         self._changed(key)
 
+    def sync(self, key: Key) -> None:
+        """A tool applies the original manifest again, which has no tolerations; all pods are replaced at once."""
+        found = self.objects[key]
+        spec, generation = found["spec"], found["metadata"]["generation"] + 1
+        pod = {name: value for name, value in spec["template"]["spec"].items() if name != "tolerations"}
+        self.objects[key] = {
+            **found,
+            "metadata": {**found["metadata"], "generation": generation},
+            "spec": {**spec, "template": {**spec["template"], "spec": pod}},
+        }
+        self.advance(key)
+
     def begin_to_delete(self, key: Key) -> None:
         """Finalizers keep it, such as that of a deletion in the foreground."""
         found = self.objects[key]

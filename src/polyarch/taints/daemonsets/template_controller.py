@@ -26,6 +26,7 @@ from polyarch.pods.lookups.inquiry import Known
 from polyarch.taints.api.settings import TaintSettings
 from polyarch.taints.daemonsets import verdicts
 from polyarch.taints.daemonsets.pull_secrets import ListsPods, PodPullSecrets
+from polyarch.taints.daemonsets.rewrites import TAKEN_BACK, Rewrites
 from polyarch.taints.daemonsets.turns import SLOW, RolloutTurns
 from polyarch.taints.daemonsets.verdicts import Verdict, verdict_of
 from polyarch.taints.decide.decision import PodDecision, Reason
@@ -114,6 +115,7 @@ class TemplateController:
         self._is_connected = is_connected
         self._uniform = uniform
         self._turns = RolloutTurns(enqueue)
+        self._rewrites = Rewrites()
         self._pull_secrets = PodPullSecrets(client, clock)
         self._verdicts: dict[Key, Verdict] = {}
         self._waiters: dict[Key, Waiter] = {}
@@ -169,7 +171,10 @@ class TemplateController:
         return Contribution(
             fields=verdicts.fields(several),
             conditions=(verdicts.condition(several),),
-            problems=tuple(Problem(SLOW, _slow_note(key)) for key in self._turns.slow),
+            problems=(
+                *(Problem(SLOW, _slow_note(key)) for key in self._turns.slow),
+                *(Problem(TAKEN_BACK, _taken_back_note(key)) for key in self._rewrites.contested),
+            ),
         )
 
     # -- passes --------------------------------------------------------------------------------------------------------
@@ -228,6 +233,9 @@ class TemplateController:
         if not decision.added or facts.settings.templates != "reconcile":
             self._turns.leave(key)
             return Done()
+        if rest := self._rewrites.rest(key, decision.added, self._clock.monotonic()):
+            self._turns.leave(key)
+            return After(rest)
         self._turns.line_up(key)
         most = facts.settings.max_concurrent_rollouts
         if not self.all_judged or not self._turns.is_turn_of(key, most=most):
@@ -262,7 +270,9 @@ class TemplateController:
             case Written.DONE:
                 self._unanswered = 0
                 self._note_write(metadata.key, write.version)
-                self._turns.begin(metadata.key, self._clock.monotonic())
+                now = self._clock.monotonic()
+                self._turns.begin(metadata.key, now)
+                self._rewrites.wrote(metadata.key, decision.added, now)
                 self._verdicts[metadata.key] = Verdict(metadata.key, case.pod, decision.reason)
                 log.info("a template got tolerations", daemon_set=str(metadata.key), architectures=decision.added)
                 return Done()
@@ -299,6 +309,7 @@ class TemplateController:
         self._waiters.pop(key, None)
         self._verdicts.pop(key, None)
         self._turns.forget(key)
+        self._rewrites.forget(key)
         self._pull_secrets.forget(key)
         self._images.waiting.leave(waiter_of(key))
 
@@ -318,6 +329,13 @@ def _slow_note(key: Key) -> str:
     return (
         f"DaemonSet {key} has not replaced all its pods within spec.daemonSets.rolloutTimeout; no further template is "
         "changed until it has, or until polyarch taint apply --continue"
+    )
+
+
+def _taken_back_note(key: Key) -> str:
+    return (
+        f"somebody takes the tolerations of DaemonSet {key} away again and again, each time for a rollout: write them "
+        "into its manifest, or have the webhook of templates called for its namespace"
     )
 
 

@@ -70,6 +70,30 @@ async def test_tn_050_a_second_pass_writes_nothing(world):
     assert world.api.patched == [key]
 
 
+async def test_tn_053_a_template_that_a_tool_resets_each_minute_is_written_ever_more_rarely(world):
+    """Where admission is not asked, each write is a rollout: there was one per sync of the tool, for ever."""
+    key = world.api.create("agent", APP)
+    for _ in range(180):
+        await world.run(60)
+        world.api.sync(key)
+    assert 4 <= len(world.api.patched) <= 9
+    (problem,) = world.controller.contribution().problems
+    assert problem.reason == "TolerationsTakenBack"
+    assert "team/agent" in problem.message
+
+
+async def test_tn_053_another_architecture_is_added_without_a_pause(world):
+    key = world.api.create("agent", APP)
+    await world.run(1)
+    world.api.advance(key)
+    world.registry.set(APP, "linux/amd64", "linux/arm64", "linux/s390x")
+    world.clock.advance(700)  # the tag is looked at again
+    world.controller.facts_changed(None)
+    await world.run(1)
+    assert world.api.tolerated(key) == ["arm64", "s390x"]
+    assert world.controller.contribution().problems == ()
+
+
 @pytest.mark.parametrize("policy", ["admission", "ignore"])
 async def test_tn_050_templates_are_reconciled_only_if_the_policy_says_so(world_of, policy):
     world = world_of(daemonSets={"templates": policy})

@@ -198,6 +198,7 @@ async def test_tn_070_a_record_that_nobody_can_read_takes_no_toleration_away(api
 
 
 async def test_tn_071_only_pods_that_somebody_replaces_are_evicted(api) -> None:
+    """TN-071: neither mirror pods, pods of DaemonSets nor pods without an owner."""
     for each in (
         pod("web-1", owner="ReplicaSet", annotated=True),
         pod("web-2", owner="ReplicaSet"),
