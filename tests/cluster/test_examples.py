@@ -15,6 +15,7 @@ from placement_cluster import PlacementCluster, architectures, decision, is_gate
 from test_placement_schema import EXAMPLE
 
 from polyarch.cli import main
+from polyarch.cli.input.taints_object import read_taints
 from polyarch.kube.client import jsonpatch
 from polyarch.kube.client.patches import JsonPatch
 from polyarch.kube.errors import Conflict, Invalid
@@ -22,6 +23,8 @@ from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.placement import names
 from polyarch.placement.api.resources import POLICIES, PPCS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.api.settings import TaintSettings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Json = dict[str, Any]
@@ -198,3 +201,11 @@ def test_pl_062_07_openshift_leaves_the_platforms_namespaces_alone(capsys: pytes
     without = explained(capsys, *given)
     assert without["prober"]["path"] == "inline"
     assert without["proxy"]["decision"]["reason"] == "KubeNamespace"
+
+
+async def test_tn_010_08_taints_is_accepted_by_the_api_server_and_as_a_file(cluster: PlacementCluster) -> None:
+    (document,) = documents("08-taints/taints.yaml")
+    made = await cluster.client.create(ARCHITECTURE_TAINTS, document, type=ArchitectureTaints, dry_run=True)
+    assert made.spec.nodes.per_minute == 30
+    read = TaintSettings.of(read_taints(str(EXAMPLES / "08-taints/taints.yaml")).spec)
+    assert (read.tainted, read.gate_timeout, read.problems) == ({"arm64"}, 120.0, ())
