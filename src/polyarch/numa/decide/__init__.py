@@ -1,0 +1,1 @@
+"""From the facts of a machine and its kubelet to its zones. Pure."""

@@ -1,0 +1,131 @@
+"""Settings of one exporter, merged from defaults, files, environment and flags (NE-130 – NE-132).
+
+``configuration`` reads them, ``run numa-exporter`` and ``numa export`` start with them. Durations are seconds. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
+
+FingerprintMethod = Literal["all", "with-exclusive-resources"]
+KubeletSource = Literal["auto", "configz", "file"]
+MetricsMode = Literal["disabled", "http", "httptls"]
+UsageSource = Literal["max", "podresources"]
+
+
+class PodPattern(msgspec.Struct, frozen=True):
+    """An item of ``podExclude``: shell globs, both must match (NE-067)."""
+
+    namespace: str
+    name: str
+
+
+class ContainerName(msgspec.Struct, frozen=True):
+    """The reference container, whose CPUs are the shared pool (NE-065)."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a machine's files and sockets are (NE-030, NE-050, NE-069, NE-101, NE-102)."""
+
+    root: str = "/"
+    """Prefix of every host file read."""
+    sysfs: str = ""
+    """Instead of ``<root>/sys``; empty: that."""
+    podresources_socket: str = "unix:///podresources/kubelet.sock"
+    """``unix:///path`` or ``fake:///directory``."""
+    kubelet_state_dir: str = ""
+    """Empty: ``<root>/var/lib/kubelet``."""
+    kubelet_config: KubeletSource = "auto"
+    kubelet_config_file: str = "/podresources/config.yaml"
+    kubelet_config_dir: str = ""
+    """Directory of drop-ins, ``*.conf``; empty: none."""
+    kubelet_ca: str = ""
+    kubelet_insecure_tls: bool = False
+    topology_manager_policy: TopologyPolicy | None = None
+    """With ``topology_manager_scope`` instead of the kubelet's own (NE-100)."""
+    topology_manager_scope: TopologyScope | None = None
+
+
+class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts, and what the object says (NE-013 – NE-018, §6 – §8)."""
+
+    reference_container: ContainerName | None = None
+    pod_exclude: tuple[PodPattern, ...] = ()
+    exclude_terminal_pods: bool = False
+    resource_exclude: Mapping[str, tuple[str, ...]] = {}
+    """By node name, or ``*``."""
+    usage_source: UsageSource = "max"
+    pods_fingerprint: bool = True
+    pods_fingerprint_method: FingerprintMethod = "with-exclusive-resources"
+    pods_fingerprint_status_file: str = ""
+    placement_vectors: bool = False
+    extra_attributes: bool = True
+    legacy_fields: bool = True
+    node_group: str = ""
+    add_nrt_owner: bool = True
+    expose_timing: bool = False
+
+
+class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When a scan is made (§11, NE-054)."""
+
+    sleep_interval: float = 60.0
+    """Seconds; 0: no timer."""
+    state_poll: float = 1.0
+    """Seconds; 0: off."""
+    allocatable_interval: float = 60.0
+    """Seconds; 0: events only."""
+    refresh_node_resources: bool = False
+    notify_file: str = ""
+    max_events_per_second: float = 1.0
+
+
+class PublishSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the object is written (§10)."""
+
+    no_publish: bool = False
+    oneshot: bool = False
+    patch_mode: bool = True
+    resync: float = 600.0
+    """Seconds between GETs where the watch is forbidden."""
+    patch_resync: int = 10
+    heartbeat: float = 0.0
+    """Seconds; 0: off."""
+    podreadiness: bool = True
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where metrics and health are served (NE-121, NE-122)."""
+
+    mode: MetricsMode = "disabled"
+    address: str = "0.0.0.0"
+    port: int = 2112
+    certs_dir: str = "/etc/secrets/rte"
+    cert_file: str = "tls.crt"
+    key_file: str = "tls.key"
+    min_tls_version: str = ""
+    cipher_suites: tuple[str, ...] = ()
+    want_client_certificates: bool = False
+    """``--metrics-want-cli-auth``."""
+
+
+class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    hostname: str = ""
+    """The node's name; never empty once read (NE-010)."""
+    host: HostSettings = HostSettings()
+    scan: ScanSettings = ScanSettings()
+    triggers: TriggerSettings = TriggerSettings()
+    publish: PublishSettings = PublishSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    kubeconfig: str = ""
+    verbosity: int = 2
+    """klog's level: 0 – 2 info, 4 and more debug."""

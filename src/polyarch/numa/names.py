@@ -1,0 +1,60 @@
+"""Names that users and tools rely on: groups, attributes, annotations, labels, objects.
+
+They are those of NE-013 – NE-019, NO-050 and NO-080. All other modules take them from here. They are never changed and
+never reused with another meaning. Pure.
+"""
+
+from typing import Final
+
+PREFIX: Final = "numa.polyarch.dev/"
+"""Of every attribute, annotation and label of our own."""
+
+# Groups of the APIs that exist already.
+TOPOLOGY_GROUP: Final = "topology.node.k8s.io"
+OPERATOR_GROUP: Final = "nodetopology.openshift.io"
+
+# Top attributes of a NodeResourceTopology that other consumers know (NE-013, NE-092).
+POLICY: Final = "topologyManagerPolicy"
+SCOPE: Final = "topologyManagerScope"
+MAX_NUMA_NODES: Final = "topologyManagerMaxNUMANodes"
+FINGERPRINT: Final = "nodeTopologyPodsFingerprint"
+FINGERPRINT_METHOD: Final = "nodeTopologyPodsFingerprintMethod"
+PLACEMENT_METADATA: Final = f"{TOPOLOGY_GROUP}/numaplacement-metadata"
+PLACEMENT_VECTOR: Final = f"{TOPOLOGY_GROUP}/numaplacement-vector"
+"""Of a zone."""
+
+# Top attributes of our own (NE-015).
+CPU_MANAGER_POLICY: Final = f"{PREFIX}cpu-manager-policy"
+CPU_MANAGER_OPTIONS: Final = f"{PREFIX}cpu-manager-options"
+TOPOLOGY_MANAGER_OPTIONS: Final = f"{PREFIX}topology-manager-options"
+MEMORY_MANAGER_POLICY: Final = f"{PREFIX}memory-manager-policy"
+THREADS_PER_CORE: Final = f"{PREFIX}threads-per-core"
+REFRESH_PERIOD: Final = f"{PREFIX}refresh-period"
+POD_LEVEL_MANAGERS: Final = f"{PREFIX}pod-level-managers"
+POD_EXCLUDE: Final = f"{PREFIX}pod-exclude"
+
+# Attributes of a zone of our own (NE-016).
+ZONE_CPUS: Final = f"{PREFIX}cpus"
+ZONE_SOCKET: Final = f"{PREFIX}socket"
+ZONE_MEMORY_GROUP: Final = f"{PREFIX}memory-group"
+
+# Labels and annotations of a NodeResourceTopology (NE-014, NE-017, NE-019, NE-113).
+NODE_GROUP_LABEL: Final = f"{PREFIX}node-group"
+LAST_SCAN: Final = f"{PREFIX}last-scan"
+LEGACY_FINGERPRINT: Final = f"{TOPOLOGY_GROUP}/fingerprint"
+TRIGGER: Final = "k8stopoawareschedwg/rte-update"
+SLEEP_DURATION: Final = "k8stopoawareschedwg/sleep-duration"
+UPDATE_INTERVAL: Final = "k8stopoawareschedwg/update-interval"
+
+# Conditions of an exporter's own Pod, also its readiness gates (NE-120).
+PODRESOURCES_FETCHED: Final = "PodresourcesFetched"
+TOPOLOGY_UPDATED: Final = "NodeTopologyUpdated"
+
+# Objects of the operator (NO-001, NO-010, NO-050, NO-051, NO-072, NO-080).
+OPERATOR_SINGLETON: Final = "numaresourcesoperator"
+SCHEDULER_SINGLETON: Final = "numaresourcesscheduler"
+FINALIZER: Final = f"{PREFIX}cleanup"
+EXPORTER: Final = "rte"
+"""ServiceAccount, Role, RoleBinding, ClusterRole and ClusterRoleBinding of the exporters."""
+SCHEDULER: Final = "secondary-scheduler"
+"""Deployment, ServiceAccount and container of the scheduler."""
