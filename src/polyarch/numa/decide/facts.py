@@ -132,3 +132,18 @@ class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The feature gate ``PodLevelResourceManagers``."""
     reserves_cpus: bool | None = None
     """``reservedSystemCPUs`` or a CPU reservation is set; None: unknown, as the settings came from flags (NO-091)."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a scan has gathered, before anything is decided (NE-060)."""
+
+    machine: Machine
+    allocatable: Allocatable
+    pods: tuple[ListedPod, ...] = ()
+    """As the kubelet listed them, nothing left out yet."""
+    kubelet: KubeletSettings = KubeletSettings()
+    states: ManagerStates = ManagerStates()
+    terminal: frozenset[tuple[str, str]] = frozenset()
+    """Namespace and name of the pods of this node in phase Succeeded or Failed (NE-068)."""
+    node_uid: str = ""
+    """Of the live Node; empty: not known, or there is none (NE-018)."""

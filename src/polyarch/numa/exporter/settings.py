@@ -1,34 +1,18 @@
-"""Settings of one exporter, merged from defaults, files, environment and flags (NE-130 – NE-132).
+"""Settings of one exporter, merged from defaults, files, environment and flags (NE-130 – NE-132). What a scan
+decides by is in ``api.scan_settings``.
 
 ``configuration`` reads them, ``run numa-exporter`` and ``numa export`` start with them. Durations are seconds. Pure.
 """
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
+from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
 
-FingerprintMethod = Literal["all", "with-exclusive-resources"]
 KubeletSource = Literal["auto", "configz", "file"]
 MetricsMode = Literal["disabled", "http", "httptls"]
-UsageSource = Literal["max", "podresources"]
-
-
-class PodPattern(msgspec.Struct, frozen=True):
-    """An item of ``podExclude``: shell globs, both must match (NE-067)."""
-
-    namespace: str
-    name: str
-
-
-class ContainerName(msgspec.Struct, frozen=True):
-    """The reference container, whose CPUs are the shared pool (NE-065)."""
-
-    namespace: str
-    pod: str
-    container: str
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,26 +35,6 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     topology_manager_policy: TopologyPolicy | None = None
     """With ``topology_manager_scope`` instead of the kubelet's own (NE-100)."""
     topology_manager_scope: TopologyScope | None = None
-
-
-class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts, and what the object says (NE-013 – NE-018, §6 – §8)."""
-
-    reference_container: ContainerName | None = None
-    pod_exclude: tuple[PodPattern, ...] = ()
-    exclude_terminal_pods: bool = False
-    resource_exclude: Mapping[str, tuple[str, ...]] = {}
-    """By node name, or ``*``."""
-    usage_source: UsageSource = "max"
-    pods_fingerprint: bool = True
-    pods_fingerprint_method: FingerprintMethod = "with-exclusive-resources"
-    pods_fingerprint_status_file: str = ""
-    placement_vectors: bool = False
-    extra_attributes: bool = True
-    legacy_fields: bool = True
-    node_group: str = ""
-    add_nrt_owner: bool = True
-    expose_timing: bool = False
 
 
 class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
