@@ -40,6 +40,22 @@ def departures(schema: Schema, value: Any, field: str = "") -> Iterator[Departur
     yield from check(schema, value, field)
 
 
+def without_nulls(value: Any) -> Any:
+    """The API server takes a null for an absent member."""
+    if isinstance(value, Mapping):
+        return {name: without_nulls(content) for name, content in value.items() if content is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def pruned(schema: Schema, value: Any) -> Any:
+    """The value without the members that the schema does not have, as the API server stores it."""
+    if isinstance(value, list) and "items" in schema:
+        return [pruned(schema["items"], each) for each in value]
+    if isinstance(value, Mapping) and (members := schema.get("properties")):
+        return {name: pruned(members[name], content) for name, content in value.items() if name in members}
+    return value
+
+
 def _object(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
     if not isinstance(value, Mapping):
         yield Departure(field, f"must be an object, not {_shown(value)}")

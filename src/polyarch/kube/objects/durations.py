@@ -1,14 +1,23 @@
 """Go durations (``1h30m``, ``2.5s``, ``100ms``), the form Kubernetes users know (PL-040)."""
 
 import re
+from fractions import Fraction
 from typing import Final
 
 PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 """The pattern that CRDs enforce on duration fields."""
 
+GO_PATTERN: Final = r"^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
+"""Everything that Go's ``time.ParseDuration`` takes, for APIs whose fields always took it."""
+
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", re.ASCII)
 _WHOLE = re.compile(PATTERN, re.ASCII)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_GO_PART = re.compile(r"([0-9]*\.?[0-9]*)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_GO_WHOLE = re.compile(GO_PATTERN, re.ASCII)
+_NANOSECONDS: Final = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+}  # fmt: skip
 
 
 class InvalidDuration(ValueError):  # noqa: N818
@@ -33,3 +42,30 @@ def format_duration(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def parse_go_duration(text: str) -> float:
+    """Seconds, below zero for a text with a minus sign. Raises :class:`InvalidDuration` for what Go does not take."""
+    if _GO_WHOLE.fullmatch(text) is None:
+        raise InvalidDuration(f"invalid duration {text[:40]!r}: write numbers with units, such as 10s, 1m30s or 500ms")
+    nanoseconds = sum(Fraction(number) * _NANOSECONDS[unit] for number, unit in _GO_PART.findall(text))
+    return float(nanoseconds / 10**9) * (-1 if text.startswith("-") else 1)
+
+
+def go_duration(seconds: float) -> str:
+    """As Go prints it, exact to the nanosecond: ``10s``, ``1m30s``, ``1.5s``, ``500ms``, ``0s``."""
+    rest = round(Fraction(seconds) * 10**9)
+    sign, rest = ("-", -rest) if rest < 0 else ("", rest)
+    for unit in ("ns", "µs", "ms"):
+        if 0 < rest < _NANOSECONDS["s"] and rest < _NANOSECONDS[unit] * 1000:
+            return f"{sign}{_decimal(rest, _NANOSECONDS[unit])}{unit}"
+    hours, rest = divmod(rest, _NANOSECONDS["h"])
+    minutes, rest = divmod(rest, _NANOSECONDS["m"])
+    above = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{above}{_decimal(rest, _NANOSECONDS['s'])}s"
+
+
+def _decimal(count: int, unit: int) -> str:
+    """``count / unit`` without trailing zeros; ``unit`` is a power of ten."""
+    whole, rest = divmod(count, unit)
+    return f"{whole}.{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else str(whole)

@@ -90,6 +90,12 @@ def text(
     return schema
 
 
+def text_map(description: str, *, most: int | None = None) -> Schema:
+    """Texts by name, such as annotations; ``most``: how many there may be."""
+    schema = _described({"type": "object", "additionalProperties": {"type": "string"}}, description)
+    return schema if most is None else schema | {"maxProperties": most}
+
+
 def boolean(*, description: str = "", default: bool | None = None) -> Schema:
     """True or false."""
     schema = _described({"type": "boolean"}, description)

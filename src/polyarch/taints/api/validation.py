@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from polyarch.kube.objects.conformance import Departure, departures
+from polyarch.kube.objects.conformance import Departure, departures, without_nulls
 from polyarch.kube.objects.durations import format_duration, parse_duration
 from polyarch.kube.objects.schema import LABEL_KEY, Schema
 from polyarch.requirements import InvalidSelector, Selector
@@ -99,10 +99,3 @@ def _duration(field: str, text: str | None, bounds: tuple[float, float]) -> Iter
     least, most = bounds
     if text is not None and not least <= parse_duration(text) <= most:
         yield Departure(field, f"must be a duration from {format_duration(least)} to {format_duration(most)}")
-
-
-def without_nulls(value: Any) -> Any:
-    """The API server takes a null for an absent member."""
-    if isinstance(value, Mapping):
-        return {name: without_nulls(content) for name, content in value.items() if content is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value

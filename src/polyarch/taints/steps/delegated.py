@@ -14,10 +14,10 @@ from polyarch.kube.client.client import JsonPatch, MergePatch
 from polyarch.kube.client.jsonpatch import replace, test
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import NotFound
+from polyarch.kube.objects.conformance import without_nulls
 from polyarch.kube.objects.refs import Ref
 from polyarch.model.meta import Key
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
-from polyarch.taints.api.validation import without_nulls
 from polyarch.taints.decide.rollout import HoldReason
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.plan.hold import held, is_held, released

@@ -1,0 +1,326 @@
+"""The CustomResourceDefinitions of NUMAResourcesOperator and NUMAResourcesScheduler (NO-001 – NO-003, NO-010 – NO-012).
+
+Both versions of a kind have one and the same schema, so the API server converts by changing ``apiVersion`` alone, and
+nothing is lost in either direction. Words and bounds are those of ``settings``. Pure.
+"""
+
+from typing import Final, get_args
+
+from polyarch.kube.objects.durations import GO_PATTERN
+from polyarch.kube.objects.schema import (
+    Schema,
+    array,
+    boolean,
+    cel_text,
+    column,
+    conditions,
+    custom_resource,
+    integer,
+    label_selector,
+    obj,
+    rule,
+    text,
+    text_map,
+    version,
+)
+from polyarch.kube.resources import Resource
+from polyarch.numa.api import settings
+from polyarch.numa.api.resources import OLD_VERSION, OPERATORS, SCHEDULERS, VERSION
+from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER_SINGLETON
+
+MOST_GROUPS: Final = 256
+DURATION_LENGTH: Final = 64
+LOG_LEVELS: Final = ("", *get_args(settings.LogLevel))
+"""Empty: the default; the predecessor's schema takes it."""
+EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+TOLERATION_OPERATORS: Final = ("", "Exists", "Equal", "Lt", "Gt")
+
+_USUAL_GROUP: Final = settings.GroupSettings()
+_USUAL_SCHEDULER: Final = settings.SchedulerSettings()
+
+
+def crds() -> tuple[Schema, ...]:
+    """Both, ordered by name."""
+    return numa_resources_operator(), numa_resources_scheduler()
+
+
+def numa_resources_operator() -> Schema:
+    """NO-001."""
+    return _definition(
+        OPERATORS,
+        OPERATOR_SINGLETON,
+        "Publishes the NUMA zones of groups of nodes: an exporter runs on each node of a group. "
+        f"The only one is named {OPERATOR_SINGLETON}.",
+        operator_spec(),
+        _operator_status(),
+        short_name="numaresop",
+    )
+
+
+def numa_resources_scheduler() -> Schema:
+    """NO-010."""
+    return _definition(
+        SCHEDULERS,
+        SCHEDULER_SINGLETON,
+        "A second scheduler, which places the pods that name it where they fit one NUMA zone. "
+        f"The only one is named {SCHEDULER_SINGLETON}.",
+        scheduler_spec(),
+        _scheduler_status(),
+        short_name="numaressched",
+    )
+
+
+def operator_spec() -> Schema:
+    """NO-002."""
+    excluded = obj(
+        {
+            "namespace": text(description="A shell glob for the namespace."),
+            "name": text(description="A shell glob for the name."),
+        }
+    )
+    return obj(
+        {
+            "nodeGroups": array(
+                _node_group(), description="The nodes that get an exporter; none: none do.", max_items=MOST_GROUPS
+            ),
+            "imageSpec": text(
+                description="Image of the exporter; the operator takes it only where EXPORTER_IMAGE_RESTRICTION is "
+                "false. Absent: the operator's own image."
+            ),
+            "logLevel": _log_level("How much the exporters log; absent: Normal."),
+            "podExcludes": array(excluded, description="Pods that count for nothing; both globs have to match."),
+        },
+        description="Which nodes, and how.",
+    )
+
+
+def scheduler_spec() -> Schema:
+    """NO-011."""
+    scored = obj(
+        {
+            "name": text(description="The resource."),
+            "weight": integer(description="How much it counts; less than 1 counts as 1.", format="int64"),
+        },
+        required=("name",),
+    )
+    usual = _USUAL_SCHEDULER
+    return obj(
+        {
+            "imageSpec": text(
+                description="Image of the kube-scheduler; absent: that of the API server's version from "
+                "registry.k8s.io."
+            ),
+            "schedulerName": text(
+                description=f"What pods write in spec.schedulerName to be placed by it; absent: {usual.name}."
+            ),
+            "logLevel": _log_level("How much both containers log; absent: Normal."),
+            "cacheResyncPeriod": _duration(
+                "spec.cacheResyncPeriod",
+                "How often reservations are compared with the nodes in mode compat; 0: no reservations in any mode.",
+                usual.resync_period,
+            ),
+            "cacheResyncDebug": text(
+                description="DumpJSONFile: what differs is written below /run/pfpstatus. "
+                f"Absent: {usual.resync_debug}.",
+                enum=get_args(settings.ResyncDebug),
+            ),
+            "schedulerInformer": text(
+                description="Which pods count in mode compat. Absent: Shared where kubelets list active pods only.",
+                enum=get_args(settings.Informer),
+            ),
+            "cacheResyncDetection": text(
+                description="Foreign pods that count: those with exclusive resources, or with Aggressive all. "
+                f"Absent: {usual.detection}.",
+                enum=get_args(settings.Detection),
+            ),
+            "scoringStrategy": obj(
+                {
+                    "type": text(
+                        description=f"Which fitting node is best; absent: {usual.scoring}.",
+                        enum=get_args(settings.Scoring),
+                    ),
+                    "resources": array(scored, description="What counts, and how much; absent: cpu 1, memory 1."),
+                },
+                description="How nodes are compared.",
+            ),
+            "preemptionMode": text(
+                description="Enabled: pods of lower priority are evicted where only NUMA keeps a pod off. "
+                "Absent: Disabled.",
+                enum=get_args(settings.Switch),
+            ),
+            "replicas": integer(
+                description="Pods of the scheduler; absent: 3 where there are three nodes for them, else 1.",
+                format="int32",
+                minimum=0,
+            ),
+        },
+        description="How it schedules.",
+    )
+
+
+def _node_group() -> Schema:
+    return obj(
+        {
+            "machineConfigPoolSelector": label_selector(
+                "OpenShift: MachineConfigPools by their labels. Elsewhere one label "
+                "pools.operator.machineconfiguration.openshift.io/<role> stands for the nodes of this role."
+            ),
+            "poolName": text(
+                description="OpenShift: a MachineConfigPool; HyperShift: a NodePool; elsewhere the role of the nodes, "
+                "or the group's name where there is a nodeSelector."
+            ),
+            "nodeSelector": label_selector("Kubernetes: the nodes by their labels; {} is every node."),
+            "config": _config(),
+            "annotations": text_map(
+                "Further settings of the group, such as numa.polyarch.dev/kubelet-root.",
+                most=settings.MOST_ANNOTATIONS,
+            ),
+            "disablePodsFingerprinting": boolean(
+                description="Of v1alpha1: true is podsFingerprinting Disabled, false Enabled; "
+                "config.podsFingerprinting wins."
+            ),
+        }
+    )
+
+
+def _config() -> Schema:
+    toleration = obj(
+        {
+            "key": text(description="Key of the taint; absent with operator Exists: every taint."),
+            "operator": text(description="Absent: Equal.", enum=TOLERATION_OPERATORS),
+            "value": text(description="Value of the taint."),
+            "effect": text(description="Effect of the taint; absent: every effect.", enum=EFFECTS),
+            "tolerationSeconds": integer(description="How long a NoExecute taint is tolerated.", format="int64"),
+        }
+    )
+    usual = _USUAL_GROUP
+    return obj(
+        {
+            "podsFingerprinting": text(
+                description="Whether the object tells which pods it counts: all, or those with exclusive resources. "
+                f"Absent: {usual.fingerprinting}.",
+                enum=get_args(settings.Fingerprinting),
+            ),
+            "infoRefreshMode": text(
+                description="When a node looks again: at intervals, when the kubelet changed something, or both. "
+                f"Absent: {usual.refresh_mode}.",
+                enum=get_args(settings.RefreshMode),
+            ),
+            "infoRefreshPeriod": _duration("infoRefreshPeriod", "The interval; 0 is no timer.", usual.refresh_period),
+            "infoRefreshPause": text(
+                description="Enabled: nothing is published, and what was published stays. Absent: Disabled.",
+                enum=get_args(settings.Switch),
+            ),
+            "tolerations": array(
+                toleration, description="Taints that the exporters tolerate; none: every taint is tolerated."
+            ),
+        },
+        description="How the exporters of the group work.",
+    )
+
+
+def _operator_status() -> Schema:
+    name = obj({"namespace": text(description="Its namespace."), "name": text(description="Its name.")})
+    # Others wrote conditions of pools, and defaults of pools, with fields of their own: they are kept.
+    foreign: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    pool = obj(
+        {
+            "name": text(description="Its name."),
+            "conditions": array(foreign, description="Its conditions."),
+            "config": foreign | {"description": "How the exporters of its nodes work."},
+        },
+        required=("name",),
+    )
+    group = obj(
+        {
+            "daemonsets": name | {"description": "The DaemonSet of the group."},
+            "config": _config(),
+            "selector": text(description="The name of the group."),
+        },
+        required=("config", "daemonsets", "selector"),
+    )
+    return obj(
+        {
+            "daemonsets": array(name, description="The DaemonSets that are ready."),
+            "machineconfigpools": array(pool, description="OpenShift: the pools of the groups."),
+            "nodeGroups": array(group, description="The groups whose DaemonSet is ready, and what applies to them."),
+            "conditions": conditions(),
+            "relatedObjects": _related_objects(),
+        },
+        description="What was found.",
+    )
+
+
+def _scheduler_status() -> Schema:
+    return obj(
+        {
+            "deployment": obj(
+                {"namespace": text(description="Its namespace."), "name": text(description="Its name.")},
+                description="The Deployment of the scheduler.",
+            ),
+            "schedulerName": text(description="What pods write in spec.schedulerName."),
+            "cacheResyncPeriod": text(description="The interval that applies."),
+            "conditions": conditions(),
+            "relatedObjects": _related_objects(),
+        },
+        description="What was found.",
+    )
+
+
+def _related_objects() -> Schema:
+    reference = obj(
+        {
+            "group": text(description="API group; empty: the core group."),
+            "resource": text(description="Plural name."),
+            "namespace": text(description="Its namespace."),
+            "name": text(description="Its name; empty: all of them."),
+        },
+        required=("group", "name", "resource"),
+    )
+    return array(reference, description="Objects to look at when something is wrong.")
+
+
+def _log_level(description: str) -> Schema:
+    return text(description=description, enum=LOG_LEVELS)
+
+
+def _duration(field: str, description: str, usual: float) -> Schema:
+    # A negative one is stored, as it always was, and the operator tells of it (NO-005).
+    return text(
+        description=f"{description} A duration such as 10s or 1m30s; absent: {usual:g}s.",
+        max_length=DURATION_LENGTH,
+        rules=[
+            rule(
+                f"self.matches({cel_text(GO_PATTERN)})",
+                f"{field} must be a duration: numbers with units ns, us, ms, s, m or h, such as 10s, 1m30s or 500ms",
+            )
+        ],
+    )
+
+
+def _definition(
+    resource: Resource, only: str, description: str, spec: Schema, status: Schema, *, short_name: str
+) -> Schema:
+    columns = [
+        column(each, f'.status.conditions[?(@.type=="{each}")].status')
+        for each in ("Available", "Progressing", "Degraded")
+    ]
+    columns.append(column("Age", ".metadata.creationTimestamp", "date"))
+    rules = (
+        rule(
+            f"self.metadata.name == '{only}'",
+            f"the only {resource.kind} is named {only}: set metadata.name to {only}",
+        ),
+    )
+    old = version(
+        OLD_VERSION,
+        description,
+        spec,
+        status,
+        rules=rules,
+        columns=columns,
+        storage=False,
+        deprecation=f"{resource.group}/{OLD_VERSION} {resource.kind} is deprecated; use {resource.api_version}",
+    )
+    stored = version(VERSION, description, spec, status, rules=rules, columns=columns)
+    return custom_resource(resource, [old, stored], short_names=(short_name,))

@@ -1,0 +1,38 @@
+"""Durations as Go writes and reads them, for APIs that always took them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.kube.objects.durations import InvalidDuration, go_duration, parse_go_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10s", 10), ("1h2m3.5s", 3723.5), (".5s", 0.5), ("1.s", 1), ("0", 0), ("-0", 0), ("+1m", 60), ("-1m", -60)],
+)
+def test_no_005_read(text: str, seconds: float) -> None:
+    """NO-005."""
+    assert parse_go_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "1d", " 1s", "1s ", "1s2", "--1s", "1e3s", ".s", "1,5s", "1s\n"])
+def test_no_005_refused(text: str) -> None:
+    """NO-005."""
+    with pytest.raises(InvalidDuration, match="such as 10s"):
+        parse_go_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (10, "10s"), (60, "1m0s"), (3600, "1h0m0s"), (1.5, "1.5s"), (0.0005, "500µs"), (-90, "-1m30s")],
+)
+def test_no_003_written(seconds: float, text: str) -> None:
+    """NO-003: a status shows them as Go does."""
+    assert go_duration(seconds) == text
+
+
+@given(st.integers(-(2**53), 2**53))
+def test_no_003_nothing_is_lost(nanoseconds: int) -> None:
+    """NO-003: whole nanoseconds survive, as far as a float holds them."""
+    assert parse_go_duration(go_duration(nanoseconds / 10**9)) == pytest.approx(nanoseconds / 10**9, abs=1e-9)
