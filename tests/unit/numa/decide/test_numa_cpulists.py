@@ -1,0 +1,31 @@
+"""Lists of CPUs in the format of cpuset(7) (NE-016, NE-032)."""
+
+import pytest
+
+from polyarch.numa.decide import cpulists
+
+
+@pytest.mark.parametrize(
+    ("written", "numbers"),
+    [
+        ("", []),
+        ("\n", []),
+        ("0\n", [0]),
+        ("0-3", [0, 1, 2, 3]),
+        ("0-1,4,6-7", [0, 1, 4, 6, 7]),
+        ("1023", [1023]),
+    ],
+)
+def test_ne_032_lists_are_read_and_written_alike(written: str, numbers: list[int]):
+    assert cpulists.parse(written) == frozenset(numbers)
+    assert cpulists.text(numbers) == written.strip()
+
+
+@pytest.mark.parametrize("written", ["a", "0-", "-1", "3-1", "0,,1", "0 1", "0-3:2/4", "0-2000000", "٣"])
+def test_ne_036_anything_else_is_refused_by_name(written: str):
+    with pytest.raises(ValueError, match=r"list such as|which is none"):
+        cpulists.parse(written)
+
+
+def test_ne_016_the_shortest_list_is_written_whatever_the_order():
+    assert cpulists.text([7, 0, 1, 2, 1, 9, 8]) == "0-2,7-9"

@@ -1,0 +1,137 @@
+"""The kubelet's checkpoints of CPUs and memory (NE-069)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machine_trees import MachineTree
+
+from polyarch.numa.decide.facts import CellMemoryState, CpuState, ManagerStates, MemoryState
+from polyarch.numa.host.kubelet.states import CPU_STATE, MEMORY_STATE, StateFiles, read_states
+from polyarch.numa.host.tree import Tree
+
+KUBELET = "var/lib/kubelet"
+CPU = {
+    "policyName": "static",
+    "defaultCpuSet": "0-4,7",
+    "entries": {"5c6e": {"init": "5-6"}},
+    "checksum": 1353318690,
+}
+
+
+def room(allocatable: int, free: int) -> dict[str, int]:
+    return {"total": 5 << 30, "systemReserved": 0, "allocatable": allocatable, "reserved": 0, "free": free}
+
+
+MEMORY: dict[str, Any] = {
+    "policyName": "Static",
+    "machineState": {
+        "1": {"numberOfAssignments": 2, "memoryMap": {"memory": room(400, 100)}, "cells": [1, 0]},
+        "0": {
+            "numberOfAssignments": 1,
+            "memoryMap": {"memory": room(300, 300), "hugepages-2Mi": room(20, 10)},
+            "cells": [0, 1],
+        },
+    },
+    "entries": {"5c6e": {"init": [{"numaAffinity": [0, 1], "type": "memory", "size": 300}]}},
+    "checksum": 2,
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> MachineTree:
+    tree = MachineTree(tmp_path)
+    tree.write(f"{KUBELET}/{CPU_STATE}", json.dumps(CPU))
+    tree.write(f"{KUBELET}/{MEMORY_STATE}", json.dumps(MEMORY))
+    return tree
+
+
+def read(tree: MachineTree) -> tuple[ManagerStates, list[str]]:
+    counted: list[str] = []
+    return read_states(Tree(str(tree.root)), KUBELET, counted.append), counted
+
+
+def test_ne_069_both_files_are_read(tree: MachineTree):
+    states, counted = read(tree)
+    assert states.cpu == CpuState("static", frozenset({0, 1, 2, 3, 4, 7}))
+    assert states.memory == MemoryState(
+        "Static",
+        (
+            CellMemoryState(0, "hugepages-2Mi", 20, 10, (0, 1)),
+            CellMemoryState(0, "memory", 300, 300, (0, 1)),
+            CellMemoryState(1, "memory", 400, 100, (0, 1)),
+        ),
+    )
+    assert not counted
+
+
+def test_ne_069_absent_files_are_not_known_and_counted(tmp_path: Path):
+    assert read(MachineTree(tmp_path)) == (ManagerStates(), [CPU_STATE, MEMORY_STATE])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"policyName": "static"}',
+        '{"policyName": "static", "defaultCpuSet": 7}',
+        '{"policyName": "static", "defaultCpuSet": "0-"}',
+        '{"data": "static", "defaultCpuSet": "0"}',
+    ],
+)
+def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree, content: str):
+    tree.write(f"{KUBELET}/{CPU_STATE}", content)
+    states, counted = read(tree)
+    assert states.cpu is None
+    assert states.memory is not None
+    assert counted == [CPU_STATE]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machineState": {"zero": MEMORY["machineState"]["0"]}},
+        {"machineState": {"0": {"memoryMap": {"memory": {"free": 1}}, "cells": [0]}}},
+        {"machineState": {"0": {"memoryMap": {"memory": room(1, 1)}}}},
+        {"machineState": [1]},
+        {"policyName": None},
+    ],
+)
+def test_ne_069_an_unknown_format_of_memory_is_not_known(tree: MachineTree, change: dict[str, Any]):
+    tree.write(f"{KUBELET}/{MEMORY_STATE}", json.dumps({**MEMORY, **change}))
+    states, counted = read(tree)
+    assert states.memory is None
+    assert counted == [MEMORY_STATE]
+
+
+def test_ne_069_other_policies_are_told_and_counted(tree: MachineTree):
+    tree.write(f"{KUBELET}/{CPU_STATE}", '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
+    tree.write(f"{KUBELET}/{MEMORY_STATE}", '{"policyName":"None","machineState":null,"entries":{},"checksum":4}')
+    states, counted = read(tree)
+    assert states == ManagerStates(cpu=CpuState("none", frozenset()), memory=MemoryState("None"))
+    assert counted == [CPU_STATE, MEMORY_STATE]
+
+
+def test_ne_069_a_file_without_use_is_counted_once_until_it_changes(tree: MachineTree):
+    counted: list[str] = []
+    files = StateFiles(Tree(str(tree.root)), KUBELET, count=counted.append)
+    tree.write(f"{KUBELET}/{CPU_STATE}", "{}")
+    for _ in range(3):
+        assert files.read().cpu is None
+    assert counted == [CPU_STATE]
+    tree.write(f"{KUBELET}/{CPU_STATE}", json.dumps(CPU))
+    assert files.read().cpu == CpuState("static", frozenset({0, 1, 2, 3, 4, 7}))
+    tree.remove(f"{KUBELET}/{CPU_STATE}")
+    assert files.read().cpu is None
+    assert counted == [CPU_STATE, CPU_STATE]
+
+
+def test_ne_069_a_file_that_the_kubelet_renames_over_is_read_at_once(tree: MachineTree):
+    files = StateFiles(Tree(str(tree.root)), KUBELET)
+    files.read()
+    tree.write(f"{KUBELET}/next", json.dumps({**CPU, "defaultCpuSet": "0-7"})).rename(tree.root / KUBELET / CPU_STATE)
+    assert files.read().cpu == CpuState("static", frozenset(range(8)))
