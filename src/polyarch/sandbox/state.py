@@ -20,6 +20,7 @@ import msgspec
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.files import write_json
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.network import sockets
 from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK
 from polyarch.sandbox.processes import Record
@@ -33,20 +34,6 @@ PORT_RANGE = (20_000, 32_000)
 LOOPBACK = "127.0.0.1"
 NAMESPACE = "polyarch-system"
 """The namespace of polyarch's own objects: ServiceAccounts, Leases, Secrets."""
-
-
-class Numa(msgspec.Struct, frozen=True):
-    """``--numa ZONESxCPUS``: the NUMA layout of every node."""
-
-    zones: int
-    cpus: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Numa":
-        match = re.fullmatch(r"([1-9][0-9]?)x([1-9][0-9]{0,2})", text)
-        if match is None:
-            raise SandboxError(f"--numa {text!r}: expected ZONESxCPUS, for example 2x8 (two zones of eight CPUs)")
-        return cls(int(match[1]), int(match[2]))
 
 
 class Taint(msgspec.Struct, frozen=True):

@@ -9,11 +9,12 @@ import pytest
 from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.nodes import fleet, lifecycle, reporting
 from polyarch.sandbox.nodes.lifecycle import Activity, Pulled, Run
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.pulling import CannotPull, Runs, Verdict, WrongFormat, verdict
-from polyarch.sandbox.state import Batch, Numa, Settings, Taint, joined
+from polyarch.sandbox.state import Batch, Settings, Taint, joined
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -282,7 +283,8 @@ def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     assert [taint["key"] for taint in fleet.node(plans[0], NOW)["spec"]["taints"]] == ["new"]
     status = fleet.status(plans[2], NOW)
     assert status["nodeInfo"]["architecture"] == "s390x"
-    assert status["allocatable"]["cpu"] == "16"
+    assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("16", "15")
+    assert (status["capacity"]["memory"], status["allocatable"]["memory"]) == ("67108864Ki", "66060288Ki")
     assert conditions(status)["Ready"] == "True"
     lease = fleet.lease(plans[0], NOW)
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"

@@ -9,8 +9,9 @@ import pytest
 
 from polyarch.sandbox import state
 from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.locks import file_lock
-from polyarch.sandbox.state import Folder, Numa, Settings, State, Taint, choose_ports, parse_nodes, parse_taints
+from polyarch.sandbox.state import Folder, Settings, State, Taint, choose_ports, parse_nodes, parse_taints
 
 
 @pytest.mark.parametrize(
@@ -56,12 +57,30 @@ def test_sb_003_names_that_are_no_folder_or_label_are_refused(name: str) -> None
 
 def test_sb_003_numa_and_taints_are_read() -> None:
     assert Numa.parse("2x8") == Numa(2, 8)
+    assert Numa.parse("2x8,policy=restricted,scope=pod,memory=32Gi,reserved=2,threads=2,pages=2Mi:512,pages=1Gi:1") == (
+        Numa(2, 8, "restricted", "pod", 32 << 30, 2, 2, ((2 << 20, 512), (1 << 30, 1)))
+    )
+    assert Numa.parse("2x8,devices=example.com/nic:2").devices == (("example.com/nic", 2),)
     assert Taint.parse("arm64:kubernetes.io/arch=arm64:NoSchedule") == Taint(
         "arm64", "kubernetes.io/arch", "arm64", "NoSchedule"
     )
     assert Taint.parse("*:new:NoExecute") == Taint("*", "new", "", "NoExecute")
     for text in ("8", "0x8", "2x", "2x8x1"):
-        with pytest.raises(SandboxError, match="ZONESxCPUS"):
+        with pytest.raises(SandboxError, match="CELLSxCPUS"):
+            Numa.parse(text)
+    for text, problem in (
+        ("2x8,policy=strict", "policy=strict: expected one of none, best-effort, restricted, single-numa-node"),
+        ("2x8,color=red", "'color=red' is not NAME=VALUE with a NAME of policy"),
+        ("2x8,devices=nic:1", "devices=nic:1: expected DOMAIN/NAME:COUNT"),
+        ("2x8,memory=16", "memory=16: expected an amount such as"),
+        ("2x8,pages=3Mi:1", "pages=3Mi:1: expected SIZE:COUNT"),
+        ("16x8", "at most 8 cells"),
+        ("2x7,threads=2", "7 CPUs of a cell are not whole cores of 2 threads"),
+        ("1x2,reserved=2", "2 reserved CPUs leave none for pods"),
+        ("1x2,memory=2Gi,pages=1Gi:1", "too little memory for its huge pages"),
+        ("1x2,reserved=0,full-pcpus-only=true", "at least one reserved CPU"),
+    ):
+        with pytest.raises(SandboxError, match=problem):
             Numa.parse(text)
     for text in ("arm64", "arm64:a=b", "arm64:a=b:Sometimes"):
         with pytest.raises(SandboxError, match="ARCHITECTURE:KEY"):

@@ -32,9 +32,10 @@ from polyarch.sandbox.binaries import versions
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document
 from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.registry import catalogue
 from polyarch.sandbox.registry.seed import Seeded
-from polyarch.sandbox.state import Folder, Numa, Settings
+from polyarch.sandbox.state import Folder, Settings
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ def _settings(wanted: Wanted) -> Settings:
         if wanted.replicas is not None:
             changes["replicas"] = wanted.replicas
         if wanted.numa is not None:
-            changes["numa"] = Numa.parse(wanted.numa)
+            changes["numa"] = Numa.parse(wanted.numa) if wanted.numa else None
         if wanted.taints is not None:
             changes["taints"] = state.parse_taints(wanted.taints)
         if wanted.register_taints is not None:

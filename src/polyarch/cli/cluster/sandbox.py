@@ -18,7 +18,7 @@ SANDBOX = subject("Sandbox")
 SandboxName = Annotated[Name, option("Name of the sandbox; several can run side by side", group=SANDBOX)]
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
 Nodes = Annotated[str, Placeholder("ARCH=N,...")]
-Layout = Annotated[str, Placeholder("ZONESxCPUS")]
+Layout = Annotated[str, Placeholder("CELLSxCPUS[,NAME=VALUE...]")]
 TaintSpec = Annotated[str, Placeholder("ARCH:TAINT")]
 Part = Annotated[Literal["control-plane"], Placeholder("PART")]
 
@@ -104,7 +104,10 @@ def start(
         Nodes | None,
         option("Number of nodes by architecture", group=SANDBOX, show_default="amd64=2,arm64=2,ppc64le=1,s390x=1"),
     ] = None,
-    numa: Annotated[Layout | None, option("NUMA zones of each node, and CPUs of each zone", group=SANDBOX)] = None,
+    numa: Annotated[
+        Layout | None,
+        option("NUMA cells of each node, CPUs of each cell, and kubelet settings; '' for none", group=SANDBOX),
+    ] = None,
     taint: Annotated[
         list[TaintSpec] | None,
         option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable, '' for none", group=SANDBOX),

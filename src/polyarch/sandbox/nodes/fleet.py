@@ -2,15 +2,19 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
 from polyarch.sandbox.binaries.versions import KUBERNETES
+from polyarch.sandbox.kubelet_model import capacity, layout
+from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.kubelet_model.machine import Node as KubeletNode
 from polyarch.sandbox.network.addresses import KUBELET_PORT, node_address
 from polyarch.sandbox.nodes.pods import Condition
-from polyarch.sandbox.state import Batch, Numa, Settings, Taint, joined
+from polyarch.sandbox.state import Batch, Settings, Taint, joined
 
 LABEL = "sandbox.polyarch.dev/node"
 """On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
@@ -19,8 +23,6 @@ TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
 """The taints that the sandbox set, ``KEY[=VALUE]:EFFECT,…``; every other taint of the node was set by somebody else."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 DEFAULT_CPUS = 16
-GIBIBYTE = 1024**3
-MEMORY_PER_CPU = 4 * GIBIBYTE
 MAXIMUM_PODS = 250
 ZONES = ("zone-a", "zone-b", "zone-c")
 LEASE_SECONDS = 40
@@ -45,6 +47,11 @@ class NodePlan(msgspec.Struct, frozen=True):
     @property
     def cpus(self) -> int:
         return self.numa.zones * self.numa.cpus if self.numa else DEFAULT_CPUS
+
+    @property
+    def model(self) -> KubeletNode | None:
+        """Its machine and the settings of its kubelet; None for a node without cells, which admits every pod."""
+        return layout.node(self.numa) if self.numa else None
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
@@ -172,22 +179,15 @@ def _annotations(plan: NodePlan) -> dict[str, str | None]:
         f"{each.key}={each.value}:{each.effect}" if each.value else f"{each.key}:{each.effect}" for each in plan.taints
     )
     return {
-        NUMA_ANNOTATION: f"{plan.numa.zones}x{plan.numa.cpus}" if plan.numa else None,
+        NUMA_ANNOTATION: plan.numa.size if plan.numa else None,
         TAINTS_ANNOTATION: ",".join(texts) or None,
     }
 
 
 def status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str, Any]:
     """The status that a kubelet reports: conditions, capacity, addresses, architecture."""
-    capacity = {
-        "cpu": str(plan.cpus),
-        "memory": f"{plan.cpus * MEMORY_PER_CPU // GIBIBYTE}Gi",
-        "ephemeral-storage": "100Gi",
-        "pods": str(MAXIMUM_PODS),
-    }
     return {
-        "capacity": capacity,
-        "allocatable": capacity,
+        **_resources(plan),
         "addresses": [
             {"type": "InternalIP", "address": plan.address},
             {"type": "Hostname", "address": plan.name},
@@ -206,6 +206,26 @@ def status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str,
             "systemUUID": plan.name,
             "bootID": plan.name,
         },
+    }
+
+
+def _resources(plan: NodePlan) -> dict[str, dict[str, str]]:
+    if (model := plan.model) is not None:
+        return {"capacity": _amounts(capacity.capacity(model)), "allocatable": _amounts(capacity.allocatable(model))}
+    every = {
+        "cpu": str(plan.cpus),
+        "memory": f"{plan.cpus * layout.MEMORY_PER_CPU // layout.GIBIBYTE}Gi",
+        "ephemeral-storage": "100Gi",
+        "pods": str(MAXIMUM_PODS),
+    }
+    return {"capacity": every, "allocatable": every}
+
+
+def _amounts(amounts: Mapping[str, Fraction]) -> dict[str, str]:
+    """Memory in Ki, as kubelets report it."""
+    return {
+        name: f"{int(amount) // 1024}Ki" if amount % 1024 == 0 and amount >= 1024**2 else str(int(amount))
+        for name, amount in amounts.items()
     }
 
 

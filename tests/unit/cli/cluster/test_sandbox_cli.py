@@ -95,7 +95,7 @@ def test_sb_003_the_users_file_is_where_kubectl_looks() -> None:
     ("arguments", "message"),
     [
         (["--nodes", "amd64=many"], "ARCHITECTURE=NUMBER"),
-        (["--numa", "2"], "ZONESxCPUS"),
+        (["--numa", "2"], "CELLSxCPUS"),
         (["--name", "No"], "sandbox name"),
         (["--taint", "x"], "--taint 'x': expected ARCHITECTURE:KEY"),
         (["--register-with-taints", "x"], "--register-with-taints 'x': expected ARCHITECTURE:KEY"),

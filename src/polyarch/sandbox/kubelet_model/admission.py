@@ -1,0 +1,135 @@
+"""Whether a kubelet admits a pod that is bound to its node, and what the pod's containers then hold.
+
+The topology manager asks the device, CPU and memory managers for hints, merges them, and lets each manager allocate:
+per container, or for the pod as a whole first. Then the sums of the node are checked. What was allocated for a pod that
+is refused stays until the managers forget it as they forget pods that are over.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from fractions import Fraction
+
+import msgspec
+
+from polyarch.sandbox.kubelet_model import capacity, cpus, devices, memory, requests
+from polyarch.sandbox.kubelet_model.cpus import Cpus
+from polyarch.sandbox.kubelet_model.devices import Devices
+from polyarch.sandbox.kubelet_model.hints import NOTHING, Hint, Hints, merge
+from polyarch.sandbox.kubelet_model.machine import CPU, MEMORY, Node
+from polyarch.sandbox.kubelet_model.memory import Memory
+from polyarch.sandbox.kubelet_model.refusal import Refused
+from polyarch.sandbox.kubelet_model.requests import Container, Pod
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What all managers remember."""
+
+    cpus: Cpus
+    memory: Memory
+    devices: Devices
+
+
+def at_first(node: Node) -> Held:
+    """Nothing is held."""
+    return Held(cpus.at_first(node), memory.at_first(node), Devices())
+
+
+def forget(held: Held, active: Collection[str]) -> Held:
+    """Without the pods that are over. A kubelet does this before it admits the next pod, for CPUs also every few
+    seconds (``cpuManagerReconcilePeriod``), for devices also before it lists them."""
+    return Held(
+        cpus.forget(held.cpus, active),
+        memory.forget(held.memory, active),
+        devices.forget(held.devices, active),
+    )
+
+
+def admit(node: Node, held: Held, pod: Pod, others: Iterable[Pod]) -> tuple[Held, Refused | None]:
+    """Admit the pod beside the ``others``, which are admitted and not over."""
+    others = list(others)
+    held = forget(held, {pod.uid, *(other.uid for other in others)})
+    is_by_pod = node.configuration.topology_scope == "pod"
+    try:
+        for_pod = _hint(node, _pod_hints(node, held, pod)) if is_by_pod else None
+        for container in pod.all:
+            hint = for_pod or _hint(node, _hints(node, held, pod, container))
+            for allocate in (_allocate_devices, _allocate_cpus, _allocate_memory):
+                held = allocate(node, held, pod, container, hint)
+        _check_sums(node, pod, others)
+    except Refused as refused:
+        return held, refused
+    return held, None
+
+
+def started(held: Held, pod: Pod, container: str) -> Held:
+    """A container of the pod has been created."""
+    return msgspec.structs.replace(held, memory=memory.started(held.memory, pod, container))
+
+
+def _hint(node: Node, hints: Sequence[Hints]) -> Hint:
+    if node.configuration.topology_policy == "none":
+        return NOTHING
+    best, is_admitted = merge(node, hints)
+    if not is_admitted:
+        raise Refused.unaligned()
+    return best
+
+
+def _hints(node: Node, held: Held, pod: Pod, container: Container) -> list[Hints]:
+    return [
+        devices.hints(node, held.devices, pod, container),
+        cpus.hints(node, held.cpus, pod, container),
+        memory.hints(node, held.memory, pod, container),
+    ]
+
+
+def _pod_hints(node: Node, held: Held, pod: Pod) -> list[Hints]:
+    return [
+        devices.pod_hints(node, held.devices, pod),
+        cpus.pod_hints(node, held.cpus, pod),
+        memory.pod_hints(node, held.memory, pod),
+    ]
+
+
+def _allocate_devices(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
+    after = devices.allocate(node, held.devices, pod, container, hint.cells)
+    return msgspec.structs.replace(held, devices=after)
+
+
+def _allocate_cpus(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
+    return msgspec.structs.replace(held, cpus=cpus.allocate(node, held.cpus, pod, container, hint.cells))
+
+
+def _allocate_memory(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
+    return msgspec.structs.replace(held, memory=memory.allocate(node, held.memory, pod, container, hint))
+
+
+def _check_sums(node: Node, pod: Pod, others: Sequence[Pod]) -> None:
+    """The node's allocatable must be enough for all pods together; devices that the node does not have are not its
+    matter."""
+    allocatable = capacity.allocatable(node)
+    if len(others) >= allocatable["pods"]:
+        raise _short("pods", 1, len(others), int(allocatable["pods"]))
+    wanted = requests.scheduled(pod)
+    used: dict[str, Fraction] = {}
+    for other in others:
+        for name, amount in requests.scheduled(other).items():
+            used[name] = used.get(name, Fraction(0)) + amount
+    for name in sorted(wanted, key=_turn):
+        there = allocatable.get(name)
+        if there is None and "/" in name:
+            continue
+        if wanted[name] > 0 and wanted[name] > (there or 0) - used.get(name, 0):
+            unit = 1000 if name == CPU else 1
+            asked, taken = math.ceil(wanted[name] * unit), math.ceil(used.get(name, 0) * unit)
+            raise _short(name, asked, taken, int((there or 0) * unit))
+
+
+def _turn(name: str) -> tuple[int, str]:
+    first = (CPU, MEMORY, capacity.EPHEMERAL_STORAGE)
+    return (first.index(name) if name in first else len(first)), name
+
+
+def _short(name: str, asked: int, used: int, there: int) -> Refused:
+    text = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {there}"
+    return Refused(f"OutOf{name}", text)
