@@ -95,6 +95,11 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
         "PRIORITY_CLASS": settings.priority_class,
         "NODE_SELECTOR": " ".join(settings.node_selector),
         "TOLERATION": " ".join(settings.tolerations),
+        "NUMA": settings.numa,
+        "PLATFORM": settings.platform,
+        "NUMA_NAMESPACE": settings.numa_namespace,
+        "MANAGE_NAMESPACE": str(settings.manage_namespace).lower(),
+        "KUBELET_ROOT": settings.kubelet_root,
     }
     return {f"POLYARCH_{name}": value for name, value in values.items()}
 

@@ -9,6 +9,8 @@ Document = dict[str, Any]
 
 PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
 """On every object of ours."""
+PARTS: Final = (names.TAINTS, names.NUMA_EXPORTER, names.NUMA_SCHEDULER)
+"""Parts that come and go by themselves, named like what their objects belong to; all else is placement's."""
 
 
 def labels(controller: str) -> dict[str, str]:
@@ -24,7 +26,7 @@ def part_of(controller: str) -> str:
     """The part that objects of this Deployment or DaemonSet are removed with; empty: the operator's own."""
     if controller == names.OPERATOR:
         return ""
-    return names.TAINTS if controller == names.TAINTS else names.PLACEMENT
+    return controller if controller in PARTS else names.PLACEMENT
 
 
 def metadata(name: str, controller: str, *, namespace: str = "") -> Document:

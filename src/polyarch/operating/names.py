@@ -17,6 +17,10 @@ PLACEMENT_WEBHOOK: Final = "pod-placement-web-hook"
 PLACEMENT_CONTROLLER: Final = "pod-placement-controller"
 ENOEXEC_HANDLER: Final = "enoexec-event-handler-controller"
 TAINTS: Final = "polyarch-taints"
+NUMA_EXPORTER: Final = "polyarch-numa-exporter"
+"""The part of all that a NUMAResourcesOperator brings: its objects have the names that tools know (NO-050)."""
+NUMA_SCHEDULER: Final = "polyarch-numa-scheduler"
+"""The part of all that a NUMAResourcesScheduler brings (NO-080)."""
 
 # Objects of OpenShift (PL-423, PL-424).
 CONFIG_HOME: Final = "openshift-config"

@@ -12,11 +12,14 @@ from polyarch import __version__
 
 Certificates = Literal["self-managed", "cert-manager", "service-ca"]
 ResourceWebhooks = Literal["operator", "olm"]
+Numa = Literal["auto", "on", "off"]
+Platform = Literal["auto", "kubernetes", "openshift", "hypershift"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 DEFAULT_NAMESPACE: Final = "polyarch-system"
 DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
 """The image of every role, of this version."""
+DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 OLDEST_KUBERNETES: Final = (1, 30)
 """The operator deploys nothing on an older one (PL-504)."""
 
@@ -56,6 +59,22 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Node labels that pods need, ``key=value``."""
     tolerations: tuple[str, ...] = ()
     """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
+
+    numa: Numa = "auto"
+    """Whether the controllers of NUMA run; ``auto``: while their CRDs are there."""
+    platform: Platform = "auto"
+    """What the nodes of a NUMA group are found by (NO-030); ``auto``: what the cluster shows."""
+    numa_namespace: str = ""
+    """Where exporters and scheduler of NUMA run; empty: in the operator's own namespace (NO-050)."""
+    manage_namespace: bool = False
+    """Whether the operator sets the Pod Security level that exporters need on that namespace (NO-057)."""
+    kubelet_root: str = DEFAULT_KUBELET_ROOT
+    """The kubelets' directory on the nodes of groups that name no other (NO-055)."""
+
+    @property
+    def numa_home(self) -> str:
+        """The namespace of exporters and scheduler of NUMA."""
+        return self.numa_namespace or self.namespace
 
     def tolerating(self, *keys: str) -> "OperatorSettings":
         """The same, where pods also tolerate every taint with these keys (TN-081)."""

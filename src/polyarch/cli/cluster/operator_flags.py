@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.values import Image, KeyValue, Name, Number, Placeholder, option, subject
+from polyarch.cli.options.values import (
+    Directory,
+    Image,
+    KeyValue,
+    Name,
+    Namespace,
+    Number,
+    Placeholder,
+    option,
+    subject,
+)
 
 if TYPE_CHECKING:
     from polyarch.operating.settings import OperatorSettings
@@ -15,6 +25,8 @@ OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
 Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
 ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
+Numa = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
+Platform = Annotated[Literal["auto", "kubernetes", "openshift", "hypershift"], Placeholder("PLATFORM")]
 Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
 
@@ -62,6 +74,28 @@ class OperatorFlags:
         None
     )
 
+    numa: Annotated[
+        Numa, option("Run the controllers of NUMA: auto while their definitions are there", group=OPERATOR)
+    ] = "auto"
+    platform: Annotated[
+        Platform, option("What tells the nodes of a NUMA group: auto as the cluster is", group=OPERATOR)
+    ] = "auto"
+    numa_namespace: Annotated[
+        Namespace,
+        option("Namespace of NUMA exporters and scheduler", group=OPERATOR, show_default="that of the operator"),
+    ] = ""
+    manage_namespace: Annotated[
+        bool,
+        Parameter(
+            help="Set the Pod Security level that NUMA exporters need on their namespace; off by default",
+            group=OPERATOR,
+            show_default=False,
+        ),
+    ] = False
+    kubelet_root: Annotated[Directory, option("Directory of the kubelets, for NUMA exporters", group=OPERATOR)] = (
+        "/var/lib/kubelet"
+    )
+
     def settings(
         self, namespace: str, global_pull_secret: tuple[str, str] | None, allow_addresses: tuple[str, ...]
     ) -> "OperatorSettings":
@@ -71,6 +105,8 @@ class OperatorFlags:
         for name in ("webhook_replicas", "controller_replicas", "handler_replicas", "taints_replicas"):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
                 raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
+        if not self.kubelet_root.startswith("/"):
+            raise UsageError(f"run operator: --kubelet-root {self.kubelet_root}: expected an absolute path")
         if wrong := [each for each in self.node_selector or () if "=" not in each]:
             raise UsageError(f"run operator: --node-selector {wrong[0]}: expected KEY=VALUE")
         return OperatorSettings(
@@ -91,6 +127,11 @@ class OperatorFlags:
             priority_class=self.priority_class,
             node_selector=tuple(self.node_selector or ()),
             tolerations=tuple(self.toleration or ()),
+            numa=self.numa,
+            platform=self.platform,
+            numa_namespace=self.numa_namespace,
+            manage_namespace=self.manage_namespace,
+            kubelet_root=self.kubelet_root,
         )
 
 

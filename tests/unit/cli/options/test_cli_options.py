@@ -59,8 +59,8 @@ def test_groups_come_in_the_same_order(command: str) -> None:
     assert [each.group for each in ALL[command]][: len(own)] == own, "what the command is about stands first"
 
 
-EXCEPTIONS = (("up", ("--only",)), ("install", ("--dry-run",)))
-"""SB-002 and IN-002 have them; ``kubectl`` has the second."""
+EXCEPTIONS = (("up", ("--only",)), ("install", ("--dry-run",)), ("run", ("--platform",)))
+"""SB-002, IN-002 and NO-030 have them; ``kubectl`` has the second."""
 
 
 def test_an_option_means_the_same_in_every_command() -> None:
