@@ -28,6 +28,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

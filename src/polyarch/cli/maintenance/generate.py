@@ -15,6 +15,7 @@ from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_fi
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
+from polyarch.numa.api import topology_crd
 from polyarch.placement.operator.monitoring import dashboard as placement
 from polyarch.taints.operator.monitoring import dashboard as taints
 
@@ -27,7 +28,7 @@ def generated() -> dict[str, str]:
     """Path within the project and content of every derived file."""
     crds = {
         f"deploy/crds/{document['metadata']['name']}.yaml": HEADER + manifest_text([document])
-        for document in definitions(InstallationSettings())
+        for document in (*definitions(InstallationSettings()), topology_crd.definition())
     }
     values = {
         f"{chart.FOLDER}/values.yaml": chart_values.values(),

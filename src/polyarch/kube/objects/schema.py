@@ -20,6 +20,11 @@ LABEL_KEY: Final = f"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0
 """A label or a key of a taint: an optional DNS name and a slash, and a name of up to 63 characters."""
 LABEL_VALUE: Final = f"^({LABEL_NAME})?$"
 LABEL_KEY_LENGTH: Final = 253 + 1 + 63
+QUANTITY: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+"""An amount as text, in the words of apimachinery's generated schemas."""
 SELECTOR_ENTRIES: Final = 16
 """Labels and expressions that a checked selector may have, each; bounded, because rules have a budget."""
 ALL_MATCH: Final = "All of them have to match."
@@ -136,9 +141,10 @@ def array(
     default: Sequence[Any] | None = None,
     rules: Sequence[Schema] = (),
 ) -> Schema:
-    """A list; lists of type ``set`` and ``map`` have unique elements."""
+    """A list; lists of type ``set`` and ``map`` have unique elements. ``list_type`` empty: it is not said."""
     schema = _described({"type": "array", "items": items}, description)
-    schema["x-kubernetes-list-type"] = list_type
+    if list_type:
+        schema["x-kubernetes-list-type"] = list_type
     if map_keys:
         schema["x-kubernetes-list-map-keys"] = list(map_keys)
     if min_items is not None:
@@ -150,6 +156,12 @@ def array(
     if default is not None:
         schema["default"] = list(default)
     return schema
+
+
+def quantity(*, description: str = "") -> Schema:
+    """An amount as Kubernetes writes it, a number or a text: ``4``, ``"16Gi"``."""
+    either: Schema = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    return _described({**either, "pattern": QUANTITY, "x-kubernetes-int-or-string": True}, description)
 
 
 def duration(field: str, low: float, high: float, *, description: str = "", default: float | None = None) -> Schema:
@@ -306,8 +318,8 @@ def version(
     return content
 
 
-def custom_resource(resource: Resource, versions: list[Schema], *, short_names: tuple[str, ...] = ()) -> Schema:
-    """The CustomResourceDefinition of one of our own resources."""
+def custom_resource(resource: Resource, versions: Sequence[Schema], *, short_names: Sequence[str] = ()) -> Schema:
+    """The CustomResourceDefinition of a resource that we define."""
     naming: Schema = {
         "kind": resource.kind,
         "listKind": resource.list_kind,
@@ -324,7 +336,7 @@ def custom_resource(resource: Resource, versions: list[Schema], *, short_names: 
             "group": resource.group,
             "names": naming,
             "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": versions,
+            "versions": list(versions),
         },
     }
 

@@ -9,9 +9,13 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import generate
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
+from polyarch.numa.api import topology_crd
 
 PROJECT = Path(__file__).parents[4]
-DOCUMENTS = {document["metadata"]["name"]: document for document in definitions(InstallationSettings())}
+DOCUMENTS = {
+    document["metadata"]["name"]: document
+    for document in (*definitions(InstallationSettings()), topology_crd.definition())
+}
 
 
 def test_the_files_in_deploy_are_what_the_code_says() -> None:

@@ -1,0 +1,77 @@
+"""The fingerprint is the one that schedulers of others compute, to the byte."""
+
+import pytest
+
+from polyarch.numa.decide.facts import Container, Devices, ListedPod, MemoryBlock
+from polyarch.numa.decide.fingerprint import check, fingerprint, has_exclusive_resources
+from polyarch.numa.decide.xxh64 import in_python, xxh64
+
+FIVE = [("ns1", "n1"), ("ns1", "n2"), ("ns2", "n1"), ("ns3", "n1"), ("ns3", "n2")]
+VECTORS = [
+    ([], "pfp0v001ef46db3751d8e999"),
+    ([("default", "test-pod-0")], "pfp0v001fe53c4dbd2c5f4a0"),
+    (FIVE, "pfp0v001b92008c14168b3a6"),
+    (FIVE[::-1], "pfp0v001b92008c14168b3a6"),
+]
+
+
+@pytest.mark.parametrize("digest", [in_python, xxh64], ids=["in-python", "fastest"])
+@pytest.mark.parametrize(("pods", "text"), VECTORS, ids=["no-pods", "one", "five", "five-backwards"])
+def test_ne_081_vectors(pods: list[tuple[str, str]], text: str, digest: object) -> None:
+    """NE-080, NE-081."""
+    assert fingerprint(pods, digest=in_python if digest is in_python else xxh64) == text
+
+
+def test_ne_080_a_pod_listed_twice_counts_twice() -> None:
+    """NE-080."""
+    assert fingerprint([("a", "b"), ("a", "b")]) != fingerprint([("a", "b")])
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("pfp0v001b92008c14168b3a6", "ok"),
+        ("pfp0v001b92008c14168b3a7", "mismatch"),
+        ("pfp0v001B92008C14168B3A6", "mismatch"),
+        ("pfp0v001b92008c14168b3a6 ", "mismatch"),
+        ("pfp0v001b92008c1", "mismatch"),
+        ("pfp0v002b92008c14168b3a6", "incompatible-version"),
+        ("pfp1v001b92008c14168b3a6", "malformed"),
+        ("PFP0v001b92008c14168b3a6", "malformed"),
+        ("pfp0v001b92008c", "malformed"),
+        ("", "malformed"),
+    ],
+)
+def test_ne_082_verdict_about_a_text(text: str, verdict: str) -> None:
+    """NE-082."""
+    assert check(text, FIVE) == verdict
+
+
+@pytest.mark.parametrize(
+    ("container", "counts"),
+    [
+        (Container(name="a"), False),
+        (Container(name="a", cpus=(3,)), True),
+        (Container(name="a", memory=(MemoryBlock("memory", 1, (0,)),)), True),
+        (Container(name="a", memory=(MemoryBlock("memory", 1),)), False),
+        (Container(name="a", memory=(MemoryBlock("memory", 1, (-1,)),)), False),
+        (Container(name="a", devices=(Devices("r", ("x",), (1,)),)), True),
+        (Container(name="a", devices=(Devices("r", (), (1,)),)), False),
+        (Container(name="a", devices=(Devices("r", ("x",), (-1,)),)), False),
+        (Container(name="a", devices=(Devices("r", ("x",)),)), False),
+    ],
+    ids=[
+        "nothing",
+        "cpu",
+        "memory",
+        "cell-less-memory",
+        "cell-minus-1",
+        "device",
+        "no-ids",
+        "device-minus-1",
+        "unbound",
+    ],
+)
+def test_ne_083_what_counts_as_exclusive(container: Container, *, counts: bool) -> None:
+    """NE-083, NE-066: what the kubelet lists decides, never a class of quality of service."""
+    assert has_exclusive_resources(ListedPod("ns", "pod", (Container(name="idle"), container))) is counts

@@ -1,0 +1,261 @@
+"""From facts to zones: what a scheduler will read of each cell."""
+
+from msgspec.structs import replace
+from numa_facts import ALLOCATABLE, GIB, LISTING_ONLY, MACHINE, facts, pod
+
+from polyarch.numa.api.scan_settings import ContainerName, PodPattern, ScanSettings
+from polyarch.numa.decide.facts import (
+    Allocatable,
+    Cell,
+    CellMemoryState,
+    CpuState,
+    Devices,
+    Machine,
+    ManagerStates,
+    MemoryBlock,
+    MemoryState,
+)
+from polyarch.numa.decide.zones import Zones, page_resource, zones
+
+
+def of(decided: Zones, resource: str) -> list[tuple[int, int, int]]:
+    """Capacity, allocatable, available by cell, where the zone lists the resource."""
+    return [
+        (each.capacity, each.allocatable, each.available)
+        for zone in decided.zones
+        for each in zone.resources
+        if each.resource == resource
+    ]
+
+
+def reasons(decided: Zones) -> list[str]:
+    return [each.reason for each in decided.findings]
+
+
+def test_ne_073_the_example_of_two_cells() -> None:
+    """NE-073, NE-063, NE-019-row "memory block counted on each of its cells"."""
+    holder = pod(
+        "holder", cpus=(5, 6), memory=(MemoryBlock("memory", 2 * GIB, (1,)), MemoryBlock("memory", 5 * GIB, (0, 1)))
+    )
+    decided = zones(facts(holder), LISTING_ONLY, "worker")
+    assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 0)]
+    assert [zone.memory_group for zone in decided.zones] == [(0, 1), (0, 1)]
+
+
+def test_ne_063_single_cells_are_served_first_whatever_the_order_of_the_answer() -> None:
+    """NE-063: the block over both cells finds what the other one leaves."""
+    wide, narrow = MemoryBlock("memory", 4 * GIB, (1, 0)), MemoryBlock("memory", 2 * GIB, (0,))
+    for order in ((wide, narrow), (narrow, wide)):
+        decided = zones(facts(pod("holder", memory=order)), LISTING_ONLY, "worker")
+        assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, GIB)]
+
+
+def test_ne_063_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_negative() -> None:
+    """NE-063, NE-012."""
+    decided = zones(facts(pod("holder", memory=[MemoryBlock("memory", 9 * GIB, (0, 1))])), LISTING_ONLY, "worker")
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 0)]
+    assert [each.used for zone in decided.zones for each in zone.resources if each.resource == "memory"] == [
+        3 * GIB,
+        6 * GIB,
+    ]
+
+
+def test_ne_063_cells_that_sysfs_does_not_know_are_ignored() -> None:
+    """NE-063: neither a group nor an amount comes of them."""
+    blocks = [MemoryBlock("memory", GIB, (1, 7)), MemoryBlock("memory", GIB, (7,)), MemoryBlock("memory", GIB)]
+    decided = zones(facts(pod("holder", memory=blocks)), LISTING_ONLY, "worker")
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 3 * GIB)]
+    assert [zone.memory_group for zone in decided.zones] == [(), ()]
+
+
+def test_ne_061_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_everywhere() -> None:
+    """NE-061, NE-032: a memory-only cell has CPUs 0/0/0."""
+    machine = Machine(cells=(*MACHINE.cells, Cell(id=5, memory=GIB)))
+    allocatable = replace(ALLOCATABLE, memory=(*ALLOCATABLE.memory, MemoryBlock("hugepages-2Mi", 0, (5,))))
+    decided = zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
+    assert [[each.resource for each in zone.resources] for zone in decided.zones] == [
+        ["cpu", "memory", "vendor.example/nic"],
+        ["cpu", "memory", "vendor.example/nic"],
+        ["cpu", "hugepages-2Mi"],
+    ]
+    assert of(decided, "cpu")[2] == (0, 0, 0)
+    assert of(decided, "hugepages-2Mi") == [(0, 0, 0)]
+
+
+def test_ne_061_devices_count_once_per_id_and_cell_however_often_they_are_listed() -> None:
+    """NE-061, NE-064: a device of two cells counts on both."""
+    twice = replace(ALLOCATABLE, devices=(*ALLOCATABLE.devices, Devices("vendor.example/nic", ("a", "a"), (0,))))
+    decided = zones(facts(allocatable=twice), LISTING_ONLY, "worker")
+    assert of(decided, "vendor.example/nic") == [(2, 2, 2), (1, 1, 1)]
+
+
+def test_ne_062_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
+    """NE-062."""
+    decided = zones(facts(pod("one", cpus=(4, 5, 99)), pod("two", cpus=(5, 6, 99))), LISTING_ONLY, "worker")
+    assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 1)]
+    (finding,) = decided.findings
+    assert (finding.reason, finding.count) == ("UnknownCpus", 1)
+    assert "[99]" in finding.message
+    assert "one" not in finding.message.split()
+
+
+def test_ne_064_a_device_without_a_cell_has_those_of_the_allocatable_answer() -> None:
+    """NE-064: also if its cells are negative; one that nobody knows a cell of is not NUMA bound."""
+    entries = [
+        Devices("vendor.example/nic", ("a",)),
+        Devices("vendor.example/nic", ("b",), (-1,)),
+        Devices("vendor.example/nic", ("unheard-of",)),
+    ]
+    decided = zones(facts(pod("holder", devices=entries)), LISTING_ONLY, "worker")
+    assert of(decided, "vendor.example/nic") == [(2, 2, 0), (1, 1, 0)]
+
+
+def test_ne_065_cpus_of_the_reference_container_are_the_shared_pool() -> None:
+    """NE-065: they leave every container, the reference itself among them, before anything else."""
+    settings = replace(LISTING_ONLY, reference_container=ContainerName("system", "shared", "pause"))
+    reference = pod("shared", cpus=(1, 2, 4), namespace="system", container="pause")
+    listed = [reference, pod("burstable", cpus=(1, 2, 4)), pod("guaranteed", cpus=(5, 1))]
+    decided = zones(facts(*listed), settings, "worker")
+    assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 3)]
+    assert [each.name for each in decided.pods] == ["guaranteed"]
+
+    absent = zones(facts(*listed[1:]), settings, "worker")
+    assert of(absent, "cpu") == [(4, 3, 1), (4, 4, 2)]
+
+
+def test_ne_067_excluded_pods_leave_usage_and_fingerprint() -> None:
+    """NE-067: both patterns must match."""
+    listed = [pod("noise-1", cpus=(4,)), pod("noise-1", cpus=(5,), namespace="other"), pod("payload", cpus=(6,))]
+    settings = replace(LISTING_ONLY, pod_exclude=(PodPattern("def*", "noise-?"),))
+    decided = zones(facts(*listed), settings, "worker")
+    assert of(decided, "cpu")[1] == (4, 4, 2)
+    assert [(each.namespace, each.name) for each in decided.pods] == [("default", "payload"), ("other", "noise-1")]
+    assert (decided.counts.listed, decided.counts.exclusive, decided.counts.excluded) == (3, 2, 1)
+
+
+def test_ne_068_pods_that_have_ended_leave_usage_and_fingerprint() -> None:
+    """NE-068, NE-019-row "terminal-pod option without effect"."""
+    gathered = replace(facts(pod("done", cpus=(4,)), pod("runs", cpus=(5,))), terminal=frozenset({("default", "done")}))
+    decided = zones(gathered, replace(LISTING_ONLY, pods_fingerprint_method="all"), "worker")
+    assert of(decided, "cpu")[1] == (4, 4, 3)
+    assert [each.name for each in decided.pods] == ["runs"]
+
+
+def test_ne_069_cpus_and_memory_of_finished_init_containers_are_not_shown_as_free() -> None:
+    """NE-069, NE-019-row "finished init containers' CPUs shown as free": the files say that they are kept."""
+    states = ManagerStates(
+        cpu=CpuState("static", frozenset({0, 1, 2, 7})),
+        memory=MemoryState(
+            "Static",
+            (
+                CellMemoryState(0, "memory", 3 * GIB, 2 * GIB, (0, 1)),
+                CellMemoryState(1, "memory", 4 * GIB, 4 * GIB, (0, 1)),
+                CellMemoryState(9, "memory", 4 * GIB, 0, (9,)),
+            ),
+        ),
+    )
+    gathered = replace(facts(pod("holder", cpus=(4, 5))), states=states)
+    decided = zones(gathered, ScanSettings(), "worker")
+    assert of(decided, "cpu") == [(4, 3, 2), (4, 4, 1)]
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 2 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
+    assert [zone.memory_group for zone in decided.zones] == [(0, 1), (0, 1)]
+    hidden = {(zone.cell.id, each.resource): each.hidden for zone in decided.zones for each in zone.resources}
+    assert {place: amount for place, amount in hidden.items() if amount} == {
+        (0, "cpu"): 1,
+        (1, "cpu"): 1,
+        (0, "memory"): GIB,
+    }
+    assert of(zones(gathered, LISTING_ONLY, "worker"), "cpu") == [(4, 3, 3), (4, 4, 2)]
+
+
+def test_ne_069_the_listing_counts_where_it_says_more_than_the_files() -> None:
+    """NE-069: the files are at least, and a moment older."""
+    states = ManagerStates(cpu=CpuState("static", frozenset(range(8))))
+    decided = zones(replace(facts(pod("holder", cpus=(4, 5))), states=states), ScanSettings(), "worker")
+    assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
+
+
+def test_ne_069_files_of_other_policies_say_nothing_and_are_counted() -> None:
+    """NE-069."""
+    states = ManagerStates(cpu=CpuState("none", frozenset()), memory=MemoryState("None"))
+    decided = zones(replace(facts(), states=states), ScanSettings(), "worker")
+    assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
+    assert reasons(decided) == ["NoCpuState", "NoMemoryState"]
+    assert all(not each.message for each in decided.findings)
+    assert reasons(zones(facts(), ScanSettings(), "worker")) == ["NoCpuState", "NoMemoryState"]
+    assert reasons(zones(facts(), LISTING_ONLY, "worker")) == []
+
+
+def test_ne_069_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
+    """NE-067, NE-069: an excluded pod's CPUs are missing from the shared pool, too."""
+    states = ManagerStates(cpu=CpuState("static", frozenset({0, 1, 2, 3, 6, 7})))
+    settings = ScanSettings(pod_exclude=(PodPattern("*", "left-out"),))
+    decided = zones(replace(facts(pod("left-out", cpus=(4, 5))), states=states), settings, "worker")
+    assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
+
+
+def test_ne_070_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() -> None:
+    """NE-070, NE-036, NE-033 "capacity only for 2 MiB and 1 GiB pages"."""
+    machine = Machine(
+        cells=(
+            Cell(id=0, cpus=frozenset({0, 1}), memory=None, pages={64 << 10: 32, 1 << 30: 0}),
+            Cell(id=1, cpus=frozenset({2}), memory=GIB, pages=None),
+        )
+    )
+    allocatable = Allocatable(
+        cpus=(0, 1, 2),
+        memory=(
+            MemoryBlock("memory", 2 * GIB, (0,)),
+            MemoryBlock("memory", 3 * GIB, (1,)),
+            MemoryBlock("hugepages-64Ki", 1 << 20, (0,)),
+            MemoryBlock("hugepages-1Gi", GIB, (0,)),
+            MemoryBlock("hugepages-1Gi", GIB, (1,)),
+        ),
+    )
+    decided = zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
+    assert of(decided, "memory") == [(2 * GIB,) * 3, (3 * GIB,) * 3]
+    assert of(decided, "hugepages-64Ki") == [(2 << 20, 1 << 20, 1 << 20)]
+    assert of(decided, "hugepages-1Gi") == [(GIB,) * 3, (GIB,) * 3]
+
+
+def test_ne_033_pages_are_named_by_the_largest_exact_unit() -> None:
+    """NE-033."""
+    sizes = [64 << 10, 1 << 20, 2 << 20, 16 << 20, 512 << 20, 1 << 30, 2 << 30, 16 << 30]
+    assert [page_resource(each).removeprefix("hugepages-") for each in sizes] == [
+        *("64Ki", "1Mi", "2Mi", "16Mi"),
+        *("512Mi", "1Gi", "2Gi", "16Gi"),
+    ]
+
+
+def test_ne_071_excluded_resources_leave_the_zones_only() -> None:
+    """NE-071: by ``*`` and the node's own name; the pod still counts for the fingerprint."""
+    exclude = {"*": ("memory", "no-such-resource"), "worker": ("vendor.example/nic",), "other": ("cpu",)}
+    holder = pod("holder", memory=[MemoryBlock("memory", GIB, (0,))])
+    decided = zones(facts(holder), replace(LISTING_ONLY, resource_exclude=exclude), "worker")
+    assert [[each.resource for each in zone.resources] for zone in decided.zones] == [["cpu"], ["cpu"]]
+    assert [each.name for each in decided.pods] == ["holder"]
+
+
+def test_ne_031_ids_are_the_kernels_and_ascend() -> None:
+    """NE-031, NE-019-row "cell id taken from list position"."""
+    machine = Machine(cells=(Cell(id=2, cpus=frozenset({2})), Cell(id=0, cpus=frozenset({0}))))
+    decided = zones(facts(pod("holder", cpus=(2,)), machine=machine), LISTING_ONLY, "worker")
+    assert [zone.cell.id for zone in decided.zones] == [0, 2]
+    assert of(decided, "cpu") == [(1, 0, 0), (1, 1, 0)]
+
+
+def test_ne_072_usage_of_all_namespaces_counts() -> None:
+    """NE-072, NE-019-row "namespace option hides usage": no setting narrows it to one."""
+    listed = [pod("one", cpus=(4,), namespace="a"), pod("two", cpus=(5,), namespace="b")]
+    assert of(zones(facts(*listed), LISTING_ONLY, "worker"), "cpu")[1] == (4, 4, 2)
+
+
+def test_ne_015_a_too_long_list_of_patterns_is_said_and_not_published() -> None:
+    """NE-015."""
+    patterns = tuple(PodPattern("*", f"{number:050d}") for number in range(30))
+    decided = zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns), "worker")
+    assert decided.pod_exclude == ""
+    assert reasons(decided) == ["PodExcludeTooLong"]
+    short = zones(facts(), replace(LISTING_ONLY, pod_exclude=patterns[:1]), "worker")
+    assert short.pod_exclude == f'[{{"namespacePattern":"*","namePattern":"{0:050d}"}}]'
