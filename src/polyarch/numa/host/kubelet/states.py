@@ -20,9 +20,6 @@ from polyarch.numa.host.tree import Tree
 
 CPU_STATE: Final = "cpu_manager_state"
 MEMORY_STATE: Final = "memory_manager_state"
-DEVICE_STATE: Final = "device-plugins/kubelet_internal_checkpoint"
-"""Not read: a change of it tells that devices were given or came (NE-054, NE-118)."""
-STATE_FILES: Final = (CPU_STATE, MEMORY_STATE, DEVICE_STATE)
 
 _State = TypeVar("_State", CpuState, MemoryState)
 
