@@ -156,9 +156,9 @@ def candidates(root: App, words: Sequence[str]) -> Candidates:
     command = root
     while before and not before[0].startswith("-") and before[0] in command:
         command = command[before.pop(0)]
+    inner = [(name, _item(command, name).help or "") for name in command if not name.startswith("-")]
     if command.default_command is None:
-        found = [(name, _item(command, name).help or "") for name in command if not name.startswith("-")]
-        return _beginning(current, [*found, *_help(current)])
+        return _beginning(current, [*inner, *_help(current)])
     options = declared(command)
     if "--" in before:
         return _argument(options, current)
@@ -171,7 +171,8 @@ def candidates(root: App, words: Sequence[str]) -> Candidates:
         return found_value._replace(prefix=f"{name}={found_value.prefix}")
     if current.startswith("-"):
         return _beginning(current, [*((name, each.help) for name, each in named.items()), *_help(current)])
-    return _argument(options, current)
+    found = _argument(options, current)
+    return found._replace(values=[*found.values, *_beginning(current, inner).values]) if inner and not before else found
 
 
 def _argument(options: Iterable[Declared], current: str) -> Candidates:

@@ -11,7 +11,7 @@ Imports nothing that a role runs: it is imported with the command line.
 import errno
 import os
 import sys
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 
@@ -54,22 +54,27 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     def go_on(self, *, own: bool) -> int:
         """Plays the role until it ends; the exit code. ``own``: the process is the command line's."""
         if own:
-            try:
-                self._start_over()
-            except OSError as error:
-                if error.errno != errno.E2BIG:  # flags that are too long to be passed on: then it stays as it is
-                    raise
+            start_over(PROGRAM, self)
         import polyarch.run.libraries  # noqa: F401 - first, as in the program
         from polyarch.cli.cluster.role_process import play
 
         play(self)
         return 0
 
-    def _start_over(self) -> NoReturn:
-        """``-P``: no module of the current directory takes the place of one of ours."""
-        sys.stdout.flush()
-        text = msgspec.json.encode(self).decode()
-        os.execv(sys.executable, [sys.executable, "-P", "-c", PROGRAM, text])  # noqa: S606 - the same program
+
+def start_over(program: str, given: msgspec.Struct) -> None:
+    """Ends this program and begins the other in the same process, with what was given as JSON in its first argument.
+
+    Returns only if that is too long to be passed on: then the process stays as it is. ``-P``: no module of the current
+    directory takes the place of one of ours.
+    """
+    sys.stdout.flush()
+    text = msgspec.json.encode(given).decode()
+    try:
+        os.execv(sys.executable, [sys.executable, "-P", "-c", program, text])  # noqa: S606 - the same program
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
 
 
 def read(text: str) -> Handover:

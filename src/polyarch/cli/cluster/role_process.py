@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,11 @@ import msgspec
 
 from polyarch.cli.cluster import handover
 from polyarch.cli.cluster.handover import Handover
+from polyarch.cli.cluster.process_errors import ErrorTypes, explained
 from polyarch.cli.collecting import collect_as_usual
-from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.errors import UsageError
 from polyarch.cli.output.ending import exit_code_of
-from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.process.roles import Role
-from polyarch.kube.runtime.lease import LeadershipError
-from polyarch.kube.serving.certificates import CertificateError
 from polyarch.operating.serving import secret_of
 from polyarch.placement import names
 from polyarch.run import process
@@ -41,18 +39,8 @@ def play(given: Handover) -> None:
         raise UsageError(f"run {name}: --cert-dir is needed, as API servers call webhooks over TLS only")
     settings = _settings(given)
     collect_as_usual()
-    try:
+    with explained(f"run {name}", usage=_usage_errors):
         _runner(given)(process.run(name, roles, settings))
-    except _usage_errors() as error:
-        raise UsageError(f"run {name}: {error}") from None
-    except (KubernetesError, OSError) as error:
-        raise CouldNotComplete(f"run {name}: {error}") from None
-    except BaseExceptionGroup as group:
-        known, unknown = group.split((OSError, KubernetesError, CertificateError, LeadershipError))
-        if known is None or unknown is not None:
-            raise
-        problem = "; ".join(dict.fromkeys(str(error) for error in _leaves(known)))
-        raise CouldNotComplete(f"run {name}: {problem}") from None
 
 
 def roles_of(modules: Sequence[str]) -> tuple[Role, ...]:
@@ -98,20 +86,12 @@ def _runner(given: Handover) -> Runner:
     return uvloop.run
 
 
-def _usage_errors() -> tuple[type[Exception], ...]:
+def _usage_errors() -> ErrorTypes:
     """Evaluated once something was raised: a role that asks no registry does not load these modules (PL-810)."""
     from polyarch.oci.mirrors.toml_files import InvalidConfiguration
     from polyarch.oci.transport.addresses import InvalidSetting
 
-    return ConfigurationError, InvalidConfiguration, InvalidSetting
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+    return InvalidConfiguration, InvalidSetting
 
 
 def _taints(path: str) -> TaintRoleSettings:

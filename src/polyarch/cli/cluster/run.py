@@ -74,6 +74,12 @@ command line wins. Values of a repeatable flag are separated by spaces there."""
 PROCESS = subject("Process")
 
 app = App(name="run", help_epilogue=EPILOGUE, config=from_environment)
+app.command(
+    "polyarch.cli.numa.exporter:app",
+    name="numa-exporter",
+    group="Processes with flags of their own",
+    help="Publish this node's NUMA zones",
+)
 
 
 @app.default

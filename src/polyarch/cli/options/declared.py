@@ -1,12 +1,13 @@
 """The options and arguments of a command, as they were declared: what help prints and a shell completes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from cyclopts import App
 
 from polyarch.cli.options.values import Placeholder
 
 if TYPE_CHECKING:
-    from cyclopts import App
     from cyclopts.argument import Argument
 
 
@@ -28,8 +29,17 @@ class Declared(NamedTuple):
     is_required: bool = False
 
 
+class WordsApp(App):
+    """A command that reads its words itself, where cyclopts does not read them as its users write them."""
+
+    list_options: "Callable[[], list[Declared]]"
+    """What help and completion show of it."""
+
+
 def declared(command: "App") -> list[Declared]:
     """Those of a command in the order of its help; hidden ones are left out."""
+    if isinstance(command, WordsApp):
+        return command.list_options()
     if command.default_command is None:
         return []
     found = [of_argument(argument) for argument in command.assemble_argument_collection() if argument.show]

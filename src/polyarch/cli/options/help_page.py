@@ -75,7 +75,7 @@ def help_page(root: "App", words: Sequence[str], *, width: int, colour: bool = F
 
 def _usage(root: "App", chain: Sequence[str], options: Sequence[Declared], *, has_commands: bool) -> str:
     words = [root.name[0], *chain]
-    if has_commands:
+    if has_commands and not options:
         words.append("COMMAND")
     if any(not each.is_argument for each in options):
         words.append("[OPTIONS]")
@@ -115,7 +115,8 @@ def _names(each: Declared) -> str:
         return _argument(each)
     short = "" if each.names[0].startswith("--") else each.names[0]
     long = ", ".join(name for name in each.names if name != short)
-    return f"{f'{short}, ' if short else '    '}{long}{f' {each.placeholder}' if each.placeholder else ''}"
+    names = f"{short}, {long}" if short and long else short or f"    {long}"
+    return f"{names} {each.placeholder}".rstrip()
 
 
 def _meaning(each: Declared) -> str:

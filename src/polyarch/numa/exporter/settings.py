@@ -12,6 +12,7 @@ from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
 
 KubeletSource = Literal["auto", "configz", "file"]
+LogFormat = Literal["json", "console"]
 MetricsMode = Literal["disabled", "http", "httptls"]
 
 
@@ -85,6 +86,10 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     hostname: str = ""
     """The node's name; never empty once read (NE-010)."""
+    pod: str = ""
+    """The exporter's own Pod, whose conditions it writes."""
+    namespace: str = ""
+    """Of that Pod; empty outside a cluster."""
     host: HostSettings = HostSettings()
     scan: ScanSettings = ScanSettings()
     triggers: TriggerSettings = TriggerSettings()
@@ -92,4 +97,5 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
     metrics: MetricsSettings = MetricsSettings()
     kubeconfig: str = ""
     verbosity: int = 2
-    """klog's level: 0 – 2 info, 4 and more debug."""
+    """klog's level: 0 – 3 info, 4 and more debug."""
+    log_format: LogFormat = "json"
