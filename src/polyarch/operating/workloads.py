@@ -151,11 +151,12 @@ def environment() -> list[Document]:
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
-def probes() -> Document:
-    """Startup, liveness and readiness, on the port named ``health``."""
+def probes(*, port: str = "health", scheme: Literal["HTTP", "HTTPS"] = "HTTP") -> Document:
+    """Startup, liveness and readiness, on the port of this name."""
 
     def get(path: str) -> Document:
-        return {"httpGet": {"path": path, "port": "health"}}
+        asked = {"path": path, "port": port}
+        return {"httpGet": asked if scheme == "HTTP" else asked | {"scheme": scheme}}
 
     return {
         "startupProbe": get("/healthz") | {"periodSeconds": 1, "failureThreshold": 60},

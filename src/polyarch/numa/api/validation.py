@@ -1,13 +1,13 @@
 """What is wrong with an object of ours, as far as it can be told without a cluster (NO-004, NO-005, NO-013, §13).
 
 The API server refuses most of it. The operator checks again, since an object may have been stored under an older
-schema, and some rules are not for a schema. Which nodes a group has is for ``operator.groups``. Pure.
+schema, and some rules are not for a schema. What is wrong with groups of nodes and with globs is told in ``operator``.
+Pure.
 """
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from polyarch.kube.objects.conformance import Departure, departures, pruned, without_nulls
 from polyarch.kube.objects.durations import InvalidDuration, parse_go_duration
@@ -16,9 +16,6 @@ from polyarch.numa.api import crds, settings
 from polyarch.numa.names import HEARTBEAT, KUBELET_ROOT
 
 Document = Mapping[str, Any]
-
-_LONGEST_PATTERN: Final = 317
-"""Of a namespace and a name together there are no more characters."""
 
 
 def operator_departures(document: Document) -> tuple[Departure, ...]:
@@ -63,9 +60,6 @@ def _of_operator(spec: Document) -> Iterator[Departure]:
                 f"{root[:80]!r} is not the directory of a kubelet: write an absolute path without a slash at the end, "
                 "such as /var/lib/kubelet",
             )
-    for index, excluded in enumerate(spec.get("podExcludes", ())):
-        for name in ("namespace", "name"):
-            yield from _glob(f"spec.podExcludes[{index}].{name}", excluded.get(name, ""))
 
 
 def _of_scheduler(spec: Document) -> Iterator[Departure]:
@@ -99,14 +93,3 @@ def _toleration(field: str, toleration: Document) -> Iterator[Departure]:
         yield Departure(field, "has a value, which operator Exists does not take")
     if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
         yield Departure(field, "has tolerationSeconds, which go with effect NoExecute alone")
-
-
-def _glob(field: str, pattern: str) -> Iterator[Departure]:
-    """Shell globs as the exporter takes them: Go's ``path.Match``."""
-    if len(pattern) > _LONGEST_PATTERN:
-        yield Departure(field, f"is longer than {_LONGEST_PATTERN} characters")
-    elif not _PATTERN.fullmatch(pattern):
-        yield Departure(field, f"{pattern[:80]!r} is not a glob: '[' needs a ']', '\\' a character after it")
-
-
-_PATTERN: Final = re.compile(r"(?:[^\\\[]|\\.|\[\^?(?:(?:[^\]\\-]|\\.)(?:-(?:[^\]\\-]|\\.))?)+\])*", re.DOTALL)

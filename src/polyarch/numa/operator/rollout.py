@@ -1,0 +1,56 @@
+"""How far the DaemonSets of the groups are (NO-093). Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.kube.objects.refs import few
+from polyarch.numa import names
+from polyarch.numa.operator.observed import Document
+
+PATIENCE: Final = 600.0
+"""Seconds without progress after which a roll-out counts as failed."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Of one DaemonSet."""
+
+    ready: bool
+    """Every pod is of the present template, and ready; also if there is to be none."""
+    message: str
+    """Empty if it is ready."""
+
+
+def progress(wanted: Document, live: Document | None) -> Progress:
+    """``wanted``: the DaemonSet as planned. A pod of an older template does not count, however ready it is."""
+    where = f"{wanted['metadata']['namespace']}/{wanted['metadata']['name']}"
+    if live is None:
+        return Progress(False, f"{where} is being created")
+    metadata, status = live.get("metadata") or {}, live.get("status") or {}
+    desired, ready, updated = (
+        int(status.get(field) or 0) for field in ("desiredNumberScheduled", "numberReady", "updatedNumberScheduled")
+    )
+    seen = status.get("observedGeneration") is not None and status["observedGeneration"] >= metadata.get(
+        "generation", 0
+    )
+    if seen and _template(live) == _template(wanted) and desired == ready == updated:
+        return Progress(True, "")
+    return Progress(False, f"{where} is updating ({ready}/{desired})")
+
+
+def stuck(waiting: tuple[str, ...], message: str, seconds: float) -> str:
+    """What is said of a roll-out that gets no further. ``waiting``: ``pod: reason``."""
+    told = f"{message} and has got no further for {int(seconds // 60)} minutes"
+    return f"{told}: {few(waiting)}" if waiting else told
+
+
+def _template(daemon_set: Document) -> Any:
+    """What makes a pod another one, as far as it cannot be written in another form by an API server."""
+    template: Mapping[str, Any] = ((daemon_set.get("spec") or {}).get("template")) or {}
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    containers = (template.get("spec") or {}).get("containers") or ()
+    return (
+        annotations.get(names.CONFIG_HASH),
+        [(each.get("name"), each.get("image"), tuple(each.get("args") or ())) for each in containers],
+    )
