@@ -48,7 +48,7 @@ class Zone(msgspec.Struct, frozen=True, gc=False):
 
     name: str = ""
     type: str = ""
-    parent: str = ""
+    parent: str | None = None
     costs: list[Cost] | None = None
     attributes: list[Attribute] | None = None
     resources: list[ZoneResource] | None = None

@@ -107,6 +107,8 @@ class MemoryState(msgspec.Struct, frozen=True):
 
     policy: str
     cells: tuple[CellMemoryState, ...] = ()
+    ended: tuple[MemoryBlock, ...] = ()
+    """Blocks of pods that are over. The kubelet frees them when it next admits a pod, so ``cells`` still has them."""
 
 
 class ManagerStates(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,16 @@
 """What the kubelet has handed out although no container in its answer holds it (NE-069).
 
 The answer leaves out init containers that have finished, but the kubelet keeps their CPUs and memory until the pod
-ends. Its checkpoint files show them: CPUs that the shared pool lacks, memory that is not free. Pure.
+ends. Its checkpoint files show them: CPUs that the shared pool lacks, memory that is not free. The file about memory is
+late in one way: a pod that is over stays in it until another one is admitted, which a scheduler that trusts these zones
+may never send. So what such pods had does not count. Pure.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from polyarch.numa.decide.facts import CpuState, ManagerStates, MemoryState
-from polyarch.numa.decide.usage import CPU, Amounts, Layout, Place
+from polyarch.numa.decide.facts import ManagerStates, MemoryState
+from polyarch.numa.decide.usage import CPU, Amounts, Layout, Place, count_cells, spread
 
 CPU_POLICY: Final = "static"
 MEMORY_POLICY: Final = "Static"
@@ -22,28 +24,25 @@ class HandedOut(NamedTuple):
     """Handed out at least, by cell and resource."""
     groups: dict[int, frozenset[int]]
     """By cell, the cells that share its memory, itself among them."""
-    unusable: tuple[str, ...]
-    """``cpu``, ``memory``: files that say nothing, because they could not be read or the policy is another one."""
 
 
-NOTHING: Final = HandedOut({}, {}, ())
+NOTHING: Final = HandedOut({}, {})
 
 
 def handed_out(states: ManagerStates, allocatable_cpus: frozenset[int], layout: Layout) -> HandedOut:
-    """CPUs that may be allocated and are not in the shared pool, and memory that is not free, by cell."""
+    """CPUs that may be allocated and are not in the shared pool, and memory that is not free, by cell.
+
+    A file of another policy, or none, says nothing.
+    """
+    cpus = states.cpu
+    memory = states.memory
     amounts: Amounts = {}
-    groups: dict[int, frozenset[int]] = {}
-    unusable = []
-    if states.cpu is not None and states.cpu.policy == CPU_POLICY:
-        amounts |= _cpus(states.cpu, allocatable_cpus, layout)
-    else:
-        unusable.append("cpu")
-    if states.memory is not None and states.memory.policy == MEMORY_POLICY:
-        amounts |= _memory(states.memory, layout)
-        groups = _groups(states.memory, layout)
-    else:
-        unusable.append("memory")
-    return HandedOut(amounts, groups, tuple(unusable))
+    if cpus is not None and cpus.policy == CPU_POLICY:
+        amounts = count_cells((cell, CPU) for cell, _ in layout.cpus(allocatable_cpus - cpus.shared))
+    if memory is None or memory.policy != MEMORY_POLICY:
+        return HandedOut(amounts, {})
+    held = _held_memory(memory, layout)
+    return HandedOut(amounts | held, _groups(memory, layout, held))
 
 
 def hidden(least: Mapping[Place, int], listed: Mapping[Place, int]) -> Amounts:
@@ -52,25 +51,23 @@ def hidden(least: Mapping[Place, int], listed: Mapping[Place, int]) -> Amounts:
     return {place: amount - listed.get(place, 0) for place, amount in least.items() if amount > listed.get(place, 0)}
 
 
-def _cpus(state: CpuState, allocatable: frozenset[int], layout: Layout) -> Amounts:
-    amounts: Amounts = {}
-    for cell, _ in layout.cpus(allocatable - state.shared):
-        amounts[cell, CPU] = amounts.get((cell, CPU), 0) + 1
-    return amounts
-
-
-def _memory(state: MemoryState, layout: Layout) -> Amounts:
-    return {
+def _held_memory(state: MemoryState, layout: Layout) -> Amounts:
+    """What is not free, without the blocks of pods that are over: the kubelet frees these when somebody wants them."""
+    held = {
         (each.cell, each.resource): max(each.allocatable - each.free, 0)
         for each in state.cells
         if each.cell in layout.cells
     }
+    ended = spread(state.ended, layout, held)
+    return {place: max(amount - ended.get(place, 0), 0) for place, amount in held.items()}
 
 
-def _groups(state: MemoryState, layout: Layout) -> dict[int, frozenset[int]]:
+def _groups(state: MemoryState, layout: Layout, held: Mapping[Place, int]) -> dict[int, frozenset[int]]:
+    """The groups in which anything is held; one of ended pods alone is over, too."""
+    in_use = {cell for (cell, _), amount in held.items() if amount}
     groups: dict[int, frozenset[int]] = {}
     for each in state.cells:
         cells = layout.cells.intersection(each.group)
-        if each.cell in cells and len(cells) > 1:
+        if each.cell in cells and len(cells) > 1 and in_use & cells:
             groups[each.cell] = groups.get(each.cell, frozenset()) | cells
     return groups

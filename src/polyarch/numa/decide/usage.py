@@ -4,6 +4,7 @@ Amounts are counted once: a CPU however many containers list it, a block of memo
 per cell that it belongs to. Pure.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -64,21 +65,19 @@ def allocatable_amounts(allocatable: Allocatable, layout: Layout, capacity: Mapp
 
     ``capacity`` matters to a block of several cells alone: they share it as far as each has the memory.
     """
-    amounts: Amounts = dict.fromkeys(((cell, CPU) for cell in layout.cells), 0)
-    for cell, _ in set(layout.cpus(allocatable.cpus)):
-        amounts[cell, CPU] += 1
-    return amounts | spread(allocatable.memory, layout, capacity) | _count_devices(allocatable.devices, layout)
+    nothing: Amounts = dict.fromkeys(((cell, CPU) for cell in layout.cells), 0)
+    cpus = count_cells((cell, CPU) for cell, _ in set(layout.cpus(allocatable.cpus)))
+    return nothing | cpus | spread(allocatable.memory, layout, capacity) | _count_devices(allocatable.devices, layout)
 
 
 def used_amounts(pods: Iterable[ListedPod], layout: Layout, allocatable: Mapping[Place, int]) -> Amounts:
     """What the pods hold exclusively (NE-062 – NE-064). CPUs of the shared pool are nobody's."""
     containers = [each for pod in pods for each in pod.containers]
-    amounts: Amounts = {}
-    for cell, _ in {placed for each in containers for placed in layout.cpus(each.cpus)}:
-        amounts[cell, CPU] = amounts.get((cell, CPU), 0) + 1
+    cpus = {placed for each in containers for placed in layout.cpus(each.cpus)}
     blocks = (block for each in containers for block in each.memory)
     devices = (entry for each in containers for entry in each.devices)
-    return amounts | spread(blocks, layout, allocatable) | _count_devices(devices, layout)
+    counted = count_cells((cell, CPU) for cell, _ in cpus)
+    return counted | spread(blocks, layout, allocatable) | _count_devices(devices, layout)
 
 
 def spread(blocks: Iterable[MemoryBlock], layout: Layout, room: Mapping[Place, int]) -> Amounts:
@@ -109,6 +108,11 @@ def memory_groups(blocks: Iterable[MemoryBlock], layout: Layout) -> dict[int, fr
     return groups
 
 
+def count_cells(places: Iterable[Place]) -> Amounts:
+    """One for each time that a place is given."""
+    return dict(Counter(places))
+
+
 def _placed(blocks: Iterable[MemoryBlock], layout: Layout) -> Iterator[tuple[tuple[int, ...], MemoryBlock]]:
     for block in blocks:
         if cells := layout.memory_cells(block):
@@ -121,10 +125,8 @@ def _single_cells_first(placed: tuple[tuple[int, ...], MemoryBlock]) -> tuple[bo
 
 
 def _count_devices(entries: Iterable[Devices], layout: Layout) -> Amounts:
-    amounts: Amounts = {}
-    for cell, (resource, _) in {placed for entry in entries for placed in layout.devices(entry)}:
-        amounts[cell, resource] = amounts.get((cell, resource), 0) + 1
-    return amounts
+    devices = {placed for entry in entries for placed in layout.devices(entry)}
+    return count_cells((cell, resource) for cell, (resource, _) in devices)
 
 
 def _devices(entry: Devices) -> Iterator[Device]:

@@ -66,8 +66,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that is odd but does not keep a scan from succeeding. It never names a pod (NE-143)."""
 
     reason: str
-    message: str = ""
-    """For the log, once; empty: to be counted alone."""
+    message: str
+    """For the log, once."""
     count: int = 1
 
 
@@ -105,7 +105,7 @@ def zones(facts: Facts, settings: ScanSettings, node_name: str) -> Zones:
         kept = handed_out(facts.states, frozenset(facts.allocatable.cpus), layout)
     unlisted = hidden(kept.amounts, used_amounts(listed, layout, allocatable) if kept.amounts else {})
 
-    findings = [*_unknown_cpus(listed, layout), *(Finding(f"No{name.title()}State") for name in kept.unusable)]
+    findings = _unknown_cpus(listed, layout)
     vectors = None
     if settings.placement_vectors:
         encoded = placement_vectors.encode(placement_vectors.placements(counted, layout), layout.cells)

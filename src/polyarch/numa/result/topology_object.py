@@ -7,12 +7,13 @@ decimal integers. What tells about the write itself, its trigger and time, is ad
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from polyarch.kube.objects.durations import format_duration, parse_duration
+from polyarch.kube.objects.durations import go_duration
 from polyarch.kube.resources import NODES
 from polyarch.numa import names
 from polyarch.numa.api.attributes import zone_name
 from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.decide import cpulists
 from polyarch.numa.decide.facts import Facts, KubeletSettings, TopologyPolicy, TopologyScope
 from polyarch.numa.decide.zones import CellZone, ResourceAmounts, Zones
 
@@ -73,7 +74,7 @@ def _top_attributes(facts: Facts, decided: Zones, settings: ScanSettings, refres
     if settings.extra_attributes:
         values |= _extra(kubelet)
         values[names.THREADS_PER_CORE] = str(facts.machine.threads_per_core)
-        values[names.REFRESH_PERIOD] = _go_duration(refresh_period)
+        values[names.REFRESH_PERIOD] = go_duration(refresh_period)
         if decided.pod_exclude:
             values[names.POD_EXCLUDE] = decided.pod_exclude
     return values
@@ -83,15 +84,13 @@ def _extra(kubelet: KubeletSettings) -> dict[str, str]:
     """Attributes of our own that tell how the kubelet places containers (NE-015)."""
     values = {
         names.CPU_MANAGER_POLICY: kubelet.cpu_manager_policy,
+        names.CPU_MANAGER_OPTIONS: _options(kubelet.cpu_manager_options),
         names.MEMORY_MANAGER_POLICY: kubelet.memory_manager_policy,
+        names.TOPOLOGY_MANAGER_OPTIONS: _options(kubelet.topology_options),
+        names.POD_LEVEL_MANAGERS: "true" if kubelet.pod_level_managers else "",
     }
-    if options := _options(kubelet.cpu_manager_options):
-        values[names.CPU_MANAGER_OPTIONS] = options
-    if options := _options(kubelet.topology_options):
-        values[names.TOPOLOGY_MANAGER_OPTIONS] = options
-    if kubelet.pod_level_managers:
-        values[names.POD_LEVEL_MANAGERS] = "true"
-    return values
+    # Empty are options that are not set, and what is not known where policy and scope came from options of our own.
+    return {name: value for name, value in values.items() if value}
 
 
 def _zone(zone: CellZone, decided: Zones, settings: ScanSettings) -> Document:
@@ -110,23 +109,12 @@ def _zone_attributes(zone: CellZone, decided: Zones, settings: ScanSettings) -> 
         values[names.PLACEMENT_VECTOR] = decided.vectors.by_cell[zone.cell.id]
     if settings.extra_attributes:
         if zone.cell.cpus:
-            values[names.ZONE_CPUS] = cpulist(zone.cell.cpus)
+            values[names.ZONE_CPUS] = cpulists.text(zone.cell.cpus)
         if zone.cell.socket is not None:
             values[names.ZONE_SOCKET] = str(zone.cell.socket)
         if zone.memory_group:
             values[names.ZONE_MEMORY_GROUP] = ",".join(map(str, zone.memory_group))
     return values
-
-
-def cpulist(cpus: Iterable[int]) -> str:
-    """As the kernel writes a set of CPUs: ``0-3,8``."""
-    ranges: list[tuple[int, int]] = []
-    for cpu in sorted(set(cpus)):
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1] = ranges[-1][0], cpu
-        else:
-            ranges.append((cpu, cpu))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _resource(amounts: ResourceAmounts) -> Document:
@@ -144,9 +132,3 @@ def _attributes(values: Mapping[str, str]) -> list[Document]:
 
 def _options(options: Iterable[tuple[str, str]]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(options))
-
-
-def _go_duration(seconds: float) -> str:
-    """Exact, which the rounded form for people is only for whole seconds."""
-    short = format_duration(seconds)
-    return short if parse_duration(short) == seconds else f"{seconds:f}".rstrip("0").rstrip(".") + "s"

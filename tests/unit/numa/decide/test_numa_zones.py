@@ -176,15 +176,38 @@ def test_ne_069_the_listing_counts_where_it_says_more_than_the_files() -> None:
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
 
 
-def test_ne_069_files_of_other_policies_say_nothing_and_are_counted() -> None:
-    """NE-069."""
-    states = ManagerStates(cpu=CpuState("none", frozenset()), memory=MemoryState("None"))
+def test_ne_069_files_of_other_policies_say_nothing() -> None:
+    """NE-069: as if there were none."""
+    states = ManagerStates(
+        cpu=CpuState("none", frozenset()), memory=MemoryState("None", (CellMemoryState(1, "memory", GIB, 0, (0, 1)),))
+    )
     decided = zones(replace(facts(), states=states), ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
-    assert reasons(decided) == ["NoCpuState", "NoMemoryState"]
-    assert all(not each.message for each in decided.findings)
-    assert reasons(zones(facts(), ScanSettings(), "worker")) == ["NoCpuState", "NoMemoryState"]
-    assert reasons(zones(facts(), LISTING_ONLY, "worker")) == []
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
+    assert [zone.memory_group for zone in decided.zones] == [(), ()]
+
+
+def test_ne_069_memory_of_pods_that_are_over_is_free_although_the_file_still_has_it() -> None:
+    """NE-069: the kubelet frees it when it admits the next pod, which nobody would send to a node that looks full."""
+    state = MemoryState(
+        "Static",
+        (
+            CellMemoryState(0, "memory", 3 * GIB, 0, (0, 1)),
+            CellMemoryState(1, "memory", 4 * GIB, 3 * GIB, (0, 1)),
+        ),
+    )
+
+    def decided(*ended: MemoryBlock) -> Zones:
+        states = ManagerStates(memory=replace(state, ended=ended))
+        return zones(replace(facts(), states=states), ScanSettings(), "worker")
+
+    assert of(decided(), "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 3 * GIB)]
+    some = decided(MemoryBlock("memory", 2 * GIB, (0, 1)))
+    assert of(some, "memory") == [(4 * GIB, 3 * GIB, 2 * GIB), (4 * GIB, 4 * GIB, 3 * GIB)]
+    assert [zone.memory_group for zone in some.zones] == [(0, 1), (0, 1)]
+    over = decided(MemoryBlock("memory", 4 * GIB, (0, 1)))
+    assert of(over, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
+    assert [zone.memory_group for zone in over.zones] == [(), ()]
 
 
 def test_ne_069_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
