@@ -1,0 +1,57 @@
+"""What speaks against NUMA placement on a node (NO-091)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.operator.kubelet_findings import (
+    CPU_MANAGER,
+    MEMORY_MANAGER,
+    NO_RESERVATION,
+    TOPOLOGY_POLICY,
+    findings,
+)
+
+OWN = "numa.polyarch.dev/"
+GOOD = {"topologyManagerPolicy": "single-numa-node", f"{OWN}cpu-manager-policy": "static"}
+GOOD |= {f"{OWN}memory-manager-policy": "Static"}
+
+
+def of(attributes: dict[str, str], *cpus: tuple[Any, Any]) -> tuple[str, ...]:
+    zones = [
+        {"name": f"node-{index}", "resources": [{"name": "cpu", "capacity": capacity, "allocatable": allocatable}]}
+        for index, (capacity, allocatable) in enumerate(cpus)
+    ]
+    said = [{"name": name, "value": value} for name, value in attributes.items()]
+    return findings(msgspec.convert({"attributes": said, "zones": zones}, NodeResourceTopology))
+
+
+def test_no_091_nothing_speaks_against_it() -> None:
+    """NO-091: CPUs reserved in one zone are enough."""
+    assert of(GOOD, ("4", "3"), ("4", "4")) == ()
+    assert of({**GOOD, "topologyManagerPolicy": "restricted"}, ("4", "3")) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({f"{OWN}cpu-manager-policy": "none"}, CPU_MANAGER),
+        ({f"{OWN}memory-manager-policy": "None"}, MEMORY_MANAGER),
+        ({"topologyManagerPolicy": "best-effort"}, TOPOLOGY_POLICY),
+    ],
+)
+def test_no_091_each_finding(change: dict[str, str], finding: str) -> None:
+    """NO-091."""
+    assert of({**GOOD, **change}, ("4", "3")) == (finding,)
+
+
+def test_no_091_no_reserved_cpus() -> None:
+    """NO-091: the static manager does not start without."""
+    assert of(GOOD, ("4", "4"), ("4", "4")) == (NO_RESERVATION,)
+
+
+def test_no_091_what_an_object_does_not_tell_is_no_finding() -> None:
+    """NO-091: other producers write fewer attributes."""
+    assert of({}) == ()
