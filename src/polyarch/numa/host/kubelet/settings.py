@@ -44,7 +44,13 @@ class Configz(Protocol):
 
 
 class NoKubeletSettings(Exception):  # noqa: N818 - the name says what is the matter
-    """No source is usable, and none ever was (NE-103): the exporter ends with 2. The message names all of them."""
+    """No source is usable, and none ever was (NE-103): the exporter ends with 2. ``problem`` names all of them."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = f"the kubelet's settings are not known: {problem}"
+        super().__init__(
+            f"{self.problem}; give --kubelet-config-file, or --topology-manager-policy and --topology-manager-scope"
+        )
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,10 +111,7 @@ class KubeletSettingsSource:
                 return self._known
         stale = "; ".join(problems) or "/configz is not asked here"
         if self._known is None:
-            raise NoKubeletSettings(
-                f"the kubelet's settings are not known: {stale}; "
-                "give --kubelet-config-file, or --topology-manager-policy and --topology-manager-scope"
-            )
+            raise NoKubeletSettings(stale)
         self._known = msgspec.structs.replace(self._known, stale=stale)
         return self._known
 

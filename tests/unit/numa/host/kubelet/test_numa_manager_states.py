@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from machine_trees import MachineTree
 
-from polyarch.numa.decide.facts import CellMemoryState, CpuState, ManagerStates, MemoryState
+from polyarch.numa.decide.facts import CellMemoryState, CpuState, ManagerStates, MemoryBlock, MemoryState
 from polyarch.numa.host.kubelet.states import CPU_STATE, MEMORY_STATE, StateFiles, read_states
 from polyarch.numa.host.tree import Tree
 
@@ -99,6 +99,7 @@ def test_ne_069_an_unknown_format_of_one_file_leaves_the_other(tree: MachineTree
         {"machineState": {"0": {"memoryMap": {"memory": room(1, 1)}}}},
         {"machineState": [1]},
         {"policyName": None},
+        {"entries": {"5c6e": {"init": [{"type": "memory", "size": 1}]}}},
     ],
 )
 def test_ne_069_an_unknown_format_of_memory_is_not_known(tree: MachineTree, change: dict[str, Any]):
@@ -135,3 +136,24 @@ def test_ne_069_a_file_that_the_kubelet_renames_over_is_read_at_once(tree: Machi
     files.read()
     tree.write(f"{KUBELET}/next", json.dumps({**CPU, "defaultCpuSet": "0-7"})).rename(tree.root / KUBELET / CPU_STATE)
     assert files.read().cpu == CpuState("static", frozenset(range(8)))
+
+
+def test_ne_069_memory_of_a_pod_that_is_over_is_told_although_the_file_still_has_it(tree: MachineTree):
+    files = StateFiles(Tree(str(tree.root)), KUBELET)
+    pod = tree.root / KUBELET / "pods/5c6e"
+    pod.mkdir(parents=True)
+    assert ended(files) == ()
+    pod.rmdir()
+    assert ended(files) == (MemoryBlock("memory", 300, (0, 1)),)
+    pod.mkdir()
+    assert ended(files) == ()
+
+
+def test_ne_069_without_directories_of_pods_nobody_is_taken_for_over(tree: MachineTree):
+    assert ended(StateFiles(Tree(str(tree.root)), KUBELET)) == ()
+
+
+def ended(files: StateFiles) -> tuple[MemoryBlock, ...]:
+    memory = files.read().memory
+    assert memory is not None
+    return memory.ended

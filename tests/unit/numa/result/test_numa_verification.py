@@ -1,0 +1,154 @@
+"""Fingerprints of saved objects against saved pods (NE-082, NE-161)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.decide.facts import Container, ListedPod
+from polyarch.numa.decide.fingerprint import fingerprint
+from polyarch.numa.result.known_pods import ApiPod, KnownPod, StatusFile, of_api, of_listing, of_status
+from polyarch.numa.result.verification import verified
+
+DEVICE = "vendor.example/nic"
+
+
+def topology(
+    text: str | None, method: str | None = "all", *, exclude: str | None = None, **more: Any
+) -> NodeResourceTopology:
+    attributes = {
+        "nodeTopologyPodsFingerprint": text,
+        "nodeTopologyPodsFingerprintMethod": method,
+        "numa.polyarch.dev/pod-exclude": exclude,
+    }
+    return msgspec.convert(
+        {
+            "metadata": {"name": "node-a", **more},
+            "attributes": [{"name": name, "value": value} for name, value in attributes.items() if value is not None],
+            "zones": [{"name": "node-0", "type": "Node", "resources": [{"name": DEVICE, "capacity": "1"}]}],
+        },
+        NodeResourceTopology,
+    )
+
+
+PODS = [KnownPod("demo", "web"), KnownPod("demo", "cache", exclusive=False), KnownPod("demo", "done", ended=True)]
+
+
+def of(*names: str) -> str:
+    return fingerprint([("demo", name) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("published", "verdict"),
+    [
+        (of("cache", "web"), "ok"),
+        (of("web", "done", "cache"), "ok"),
+        (of("web"), "mismatch"),
+        (of("cache", "web").upper().replace("PFP0V001", "pfp0v001"), "mismatch"),
+        (of("cache", "web").replace("v001", "v002"), "incompatible-version"),
+        ("pfp0v001", "malformed"),
+        ("sha256:0000000000000000", "malformed"),
+    ],
+)
+def test_ne_082_ne_161_a_fingerprint_of_all_pods_that_a_kubelet_may_list(published: str, verdict: str):
+    assert verified(topology(published), PODS).verdict == verdict
+
+
+def test_ne_161_by_the_other_method_pods_with_exclusive_resources_count():
+    method = "with-exclusive-resources"
+    assert verified(topology(of("web"), method), PODS).verdict == "ok"
+    assert verified(topology(of("web", "cache"), method), PODS).verdict == "mismatch"
+
+
+def test_ne_161_a_device_counts_if_a_cell_has_it():
+    pods = [
+        KnownPod("demo", "nic", exclusive=False, devices=frozenset({DEVICE})),
+        KnownPod("demo", "licence", exclusive=False, devices=frozenset({"vendor.example/licence"})),
+    ]
+    assert verified(topology(of("nic"), "with-exclusive-resources"), pods).verdict == "ok"
+
+
+def test_ne_161_pods_that_the_object_says_are_left_out_do_not_count():
+    exclude = '[{"namespacePattern":"demo","namePattern":"c*"}]'
+    assert verified(topology(of("web"), exclude=exclude), PODS).verdict == "ok"
+    assert verified(topology(of("web"), exclude="damaged"), PODS).verdict == "mismatch"
+
+
+def test_ne_161_a_mismatch_says_what_was_expected():
+    found = verified(topology(of("web")), PODS)
+    assert found.note == f"2 pods by method all: {of('web', 'cache')}"
+
+
+def test_ne_161_without_pods_the_form_alone_is_judged():
+    found = verified(topology(of("web")), None)
+    assert (found.verdict, found.note) == ("ok", "the form alone, as no pods are given")
+    assert verified(topology("pfp0v002ef46db3751d8e999"), None).verdict == "incompatible-version"
+
+
+def test_ne_161_an_object_of_an_older_exporter_has_its_fingerprint_in_an_annotation():
+    annotations = {"topology.node.k8s.io/fingerprint": of("web", "cache")}
+    assert verified(topology(None, None, annotations=annotations), PODS).verdict == "ok"
+
+
+def test_ne_161_an_object_without_a_fingerprint_is_not_ok():
+    found = verified(topology(None), PODS)
+    assert (found.verdict, found.note) == ("malformed", "the object has no fingerprint")
+
+
+# -- what saved pods say -----------------------------------------------------------------------------------------------
+
+
+def api_pod(
+    quality: str, *requests: dict[str, Any], phase: str = "Running", sidecar: dict[str, Any] | None = None
+) -> KnownPod:
+    pod = {
+        "metadata": {"name": "web", "namespace": "demo"},
+        "spec": {
+            "nodeName": "node-a",
+            "containers": [{"resources": {"limits": each}} for each in requests],
+            "initContainers": [
+                {"resources": {"limits": {"cpu": "4", "memory": "1Gi"}}},
+                *([{"restartPolicy": "Always", "resources": {"requests": sidecar}}] if sidecar else []),
+            ],
+        },
+        "status": {"phase": phase, "qosClass": quality},
+    }
+    return of_api(msgspec.convert(pod, ApiPod))
+
+
+@pytest.mark.parametrize(
+    ("quality", "asked", "exclusive"),
+    [
+        ("Guaranteed", {"cpu": "2"}, True),
+        ("Guaranteed", {"cpu": 2}, True),
+        ("Guaranteed", {"cpu": "2000m"}, True),
+        ("Guaranteed", {"cpu": "1500m"}, False),
+        ("Guaranteed", {"cpu": "0"}, False),
+        ("Guaranteed", {"cpu": "some"}, False),
+        ("Guaranteed", {"cpu": "500m", "memory": "1Gi"}, True),
+        ("Guaranteed", {"cpu": "500m", "memory": "0"}, False),
+        ("Guaranteed", {"cpu": "500m", "hugepages-2Mi": "4Mi"}, True),
+        ("Burstable", {"cpu": "2", "memory": "1Gi"}, False),
+        ("", {"cpu": "2"}, False),
+    ],
+)
+def test_ne_161_what_a_pod_of_the_api_holds_is_told_from_its_spec(quality: str, asked: dict[str, Any], exclusive: bool):
+    assert api_pod(quality, {"cpu": "100m"}, asked).exclusive is exclusive
+
+
+def test_ne_161_a_sidecar_counts_and_an_init_container_that_ends_does_not():
+    assert not api_pod("Guaranteed", {"cpu": "100m"}).exclusive
+    assert api_pod("Guaranteed", {"cpu": "100m"}, sidecar={"cpu": "1"}).exclusive
+
+
+def test_ne_161_devices_and_ends_of_a_pod_of_the_api():
+    pod = api_pod("Burstable", {"cpu": "1", DEVICE: "1"}, phase="Failed")
+    assert (pod.devices, pod.ended) == (frozenset({DEVICE}), True)
+
+
+def test_ne_161_a_status_file_and_a_listing_say_exactly_which_pods_count():
+    status = msgspec.convert({"nodeName": "node-a", "pods": [{"Namespace": "demo", "Name": "web"}]}, StatusFile)
+    assert of_status(status) == [KnownPod("demo", "web")]
+    listed = [ListedPod("demo", "web", (Container(name="c", cpus=(1,)),)), ListedPod("demo", "cache")]
+    assert [each.exclusive for each in of_listing(listed)] == [True, False]
