@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 from collections.abc import AsyncIterator
@@ -40,10 +41,12 @@ class Running:
         return (await self.ask("/readyz"))[0] == 200
 
 
-async def start(log: Path, *arguments: str, output: int = asyncio.subprocess.DEVNULL) -> asyncio.subprocess.Process:
+async def start(
+    log: Path, *arguments: str, output: int = asyncio.subprocess.DEVNULL, **environment: str
+) -> asyncio.subprocess.Process:
     with log.open("wb") as errors:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PROGRAM, *arguments), stdout=output, stderr=errors
+            *(sys.executable, "-c", PROGRAM, *arguments), stdout=output, stderr=errors, env=os.environ | environment
         )
 
 

@@ -49,6 +49,8 @@ UPDATE_INTERVAL: Final = "k8stopoawareschedwg/update-interval"
 # Conditions of an exporter's own Pod, also its readiness gates (NE-120).
 PODRESOURCES_FETCHED: Final = "PodresourcesFetched"
 TOPOLOGY_UPDATED: Final = "NodeTopologyUpdated"
+SETTINGS_STALE: Final = "TopologySettingsStale"
+"""No readiness gate: the last settings are good enough to go on with (NE-103)."""
 
 # Objects of the operator (NO-001, NO-010, NO-050, NO-051, NO-072, NO-080).
 OPERATOR_SINGLETON: Final = "numaresourcesoperator"

@@ -75,6 +75,8 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     recorders: tuple[Recorder, ...] = ()
     readiness: Mapping[str, Check] = {}
     liveness: Mapping[str, Check] = {}
+    probes: tuple[Server, ...] = ()
+    """Servers of health and metrics in place of the process's own two; health is on the first, metrics on the last."""
 
 
 def leader_check(election: LeaderElection | None) -> Callable[[], bool]:
@@ -109,6 +111,7 @@ def merged(parts: Iterable[tuple[str, Components]]) -> Components:
         recorders=_once(recorder for _, components in roles for recorder in components.recorders),
         readiness=named(lambda components: components.readiness),
         liveness=named(lambda components: components.liveness),
+        probes=_once(server for _, components in roles for server in components.probes),
     )
 
 

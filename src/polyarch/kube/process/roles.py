@@ -92,10 +92,10 @@ class Process:
         self._shared: dict[Callable[[Process], Any], Any] = {}
         self._opened = AsyncExitStack()
         self._certificates = self._certificate_source()
-        self._health = Health()
+        self.health = Health()
         # With a certificate the API server authorizes scrapers; without one, whoever reaches the port may read.
         scrapers = ScraperAuthorization(client, clock=self.clock) if self._certificates is not None else None
-        self._health_server = HttpServer(self._health.serve, host=settings.bind, port=settings.health_port)
+        self._health_server = HttpServer(self.health.serve, host=settings.bind, port=settings.health_port)
         self._metrics_server = HttpServer(
             MetricsPage(metrics, authorization=scrapers).serve,
             host=settings.bind,
@@ -198,6 +198,7 @@ class Process:
         """Runs these roles until SIGTERM."""
         components = merged([(role.name, await role.setup(self)) for role in roles])
         servers: dict[str, Server] = dict(components.servers)
+        probes = components.probes or (self._health_server, self._metrics_server)
         if components.routes:
             from polyarch.kube.serving.admission import Webhooks  # 1 MiB that a process without webhooks saves
 
@@ -209,7 +210,7 @@ class Process:
             await manager.started.wait()
             urls = {name: server.url for name, server in servers.items()}
             listening = urls.pop(ADMISSION, "")
-            self._announce(Addresses(self.name, listening, self._health_server.url, self._metrics_server.url, urls))
+            self._announce(Addresses(self.name, listening, probes[0].url, probes[-1].url, urls))
 
         manager = Manager(
             msgspec.structs.replace(
@@ -218,8 +219,8 @@ class Process:
                 caches=(self.informers, *components.caches),
                 background={**components.background, "announcement": announce},
             ),
-            health=self._health,
-            probes=[self._health_server, self._metrics_server],
+            health=self.health,
+            probes=probes,
             certificates=[self._certificates] if self._certificates is not None else [],
             leads_first=bool(self.settings.cert_secret),
             remark=lambda: "; ".join(self.informers.missing) or None,

@@ -31,6 +31,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_config_file: str = "/podresources/config.yaml"
     kubelet_config_dir: str = ""
     """Directory of drop-ins, ``*.conf``; empty: none."""
+    kubelet_address: str = ""
+    """Where the kubelet answers; empty: the InternalIP of the own Node (NE-101)."""
     kubelet_ca: str = ""
     kubelet_insecure_tls: bool = False
     topology_manager_policy: TopologyPolicy | None = None
@@ -86,10 +88,10 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     hostname: str = ""
     """The node's name; never empty once read (NE-010)."""
-    pod: str = ""
-    """The exporter's own Pod, whose conditions it writes."""
     namespace: str = ""
-    """Of that Pod; empty outside a cluster."""
+    """Of the own Pod; empty outside a cluster."""
+    pod: str = ""
+    """The own Pod; empty: none is known, and no condition is written (NE-120)."""
     host: HostSettings = HostSettings()
     scan: ScanSettings = ScanSettings()
     triggers: TriggerSettings = TriggerSettings()

@@ -1,0 +1,352 @@
+"""Keeps the topology in the API server as the newest scan has it (§10).
+
+A small state machine around one question: does the object that the API server has differ from what is wanted? It is
+asked again whenever a scan offers a result, the watch shows the object changed or deleted by somebody else, the own
+Node gets another uid, or a failure has been waited for::
+
+    settled ── nothing differs ──> settled          (no request at all, NE-110)
+       │
+       └── something differs ──> writing ── done ──> settled
+                                    └────── failed ──> resting ──> asks again, with the newest result
+
+Only one write is ever in flight, and two begin at least a second apart. A scan only leaves its result here and goes on
+(NE-116): results that were not sent in time are never sent. When the process is stopped, the write in flight is
+finished, and the topology stays (§16).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.retry import Random, backoff
+from polyarch.kube.clock import Clock, deadline, is_cancelled
+from polyarch.kube.errors import ApiError, Forbidden, Invalid, KubernetesError, NotFound
+from polyarch.kube.objects.durations import format_duration
+from polyarch.kube.resources import NODES
+from polyarch.model.condition import Condition
+from polyarch.numa import names
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.exporter.cluster.followed import Followed
+from polyarch.numa.exporter.cluster.own_node import OwnNode
+from polyarch.numa.exporter.cluster.topology_write import (
+    Document,
+    Operation,
+    Sent,
+    TopologyMissing,
+    TopologyWrite,
+    WritingClient,
+    missing,
+)
+from polyarch.numa.result import difference
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+GAP: Final = 1.0
+"""Seconds between the beginnings of two writes (NE-152)."""
+MISSING_PAUSE: Final = 30.0
+REFUSED_PAUSE: Final = 60.0
+"""Seconds until a write that was forbidden, or an object that was found invalid, is tried again."""
+PAUSES: Final = (1.0, 60.0)
+"""Seconds of the backoff after other failures: at first, and at most."""
+PATCH_REFUSED_FOR: Final = 600.0
+"""Seconds for which PUT is used after a patch was forbidden."""
+FINISH: Final = 5.0
+"""Seconds that a write in flight gets when the process is stopped."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The result of a scan."""
+
+    document: Document
+    """The topology, without its owner."""
+    trigger: str
+    """``periodic`` or ``reactive``."""
+    made_at: float
+    """On the monotonic clock."""
+    scanned_at: str
+    """RFC 3339."""
+
+
+class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations are seconds."""
+
+    patch_mode: bool = True
+    patch_resync: int = 10
+    """Patches after which the object is read, where it is not watched; 0: never."""
+    heartbeat: float = 0.0
+    expose_timing: bool = False
+    sleep_interval: float = 60.0
+    """What ``expose_timing`` shows."""
+    publishes: bool = True
+
+
+class PublisherMetrics(Protocol):
+    """What is counted (NE-125, NE-126)."""
+
+    def written(self, operation: Operation, trigger: str, *, seconds: float, size_ratio: float) -> None: ...
+
+    def patch_failed(self, trigger: str) -> None: ...
+
+    def skipped(self) -> None: ...
+
+    def published(self) -> None: ...
+
+
+class Publisher:
+    """``tell`` takes the condition ``NodeTopologyUpdated`` whenever it may have changed.
+
+    ``topology`` and ``owner`` are followed elsewhere; both call :meth:`wake` when something has changed. Without an
+    ``owner`` no reference to the Node is written, and one that is there stays.
+    """
+
+    def __init__(
+        self,
+        client: WritingClient,
+        node: str,
+        *,
+        topology: Followed[NodeResourceTopology],
+        owner: OwnNode | None,
+        settings: PublisherSettings,
+        metrics: PublisherMetrics,
+        clock: Clock,
+        chance: Random,
+        tell: Callable[[Condition], None] = lambda _: None,
+    ) -> None:
+        self._write = TopologyWrite(client, node)
+        self._node = node
+        self._topology = topology
+        self._owner = owner
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._chance = chance
+        self._tell = tell
+        self._offer: Offer | None = None
+        self._counted: Offer | None = None
+        self._woken = asyncio.Event()
+        self._server_news = asyncio.Event()
+        self._published = False
+        self._problem = ""
+        self._written_at: float | None = None
+        self._put_until = 0.0
+        self._patch_refusal_told = False
+        self._unread_patches = 0
+
+    def offer(self, offer: Offer) -> None:
+        """The newest result, in the place of one that was not sent yet. Never waits."""
+        if not self._settings.publishes:
+            log.debug("not published", topology=offer.document)
+            self._published = True
+            return
+        self._offer = offer
+        self._woken.set()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the object in the API server; empty if it has none (NE-085)."""
+        found = self._topology.object
+        several = (found.attributes if found is not None else None) or ()
+        return next((each.value for each in several if each.name == names.FINGERPRINT), "")
+
+    def wake(self) -> None:
+        """The object in the API server, or the own Node, may have changed."""
+        self._server_news.set()
+        self._woken.set()
+
+    def not_ready(self) -> str | None:
+        """The readiness check: None once a result was published."""
+        if self._topology.is_missing and self._settings.publishes:
+            return str(self._missing())
+        if self._published:
+            return None
+        return self._problem or self._topology.problem or "no scan has succeeded yet"
+
+    async def run(self) -> None:
+        """Publishes until cancelled, and then finishes the write in flight."""
+        failures = 0
+        while True:
+            await self._wait()
+            try:
+                await self._publish()
+            except KubernetesError as error:
+                pause = pause_after(error, failures, chance=self._chance)
+                self._failed(error, pause)
+                failures += 1
+                await self._rest(pause, error)
+            else:
+                failures = 0
+
+    async def _wait(self) -> None:
+        """Until there is something to ask about, or a heartbeat is due."""
+        heartbeat = self._settings.heartbeat
+        due = None
+        if heartbeat and self._written_at is not None:
+            due = max(0.0, self._written_at + heartbeat - self._clock.monotonic())
+        with suppress(TimeoutError):
+            async with deadline(self._clock, due):
+                await self._woken.wait()
+        self._woken.clear()
+
+    async def _publish(self) -> None:
+        """Until nothing differs any more."""
+        while (offer := self._offer) is not None:
+            await self._settled()
+            if self._topology.is_missing:
+                raise self._missing()
+            uid = self._owner.uid if self._owner is not None else ""
+            found = self._topology.object
+            wanted = owned(offer.document, self._node, uid)
+            change = difference.change(wanted, found) if found is not None else wanted
+            always = self._heartbeat_due()
+            if change is None and not always:
+                self._done(offer, None)
+                return
+            by_patch = self._settings.patch_mode and self._clock.monotonic() >= self._put_until
+            if await self._is_too_early() or await self._must_read(by_patch):
+                continue
+            names_owner = not by_patch or "ownerReferences" in (change or {}).get("metadata", {})
+            if names_owner and self._owner is not None and await self._owner.confirmed() != uid:
+                continue
+            try:
+                sent = await self._send(offer, wanted, found, by_patch=by_patch, always=always)
+            except Forbidden as error:
+                if not by_patch or found is None:
+                    raise
+                self._do_without_patches(error)
+                continue
+            self._done(offer, sent)
+
+    async def _settled(self) -> None:
+        """Nothing is decided before it is known what there is."""
+        if self._owner is not None:
+            await self._owner.settled()
+        await self._topology.settled()
+
+    async def _is_too_early(self) -> bool:
+        """Waits until a write may begin; what is wanted may be another thing then."""
+        if self._written_at is None or (rest := self._written_at + GAP - self._clock.monotonic()) <= 0:
+            return False
+        await self._clock.sleep(rest)
+        return True
+
+    async def _must_read(self, by_patch: bool) -> bool:
+        """Without a watch, the object is read after so many patches: their answers are all that is known of it."""
+        limit = self._settings.patch_resync
+        if not by_patch or self._topology.is_watched or not limit or self._unread_patches < limit:
+            return False
+        await self._topology.read(retry=False)
+        self._unread_patches = 0
+        return True
+
+    async def _send(
+        self, offer: Offer, wanted: Document, found: NodeResourceTopology | None, *, by_patch: bool, always: bool
+    ) -> Sent:
+        began = self._clock.monotonic()
+        stamps = self._stamps(offer, began)
+        self._written_at = began
+        try:
+            sent = await _finished(self._write.send(wanted, found, stamps=stamps, by_patch=by_patch, always=always))
+        except KubernetesError:
+            if by_patch and found is not None:
+                self._metrics.patch_failed(offer.trigger)
+            raise
+        self._topology.seen(sent.found)
+        if sent.operation is not None:
+            spent = self._clock.monotonic() - offer.made_at
+            self._metrics.written(sent.operation, offer.trigger, seconds=spent, size_ratio=sent.size_ratio)
+            self._unread_patches = self._unread_patches + 1 if sent.operation == "patch" else 0
+        return sent
+
+    def _stamps(self, offer: Offer, now: float) -> Mapping[str, str]:
+        stamps = {names.TRIGGER: offer.trigger}
+        if self._settings.expose_timing:
+            since = now - self._written_at if self._written_at is not None else 0.0
+            stamps[names.SLEEP_DURATION] = format_duration(self._settings.sleep_interval)
+            stamps[names.UPDATE_INTERVAL] = format_duration(since)
+        if self._settings.heartbeat:
+            stamps[names.LAST_SCAN] = offer.scanned_at
+        return stamps
+
+    def _heartbeat_due(self) -> bool:
+        """Whether the time of the last scan is to be told although nothing has changed (NE-113)."""
+        heartbeat = self._settings.heartbeat
+        if not heartbeat or self._offer is None or self._written_at is None:
+            return False
+        found = self._topology.object
+        told = ((found.metadata.annotations if found is not None else None) or {}).get(names.LAST_SCAN)
+        return told != self._offer.scanned_at and self._clock.monotonic() - self._written_at >= heartbeat
+
+    def _done(self, offer: Offer, sent: Sent | None) -> None:
+        if sent is None and self._counted is not offer:
+            self._metrics.skipped()
+        self._counted = offer
+        self._metrics.published()
+        if self._problem or not self._published:
+            log.info("topology is published", operation=sent.operation if sent is not None else None)
+        self._published, self._problem = True, ""
+        self._tell(Condition(names.TOPOLOGY_UPDATED, "True", "Updated", "the topology is as the last scan found it"))
+
+    def _failed(self, error: KubernetesError, pause: float) -> None:
+        if str(error) != self._problem:
+            log.warning("topology could not be published", error=str(error), again_in=round(pause, 1))
+        self._problem = str(error)
+        self._tell(Condition(names.TOPOLOGY_UPDATED, "False", "UpdateFailed", str(error)))
+
+    async def _rest(self, pause: float, error: KubernetesError) -> None:
+        """Until it is worth to try again; a kind that appears ends the wait for it."""
+        self._server_news.clear()
+        if not isinstance(error, TopologyMissing):
+            await self._clock.sleep(pause)
+        else:
+            with suppress(TimeoutError):
+                async with deadline(self._clock, pause):
+                    await self._server_news.wait()
+        self._woken.set()
+
+    def _do_without_patches(self, error: Forbidden) -> None:
+        if not self._patch_refusal_told:
+            log.warning("patch is forbidden, the whole object is written instead: grant patch", error=str(error))
+        self._patch_refusal_told = True
+        self._put_until = self._clock.monotonic() + PATCH_REFUSED_FOR
+        self._written_at = None  # nothing was written
+
+    def _missing(self) -> TopologyMissing:
+        return missing(NotFound(404))
+
+
+def pause_after(error: KubernetesError, failures: int, *, chance: Random) -> float:
+    """Seconds until the next try. ``failures``: how many there were in a row before this one (§16)."""
+    if isinstance(error, TopologyMissing):
+        return MISSING_PAUSE
+    if isinstance(error, (Forbidden, Invalid)):
+        return REFUSED_PAUSE
+    base, cap = PAUSES
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return (asked or 0.0) + backoff(failures, base=base, cap=cap, random=chance)
+
+
+def owned(document: Document, node: str, uid: str) -> Document:
+    """The topology with its owner, the Node of this uid; empty: whoever owns it is left as it is (NE-018)."""
+    if not uid:
+        return document
+    owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node, "uid": uid}
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}}
+
+
+async def _finished(writing: Coroutine[Any, Any, T]) -> T:
+    """What a write returns. It is not cut off with the task that waits for it, but has some seconds to end."""
+    task = asyncio.create_task(writing, name="write of the topology")
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not is_cancelled():
+            raise
+        await asyncio.wait({task}, timeout=FINISH)
+        task.cancel()
+        raise

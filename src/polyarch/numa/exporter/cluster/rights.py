@@ -1,0 +1,46 @@
+"""The rights of an exporter, from the parts that its settings turn on (NE-140).
+
+No secrets, no delete, no ``nodes/proxy``, no wildcard. That Nodes are asked for by the own name alone, and pods by
+their node, is a matter of the requests: RBAC cannot say it.
+"""
+
+from typing import NamedTuple
+
+from polyarch.kube.resources import NODES
+from polyarch.kube.rights import Rule, rule, union
+from polyarch.numa.exporter.cluster import own_node, own_pod, terminal_pods, topology_write
+from polyarch.numa.exporter.settings import ExporterSettings
+
+CONFIGZ = (rule(NODES, "get", subresource="configz"),)
+"""The kubelet asks the API server whether the exporter may read its configuration (NE-101)."""
+
+
+class Rights(NamedTuple):
+    """In the whole cluster, and in the exporter's own namespace."""
+
+    cluster: tuple[Rule, ...]
+    namespace: tuple[Rule, ...]
+
+
+def rights(settings: ExporterSettings) -> Rights:
+    """Exactly what an exporter with these settings uses."""
+    cluster = [*topology_write.RIGHTS]
+    if needs_node(settings):
+        cluster += own_node.RIGHTS
+    if asks_configz(settings):
+        cluster += CONFIGZ
+    if settings.scan.exclude_terminal_pods:
+        cluster += terminal_pods.RIGHTS
+    return Rights(union(*cluster), own_pod.RIGHTS if settings.publish.podreadiness else ())
+
+
+def needs_node(settings: ExporterSettings) -> bool:
+    """Whether the own Node is followed: as the owner, for its resources, or for the kubelet's address."""
+    return settings.scan.add_nrt_owner or settings.triggers.refresh_node_resources or asks_configz(settings)
+
+
+def asks_configz(settings: ExporterSettings) -> bool:
+    """Whether the kubelet's ``/configz`` is a source of its settings (NE-100)."""
+    host = settings.host
+    told = host.topology_manager_policy is not None and host.topology_manager_scope is not None
+    return not told and host.kubelet_config != "file"

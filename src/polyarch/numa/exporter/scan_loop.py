@@ -1,0 +1,195 @@
+"""The loop of an exporter: waits for a trigger, scans, leaves the result to the publisher.
+
+It never waits for the API server. A scan that fails changes nothing in the cluster but a condition of the own Pod; it
+is made again after a backoff, or as soon as anything else asks for one (§16).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+
+from polyarch.kube.causes import Causes
+from polyarch.kube.client.retry import Random, backoff
+from polyarch.kube.clock import Clock, deadline, is_cancelled
+from polyarch.model.condition import Condition
+from polyarch.numa import names
+from polyarch.numa.exporter.cluster.publisher import Offer
+from polyarch.numa.exporter.fingerprint_report import StatusFile
+from polyarch.numa.exporter.metrics import ExporterMetrics
+from polyarch.numa.exporter.scan import Scanned
+from polyarch.numa.exporter.triggers.pacing import Wake
+from polyarch.numa.host.kubelet.settings import NoKubeletSettings
+from polyarch.numa.host.machine.layout import UnreadableMachine
+from polyarch.numa.host.podresources.client import PodResourcesError
+from polyarch.numa.result import fingerprint_status
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+BEAT: Final = 30.0
+"""Seconds after which the loop shows that it lives although nothing asks for a scan."""
+PAUSES: Final = (1.0, 30.0)
+"""Seconds of the backoff after a failed scan: at first, and at most."""
+MARGIN: Final = 60.0
+"""Seconds above three periods in which a loop that lives has gone round once (NE-121)."""
+
+
+class ScanFailed(Exception):  # noqa: N818 - what happened
+    """A scan had no result; the message is its cause in a few words."""
+
+
+class Wakes(Protocol):
+    """``exporter.triggers.triggers.Triggers``."""
+
+    def next(self) -> Coroutine[Any, Any, Wake]: ...
+
+    def put_back(self, wake: Wake, *, after: float) -> None: ...
+
+
+class Scans(Protocol):
+    """``exporter.scan.Scanner``."""
+
+    async def scan(self, wake: Wake) -> Scanned: ...
+
+
+class Publishes(Protocol):
+    """What a scan knows of the publisher."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def offer(self, offer: Offer) -> None: ...
+
+
+class Tells(Protocol):
+    """The own Pod's, or nobody's."""
+
+    def set(self, condition: Condition) -> None: ...
+
+
+class Nobody:
+    """Takes conditions where there is no Pod to write them to."""
+
+    def set(self, condition: Condition) -> None:
+        pass
+
+
+class ScanLoop:
+    """Runs scans; ``status_file`` gets the fingerprint's pods after each."""
+
+    def __init__(
+        self,
+        *,
+        wakes: Wakes,
+        scanner: Scans,
+        publisher: Publishes,
+        metrics: ExporterMetrics,
+        clock: Clock,
+        chance: Random,
+        period: float,
+        ready: Callable[[], Coroutine[Any, Any, None]],
+        tells: Tells | None = None,
+        status_file: StatusFile | None = None,
+    ) -> None:
+        """``period``: seconds of the timer that scans; 0 without one. ``ready`` returns when a scan can be made."""
+        self._wakes = wakes
+        self._scanner = scanner
+        self._publisher = publisher
+        self._metrics = metrics
+        self._clock = clock
+        self._chance = chance
+        self._period = period
+        self._ready = ready
+        self._tells = tells or Nobody()
+        self._status_file = status_file
+        self._causes = Causes()
+        self._failures = 0
+        self._problem = ""
+        self._stale = False
+        self._alive_at = clock.monotonic()
+
+    async def run(self) -> None:
+        """Scans until cancelled. Raises ``NoKubeletSettings`` if they were never known: the process ends then."""
+        await self._go_round(self._ready())
+        while True:
+            wake = await self._go_round(self._wakes.next())
+            try:
+                await self.once(wake)
+            except ScanFailed as error:
+                self._fail(wake, str(error))
+
+    async def once(self, wake: Wake) -> None:
+        """One scan and what follows from it. Raises ``ScanFailed`` and ``NoKubeletSettings``."""
+        began = self._clock.monotonic()
+        self._metrics.woken(wake.trigger, seconds=max(0.0, began - wake.since))
+        try:
+            scanned = await self._scanner.scan(wake)
+        except (PodResourcesError, UnreadableMachine) as error:
+            self._metrics.scanned(wake.trigger, seconds=self._clock.monotonic() - began, success=False)
+            raise ScanFailed(str(error)) from None
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, NoKubeletSettings) or (isinstance(error, asyncio.CancelledError) and is_cancelled()):
+                raise
+            self._metrics.scanned(wake.trigger, seconds=self._clock.monotonic() - began, success=False)
+            if self._causes.is_new(error):
+                log.exception("unexpected error in a scan")
+            raise ScanFailed(f"unexpected error in a scan: {error!r}") from error
+        ended = self._clock.monotonic()
+        self._metrics.scanned(wake.trigger, seconds=ended - began, success=True)
+        self._succeed(wake, scanned, ended)
+
+    def stalled(self) -> str | None:
+        """The liveness check: None as long as the loop goes round."""
+        since, limit = self._clock.monotonic() - self._alive_at, 3 * self._period + MARGIN
+        return None if since < limit else f"the scan loop has not gone round for {since:.0f} s (limit {limit:.0f} s)"
+
+    async def _go_round(self, waited_for: Coroutine[Any, Any, T]) -> T:
+        """What is waited for. However long it takes, the loop lives."""
+        task = asyncio.create_task(waited_for, name="scan loop waits")
+        try:
+            while not task.done():
+                self._alive_at = self._clock.monotonic()
+                with suppress(TimeoutError):
+                    async with deadline(self._clock, BEAT):
+                        await asyncio.wait({task})
+            return task.result()
+        finally:
+            task.cancel()
+            self._alive_at = self._clock.monotonic()
+
+    def _succeed(self, wake: Wake, scanned: Scanned, ended: float) -> None:
+        if self._problem:
+            log.info("scans succeed again", failures=self._failures)
+        self._failures, self._problem = 0, ""
+        self._metrics.found(scanned.zones)
+        for finding in scanned.zones.findings:
+            self._metrics.fact_failed(finding.reason, finding.count)
+        before = self._publisher.fingerprint
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._publisher.offer(Offer(scanned.document, wake.trigger, ended, now))
+        if self._status_file is not None:
+            self._status_file.write(fingerprint_status.status(scanned.zones, before))
+        self._tells.set(Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan succeeded"))
+        if scanned.stale_settings or self._stale:
+            self._tell_of_settings(scanned.stale_settings)
+
+    def _tell_of_settings(self, stale: str) -> None:
+        self._stale = True
+        if stale:
+            self._tells.set(Condition(names.SETTINGS_STALE, "True", "NoSource", stale))
+        else:
+            self._tells.set(Condition(names.SETTINGS_STALE, "False", "Read", "the kubelet's settings are known"))
+
+    def _fail(self, wake: Wake, problem: str) -> None:
+        base, cap = PAUSES
+        after = max(base, backoff(self._failures + 1, base=base, cap=cap, random=self._chance))
+        if problem != self._problem:
+            log.warning("scan failed, the published topology stays", problem=problem, again_in=round(after, 1))
+        self._failures += 1
+        self._problem = problem
+        self._tells.set(Condition(names.PODRESOURCES_FETCHED, "False", "ScanFailed", problem))
+        self._wakes.put_back(wake, after=after)
