@@ -24,8 +24,8 @@ def document(path: Path) -> Document | None:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        raise InvalidConfiguration(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # a ValueError for a NUL in the name
+        raise InvalidConfiguration(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         found = yaml.load(content, Loader=Loader)
     except yaml.MarkedYAMLError as error:

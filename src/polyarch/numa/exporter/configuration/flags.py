@@ -86,7 +86,8 @@ def _duration(nanoseconds: int) -> str:
     for unit, size in (("h", 3600 * SECOND), ("m", 60 * SECOND), ("s", SECOND)):
         if nanoseconds and nanoseconds % size == 0:
             return f"{nanoseconds // size}{unit}"
-    return f"{nanoseconds / 1_000_000:g}ms" if nanoseconds else "0s"
+    whole, rest = divmod(nanoseconds, SECOND // 1000)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".") + "ms" if nanoseconds else "0s"
 
 
 _ALL: Final = (

@@ -13,6 +13,7 @@ import msgspec
 
 from polyarch.kube.objects.durations import InvalidDuration, parse_duration
 from polyarch.numa.api.scan_settings import PodPattern
+from polyarch.numa.decide.exclusions import MalformedPattern, pattern
 from polyarch.numa.exporter.configuration.invalid import Unusable
 
 SECOND: Final = 1_000_000_000
@@ -259,6 +260,10 @@ class PodPatterns(msgspec.Struct, frozen=True):
         found = item.get(key)
         if not isinstance(found, str):
             raise Unusable(f"[{number}].{key}: {_wrong_type(found, 'a shell glob, such as *')}")
+        try:
+            pattern(found)
+        except MalformedPattern as error:
+            raise Unusable(f"[{number}].{key}: {error}") from None
         return found
 
 

@@ -47,7 +47,9 @@ def said(place: str, document: Mapping[object, object], table: Mapping[str, Sett
     def walk(part: Mapping[object, object], prefix: str) -> None:
         for name, found in part.items():
             key = f"{prefix}{name}"
-            if key in table:
+            if not isinstance(name, str) or "." in name:  # a dot would make one key of two
+                unknown.append(_unknown(place, key, ()))
+            elif key in table:
                 if found is not None:
                     values[key] = _checked(place, key, table[key], found)
             elif key not in sections:

@@ -30,7 +30,7 @@ def accepted(directory: Path, roots: Sequence[Path]) -> Path:
     try:
         real = directory.resolve()
         places = [root.parent.resolve() / root.name for root in roots]
-    except (OSError, RuntimeError) as error:  # a loop of symlinks
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of symlinks, a NUL
         raise InvalidConfiguration(f"{directory}: cannot be resolved: {error}") from None
     if any(real.is_relative_to(place) for place in places):
         return real
