@@ -284,7 +284,7 @@ def test_sb_004_the_fleet_is_what_was_asked_for() -> None:
     status = fleet.status(plans[2], NOW)
     assert status["nodeInfo"]["architecture"] == "s390x"
     assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("16", "15")
-    assert (status["capacity"]["memory"], status["allocatable"]["memory"]) == ("67108864Ki", "66060288Ki")
+    assert (status["capacity"]["memory"], status["allocatable"]["memory"]) == ("64Gi", "63Gi")
     assert conditions(status)["Ready"] == "True"
     lease = fleet.lease(plans[0], NOW)
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -147,9 +147,12 @@ class _AccessReview(msgspec.Struct, frozen=True):
 Verdict = Literal["allowed", "unauthenticated", "forbidden"]
 
 
+_METRICS: Final = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
+
+
 class ScraperAuthorization:
-    """Asks the API server whose bearer token this is and whether that user may ``get`` a path; caches the answer for a
-    minute.
+    """Asks the API server whose bearer token this is and whether that user may ``get`` the metrics, or what else the
+    ``attributes`` of a SubjectAccessReview say; caches the answer for a minute.
 
     Tokens are stored as keyed hashes only. Tokens that were allowed are kept apart from unknown ones: made-up tokens
     share a queue of at most ``size``, of which ``at_once`` are reviewed concurrently, and can neither delay nor evict a
@@ -160,7 +163,7 @@ class ScraperAuthorization:
         self,
         client: ReviewClient,
         *,
-        path: str = "/metrics",
+        attributes: Mapping[str, Mapping[str, str]] = _METRICS,
         clock: Clock | None = None,
         keep: float = 60.0,
         size: int = 64,
@@ -168,7 +171,7 @@ class ScraperAuthorization:
         timeout: float = 5.0,
     ) -> None:
         self._client = client
-        self._path = path
+        self._attributes = attributes
         self._clock = clock or SystemClock()
         self._keep = keep
         self._size = size
@@ -221,7 +224,7 @@ class ScraperAuthorization:
             "uid": user.uid,
             "groups": user.groups or [],
             "extra": user.extra or {},
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+            **self._attributes,
         }
         asked = _review_document(SUBJECT_ACCESS_REVIEWS, spec)
         may: _AccessReview = await self._client.create(SUBJECT_ACCESS_REVIEWS, asked, type=_AccessReview)

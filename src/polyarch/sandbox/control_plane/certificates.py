@@ -7,6 +7,7 @@ certificate gives no access to etcd.
 import base64
 import datetime as dt
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -100,10 +101,11 @@ class Pki:
             write_private(Path(self.service_account_key), x509.key_pem(signing))
             write_private(Path(self.service_account_public), x509.public_pem(signing))
 
-    def serving(self, name: str, folder: Path, now: dt.datetime) -> PairFiles:
-        """A server certificate signed by the cluster's CA, for a server that is added later (a test's own webhook)."""
+    def serving(self, name: str, folder: Path, now: dt.datetime, *, addresses: Iterable[str] = ()) -> PairFiles:
+        """A server certificate signed by the cluster's CA, for a server that is added later (a test's own webhook);
+        it is valid at these addresses too."""
         files = PairFiles.of(folder, name)
-        _keep(files, self._authority("ca", now), Subject(name), now, serves=True)
+        _keep(files, self._authority("ca", now), Subject(name), now, serves=True, addresses=addresses)
         return files
 
     def _authority(self, name: str, now: dt.datetime) -> Issued:
@@ -116,9 +118,17 @@ class Pki:
         return authority
 
 
-def _keep(files: PairFiles, authority: Issued, subject: Subject, now: dt.datetime, *, serves: bool = False) -> None:
+def _keep(
+    files: PairFiles,
+    authority: Issued,
+    subject: Subject,
+    now: dt.datetime,
+    *,
+    serves: bool = False,
+    addresses: Iterable[str] = (),
+) -> None:
     """Issue the certificate unless a fitting one exists. Servers get client usage too: an etcd peer is both."""
-    names = SERVER_NAMES if serves else ()
+    names = (*SERVER_NAMES, *addresses) if serves else ()
     known = files.read()
     if known is None or not x509.fits(known.certificate, authority.certificate, subject, names):
         purposes = (Purpose.SERVER, Purpose.CLIENT) if serves else (Purpose.CLIENT,)

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from polyarch.kube.access import config
@@ -17,14 +18,19 @@ from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
 from polyarch.oci.opening import open_inspector
 from polyarch.sandbox.control_plane.certificates import Pki
-from polyarch.sandbox.network import sockets
+from polyarch.sandbox.kubelet_model.requests import Pod as Asked
+from polyarch.sandbox.network import addresses, sockets
 from polyarch.sandbox.nodes import fleet, registration
-from polyarch.sandbox.nodes.fleet import Node
+from polyarch.sandbox.nodes.asking import asked
+from polyarch.sandbox.nodes.fleet import Node, NodePlan
 from polyarch.sandbox.nodes.inspector import wiring
 from polyarch.sandbox.nodes.kubelet_api import KubeletApi, tls
 from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.nodes.registration import Registration
+from polyarch.sandbox.numa_nodes.account import Kubelet
+from polyarch.sandbox.numa_nodes.kubelet_port import KubeletPort, certified
+from polyarch.sandbox.numa_nodes.roster import NumaKubelets
 from polyarch.sandbox.pods.contents import Cluster
 from polyarch.sandbox.pods.runner import PodRunner
 from polyarch.sandbox.state import LOOPBACK, Folder
@@ -62,8 +68,19 @@ async def serve(folder: Folder) -> None:
             events=events,
             changed=lambda key: controller.queue.add(key),
         )
+        numa = NumaKubelets(
+            {plan.name: (plan.model, runner.node_folder(plan.name)) for plan in plans if plan.model}, clock=clock
+        )
         kubelets = Kubelets(
-            client, images, pods.store, plans, clock=clock, events=events, runner=runner, pod_network=state.pod_network
+            client,
+            images,
+            pods.store,
+            plans,
+            clock=clock,
+            events=events,
+            runner=runner,
+            numa=numa,
+            pod_network=state.pod_network,
         )
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
@@ -80,13 +97,36 @@ async def serve(folder: Folder) -> None:
             await nodes.synced()
             await pods.synced()
             await adopted.wait()
+            numa.start(_by_node(pods.store.values()))
             runner.sweep({pod.metadata.uid for pod in pods.store.values()})
             for key in registered.keys:
                 keeper.queue.add(key)
+            tasks.create_task(numa.run())
+            if kubelets_at := _by_address(plans, numa, state.pod_network):
+                port = KubeletPort(kubelets_at, client, clock=clock)
+                tasks.create_task(port.run(certified(Pki(folder.pki), kubelets_at, clock.now())))
             tasks.create_task(keeper.run())
             tasks.create_task(controller.run())
             tasks.create_task(kubelet_api.run(sockets.kubelet(folder.root), tls(Pki(folder.pki))))
             tasks.create_task(registration.renew(client, plans, clock))
+
+
+def _by_address(plans: Iterable[NodePlan], numa: NumaKubelets, pod_network: int) -> dict[str, Kubelet]:
+    """The kubelets of nodes with cells, by the address on which pods reach their node."""
+    return {
+        addresses.loopback_on_node(plan.address, network=pod_network): kubelet
+        for plan in plans
+        if (kubelet := numa.of(plan.name)) is not None
+    }
+
+
+def _by_node(pods: Iterable[Pod]) -> dict[str, list[Asked]]:
+    """The pods that have started and are not over, by their node, the oldest first."""
+    found: dict[str, list[Asked]] = {}
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
+        if pod.status.start_time and not pod.finished:
+            found.setdefault(pod.spec.node_name, []).append(asked(pod))
+    return found
 
 
 def main(folder: Path) -> int:

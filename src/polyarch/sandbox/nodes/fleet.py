@@ -62,6 +62,8 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     conditions: list[Condition] | None = None
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -209,6 +211,13 @@ def status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str,
     }
 
 
+def reports_resources(plan: NodePlan, there: Node) -> bool:
+    """Whether the node says that it has what its plan gives it."""
+    planned = _resources(plan)
+    reported = {"capacity": there.status.capacity or {}, "allocatable": there.status.allocatable or {}}
+    return all(planned[each].items() <= reported[each].items() for each in planned)
+
+
 def _resources(plan: NodePlan) -> dict[str, dict[str, str]]:
     if (model := plan.model) is not None:
         return {"capacity": _amounts(capacity.capacity(model)), "allocatable": _amounts(capacity.allocatable(model))}
@@ -222,11 +231,17 @@ def _resources(plan: NodePlan) -> dict[str, dict[str, str]]:
 
 
 def _amounts(amounts: Mapping[str, Fraction]) -> dict[str, str]:
-    """Memory in Ki, as kubelets report it."""
-    return {
-        name: f"{int(amount) // 1024}Ki" if amount % 1024 == 0 and amount >= 1024**2 else str(int(amount))
-        for name, amount in amounts.items()
-    }
+    """In the spelling in which the API server gives them back, so that they can be compared."""
+    return {name: _spelled(int(amount), is_size=amount >= layout.GIBIBYTE) for name, amount in amounts.items()}
+
+
+def _spelled(amount: int, *, is_size: bool) -> str:
+    step, suffixes = (1024, ("", "Ki", "Mi", "Gi", "Ti")) if is_size else (1000, ("", "k", "M"))
+    for suffix in suffixes[:-1]:
+        if not amount or amount % step:
+            return f"{amount}{suffix}"
+        amount //= step
+    return f"{amount}{suffixes[-1]}"
 
 
 _STARTING = ("Ready", "False", "KubeletNotReady", "the sandbox's node is starting")

@@ -25,13 +25,16 @@ from polyarch.oci.answer import Inspection
 from polyarch.oci.auth.credentials import KeyringCredentials
 from polyarch.oci.auth.keyring import Document
 from polyarch.oci.reference import InvalidReference
+from polyarch.sandbox.kubelet_model.refusal import Refused
 from polyarch.sandbox.network import addresses
 from polyarch.sandbox.network.addresses import DEFAULT_POD_NETWORK
 from polyarch.sandbox.nodes import lifecycle, reporting
+from polyarch.sandbox.nodes.asking import asked
 from polyarch.sandbox.nodes.fleet import NodePlan
 from polyarch.sandbox.nodes.lifecycle import Pulled, Run
 from polyarch.sandbox.nodes.pods import Container, Pod
 from polyarch.sandbox.nodes.pulling import CannotPull, Runs, verdict
+from polyarch.sandbox.numa_nodes.roster import NumaKubelets
 from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
 from polyarch.sandbox.pods.program import is_ours
 from polyarch.sandbox.pods.runner import BoundPod
@@ -82,7 +85,8 @@ class RunsPods(Protocol):
 class Memory:
     """State of one pod between reconciles."""
 
-    def __init__(self, address: str, runs: dict[str, Run], bound: BoundPod | None = None) -> None:
+    def __init__(self, node: str, address: str, runs: dict[str, Run], bound: BoundPod | None = None) -> None:
+        self.node = node
         self.address = address
         self.runs = runs
         self.bound = bound
@@ -93,6 +97,10 @@ class Memory:
         """It has been reported that the pod is being deleted."""
         self.since: dict[str, dict[str, str]] = {}
         """The conditions as last reported, by type; only of a pod that is run."""
+        self.refused: Refused | None = None
+        """Why its node did not admit it."""
+        self.created: set[str] = set()
+        """The containers of which the node's kubelet knows that they were created."""
 
 
 class Kubelets:
@@ -108,6 +116,7 @@ class Kubelets:
         clock: Clock,
         events: Events,
         runner: RunsPods,
+        numa: NumaKubelets,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
@@ -117,6 +126,7 @@ class Kubelets:
         self._clock = clock
         self._events = events
         self._runner = runner
+        self._numa = numa
         self._pod_network = pod_network
         self._memories: dict[Key, tuple[str, Memory]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
@@ -139,10 +149,14 @@ class Kubelets:
                 await self._remove(pod)
                 return Done()
             if pod.finished:
+                self._numa.over(plan.name, pod.metadata.uid)
                 if is_run:
                     await self._settle(self._memory(pod, plan))
                 return Done()
-            return await self._advance(pod, plan, self._memory(pod, plan))
+            memory = self._memory(pod, plan)
+            if not await self._admitted(pod, plan, memory):
+                return Done()
+            return await self._advance(pod, plan, memory)
         except (NotFound, Conflict):
             # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
             return Done()
@@ -178,6 +192,7 @@ class Kubelets:
         """The pod is gone."""
         uid, memory = self._memories.pop(key, ("", None))
         if memory is not None:
+            self._numa.over(memory.node, uid)
             if self._addresses is not None:
                 self._addresses.discard(memory.address)
             if memory.bound is not None:
@@ -185,6 +200,7 @@ class Kubelets:
 
     async def _remove(self, pod: Pod) -> None:
         """Delete a terminating pod's object when nothing of it runs."""
+        self._numa.over(pod.spec.node_name, pod.metadata.uid)
         try:
             await self._client.delete(
                 PODS,
@@ -205,14 +221,11 @@ class Kubelets:
         address = self._address(pod, plan)
         runs = lifecycle.recover(pod, now)
         ours = {each.name for each in [*pod.init_containers, *pod.containers] if is_ours(each.image)}
-        memory = Memory(address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
+        memory = Memory(plan.name, address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
         if ours:
-            loopback = (
-                addresses.loopback_on_node(address, network=self._pod_network)
-                if pod.spec.host_network
-                else addresses.loopback_of(address)
-            )
-            memory.bound = BoundPod(key, uid, plan.name, plan.address, loopback)
+            host = addresses.loopback_on_node(plan.address, network=self._pod_network)
+            loopback = host if pod.spec.host_network else addresses.loopback_of(address)
+            memory.bound = BoundPod(key, uid, plan.name, host, loopback)
         self._memories[key] = (uid, memory)
         return memory
 
@@ -227,6 +240,34 @@ class Kubelets:
             address = addresses.pod_address(next(self._numbers), network=self._pod_network)
         self._addresses.add(address)
         return address
+
+    async def _admitted(self, pod: Pod, plan: NodePlan, memory: Memory) -> bool:
+        """Whether the node's kubelet admits the pod; one that it does not admit fails (NS-164)."""
+        kubelet = self._numa.of(plan.name)
+        if kubelet is None or kubelet.has(pod.metadata.uid):
+            return True
+        is_first = memory.refused is None
+        refused = memory.refused = memory.refused or kubelet.admit(asked(pod))
+        if refused is None:
+            return True
+        status = reporting.rejected(pod, refused.reason, refused.message, self._clock.now())
+        patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
+        await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
+        if is_first:
+            regarding = Regarding("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+            self._events.event(
+                regarding, type="Warning", reason=refused.reason, note=refused.message, action=refused.reason
+            )
+        return False
+
+    def _note_created(self, memory: Memory, uid: str) -> None:
+        """Tell the node's kubelet which containers have been created: it takes back what init containers before them
+        held."""
+        created = {name for name, run in memory.runs.items() if not run.activity.unstarted}
+        for name in sorted(created - memory.created):
+            memory.created.add(name)
+            if (kubelet := self._numa.of(memory.node)) is not None:
+                kubelet.started(uid, name)
 
     async def _advance(self, pod: Pod, plan: NodePlan, memory: Memory) -> Done | After:
         wait: float | None = 0.0
@@ -245,6 +286,7 @@ class Kubelets:
             memory.images |= dict(zip(wanted, pulled, strict=True))
             step = lifecycle.step(pod, memory.runs, memory.images, now, starts=starts, observed=observed)
             memory.runs, wait = step.runs, step.wait
+            self._note_created(memory, pod.metadata.uid)
             if wait != 0.0:
                 break
         if memory.runs != memory.reported:

@@ -7,6 +7,7 @@ import msgspec
 
 from polyarch.model.meta import ObjectMeta
 from polyarch.model.pod import LocalObjectReference, PodSchedulingGate
+from polyarch.sandbox.pods.spec import Resources
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -15,6 +16,7 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     image_pull_policy: str = "IfNotPresent"
     restart_policy: str = ""
     """``Always`` on an init container makes it a sidecar."""
+    resources: Resources | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -25,6 +27,8 @@ class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy: str = "Always"
     host_network: bool | None = None
     scheduling_gates: list[PodSchedulingGate] | None = None
+    resources: Resources | None = None
+    overhead: dict[str, str | int] | None = None
 
 
 class Running(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -12,7 +12,17 @@ from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.objects import rbac
-from polyarch.kube.resources import CONFIGMAPS, EVENTS, LEASES, NODES, PODS, SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SUBJECT_ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+)
 from polyarch.kube.rights import rule
 from polyarch.kube.runtime.controller import Done
 from polyarch.kube.runtime.store import Store
@@ -58,7 +68,7 @@ class Registration:
         change = fleet.change(plan, node)
         if change is not None:
             await self._client.patch(NODES, plan.name, MergePatch(change))
-        if not node.is_ready:
+        if not node.is_ready or not fleet.reports_resources(plan, node):
             await _renew_one(self._client, plan, self._clock)
             report = StrategicPatch({"status": fleet.status(plan, self._clock.now())})
             await self._client.patch(NODES, plan.name, report, subresource="status")
@@ -114,6 +124,8 @@ def rights() -> list[Mapping[str, object]]:
         rule(SERVICE_ACCOUNTS, "create", subresource="token"),
         rule(EVENTS, "create", "patch"),
         rule(LEASES, "create", "patch", "delete"),
+        rule(TOKEN_REVIEWS, "create"),
+        rule(SUBJECT_ACCESS_REVIEWS, "create"),
     ]
     name = "polyarch-sandbox:nodes"
     binding = rbac.binding(name, []) | {"subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": name}]}

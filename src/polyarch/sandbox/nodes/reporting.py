@@ -59,6 +59,16 @@ def status(
     return document
 
 
+def rejected(pod: Pod, reason: str, message: str, now: dt.datetime) -> dict[str, Any]:
+    """The status of a pod that its kubelet does not admit."""
+    return {
+        "phase": "Failed",
+        "reason": reason,
+        "message": f"Pod was rejected: {message}",
+        "startTime": pod.status.start_time or timestamp(now),
+    }
+
+
 def _condition(type: str, holds: bool, reason: str, now: dt.datetime) -> dict[str, str]:
     condition = {"type": type, "status": "True" if holds else "False", "lastTransitionTime": timestamp(now)}
     return {**condition, "reason": reason} if reason else condition

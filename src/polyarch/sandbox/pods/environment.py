@@ -39,6 +39,7 @@ class Facts(msgspec.Struct, frozen=True):
     pod_address: str
     """The loopback address on which its processes listen."""
     host_address: str
+    """The one on which its node's kubelet does."""
     config_maps: Mapping[str, ConfigMap] = {}
     """Of the pod's namespace, by name; those that exist."""
     secrets: Mapping[str, Secret] = {}
@@ -116,7 +117,8 @@ def _text(data: bytes) -> str:
 
 
 def field(path: str, facts: Facts) -> str:
-    """The value of ``fieldRef.fieldPath``. Addresses of the pod are the loopback one on which it can listen."""
+    """The value of ``fieldRef.fieldPath``. Addresses of the pod and its host are loopback ones, on which it
+    can listen and reach its kubelet."""
     metadata, spec = facts.pod.metadata, facts.pod.spec
     if (match := _SUBSCRIPT.fullmatch(path)) is not None:
         values = metadata.labels if match[1] == "labels" else metadata.annotations
