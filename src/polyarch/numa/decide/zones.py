@@ -103,7 +103,7 @@ def zones(facts: Facts, settings: ScanSettings, node_name: str) -> Zones:
     kept = NOTHING
     if settings.usage_source == "max":
         kept = handed_out(facts.states, frozenset(facts.allocatable.cpus), layout)
-    unlisted = hidden(kept.amounts, used_amounts(listed, layout, allocatable) if kept.amounts else {})
+    unlisted = hidden(kept.amounts, used if len(counted) == len(listed) else used_amounts(listed, layout, allocatable))
 
     findings = _unknown_cpus(listed, layout)
     vectors = None

@@ -1,0 +1,354 @@
+"""Laws of zones, fingerprints, vectors and differences that hold for every machine and every kubelet's answer."""
+
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from xxhash import xxh64_intdigest
+
+from polyarch.numa.api.scan_settings import ContainerName, PodPattern, ScanSettings
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.decide import leb89
+from polyarch.numa.decide.facts import (
+    Allocatable,
+    Cell,
+    CellMemoryState,
+    Container,
+    CpuState,
+    Devices,
+    Facts,
+    KubeletSettings,
+    ListedPod,
+    Machine,
+    ManagerStates,
+    MemoryBlock,
+    MemoryState,
+)
+from polyarch.numa.decide.fingerprint import check, fingerprint
+from polyarch.numa.decide.placement_vectors import Vectors, container_id, decode, encode
+from polyarch.numa.decide.usage import MEMORY, Layout, spread
+from polyarch.numa.decide.xxh64 import in_python
+from polyarch.numa.decide.zones import zones
+from polyarch.numa.result.difference import change, merged, stamped
+from polyarch.numa.result.topology_object import Document, document
+
+MANY = settings(max_examples=200, deadline=None)
+SOME = settings(max_examples=60, deadline=None)
+"""Where an example is a whole machine."""
+CELLS = (0, 1, 3)
+NAMES = ("a", "b", "init")
+RESOURCES = (MEMORY, "hugepages-2Mi")
+Item = TypeVar("Item")
+
+
+def few(items: st.SearchStrategy[Item]) -> st.SearchStrategy[tuple[Item, ...]]:
+    return st.lists(items, max_size=4).map(tuple)
+
+
+cell_ids = few(st.sampled_from((*CELLS, -1, 9)))
+cpus = few(st.integers(0, 13))
+blocks = st.builds(MemoryBlock, st.sampled_from(RESOURCES), st.integers(0, 40), cell_ids)
+devices = st.builds(Devices, st.sampled_from(("nic", "gpu")), few(st.sampled_from("xyz")), cell_ids)
+containers = st.builds(Container, name=st.sampled_from(NAMES), cpus=cpus, memory=few(blocks), devices=few(devices))
+pods = st.builds(ListedPod, st.sampled_from(NAMES), st.sampled_from(NAMES), few(containers))
+machines = st.builds(
+    lambda costs, sockets: Machine(
+        cells=tuple(
+            Cell(
+                id=cell,
+                cpus=frozenset(range(cell * 4, cell * 4 + 4)) - {13},
+                memory=50 if cell else None,
+                pages={2 << 20: 3},
+                costs=tuple((each, 10 + abs(each - cell)) for each in CELLS) if costs else (),
+                socket=cell if sockets else None,
+            )
+            for cell in CELLS
+        )
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+states = st.builds(
+    ManagerStates,
+    cpu=st.none() | st.builds(CpuState, st.sampled_from(("static", "none")), cpus.map(frozenset)),
+    memory=st.none()
+    | st.builds(
+        MemoryState,
+        st.sampled_from(("Static", "None")),
+        few(
+            st.builds(
+                CellMemoryState,
+                st.sampled_from(CELLS),
+                st.just(MEMORY),
+                st.integers(0, 50),
+                st.integers(0, 60),
+                cell_ids,
+            )
+        ).map(lambda found: tuple({each.cell: each for each in found}.values())),
+        few(blocks),
+    ),
+)
+gathered = st.builds(
+    Facts,
+    machine=machines,
+    allocatable=st.builds(Allocatable, cpus=cpus, memory=few(blocks), devices=few(devices)),
+    pods=few(pods),
+    kubelet=st.builds(KubeletSettings, policy=st.sampled_from(("none", "restricted")), scope=st.just("pod")),
+    states=states,
+    terminal=st.frozensets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=2),
+    node_uid=st.sampled_from(("", "uid-1", "uid-2")),
+)
+scans = st.builds(
+    ScanSettings,
+    reference_container=st.none() | st.just(ContainerName("a", "a", "a")),
+    pod_exclude=st.just(()) | st.just((PodPattern("a*", "[!a]"),)),
+    resource_exclude=st.just({}) | st.just({"*": ("gpu",), "worker": (MEMORY,)}),
+    usage_source=st.sampled_from(("max", "podresources")),
+    pods_fingerprint=st.booleans(),
+    pods_fingerprint_method=st.sampled_from(("all", "with-exclusive-resources")),
+    placement_vectors=st.booleans(),
+    extra_attributes=st.booleans(),
+    legacy_fields=st.booleans(),
+    node_group=st.sampled_from(("", "group-1")),
+    add_nrt_owner=st.booleans(),
+)
+
+
+def made(facts: Facts, using: ScanSettings) -> Document:
+    return document(facts, zones(facts, using, "worker"), using, refresh_period=60)
+
+
+def shuffled(facts: Facts, seed: int) -> Facts:
+    """The same facts, every list of the kubelet's answers and of the machine in another order."""
+    order = random.Random(seed)
+
+    def mixed(items: Sequence[Item]) -> tuple[Item, ...]:
+        return tuple(order.sample(list(items), len(items)))
+
+    def blocks_of(found: Sequence[MemoryBlock]) -> tuple[MemoryBlock, ...]:
+        return mixed([replace(each, cells=mixed(each.cells)) for each in found])
+
+    def devices_of(found: Sequence[Devices]) -> tuple[Devices, ...]:
+        return mixed([replace(each, ids=mixed(each.ids), cells=mixed(each.cells)) for each in found])
+
+    def container(each: Container) -> Container:
+        return replace(each, cpus=mixed(each.cpus), memory=blocks_of(each.memory), devices=devices_of(each.devices))
+
+    listed = [replace(each, containers=mixed([container(one) for one in each.containers])) for each in facts.pods]
+    answer = facts.allocatable
+    cells = [replace(each, costs=mixed(each.costs)) for each in facts.machine.cells]
+    memory = facts.states.memory
+    return replace(
+        facts,
+        pods=mixed(listed),
+        machine=replace(facts.machine, cells=mixed(cells)),
+        allocatable=Allocatable(
+            cpus=mixed(answer.cpus), memory=blocks_of(answer.memory), devices=devices_of(answer.devices)
+        ),
+        states=replace(
+            facts.states,
+            memory=memory and replace(memory, cells=mixed(memory.cells), ended=blocks_of(memory.ended)),
+        ),
+    )
+
+
+@given(gathered, scans, st.integers())
+@SOME
+def test_ne_011_the_order_of_any_list_changes_no_byte(facts: Facts, using: ScanSettings, seed: int) -> None:
+    """NE-011, NE-110: so it is never a reason to write."""
+    wanted, again = made(facts, using), made(shuffled(facts, seed), using)
+    assert msgspec.json.encode(wanted) == msgspec.json.encode(again)
+    assert change(again, msgspec.convert(wanted, NodeResourceTopology)) is None
+
+
+@given(few(blocks), few(blocks))
+@MANY
+def test_ne_063_memory_is_counted_once_in_total(used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]) -> None:
+    """NE-063: whatever there is room for, blocks of known cells add up to what the cells have in use."""
+    layout = Layout(Machine(cells=tuple(Cell(id=cell) for cell in CELLS)), Allocatable())
+    taken = spread(used, layout, spread(room, layout, {}))
+    for resource in RESOURCES:
+        sizes = sum(each.size for each in used if each.resource == resource and layout.memory_cells(each))
+        assert sum(amount for (_, name), amount in taken.items() if name == resource) == sizes
+    assert all(amount >= 0 for amount in taken.values())
+
+
+@given(few(blocks), few(blocks))
+@MANY
+def test_ne_063_no_cell_is_overdrawn_while_another_of_a_block_has_room(
+    used: Sequence[MemoryBlock], room: Sequence[MemoryBlock]
+) -> None:
+    """NE-063: a block takes from its last cell more than that has only if the cells before it are full."""
+    layout = Layout(Machine(cells=tuple(Cell(id=cell) for cell in CELLS)), Allocatable())
+    wide = [replace(each, cells=CELLS) for each in used]
+    have = spread(room, layout, {})
+    taken = spread(wide, layout, have)
+    for resource in RESOURCES:
+        last = taken.get((CELLS[-1], resource), 0)
+        if last > have.get((CELLS[-1], resource), 0):
+            assert all(taken[cell, resource] == have.get((cell, resource), 0) for cell in CELLS[:-1])
+
+
+@given(gathered, scans)
+@SOME
+def test_ne_012_amounts_are_in_order(facts: Facts, using: ScanSettings) -> None:
+    """NE-012, NE-070, NE-061: 0 <= available <= allocatable <= capacity, in every zone that there is a cell for."""
+    decided = zones(facts, using, "worker")
+    assert [each.cell.id for each in decided.zones] == list(CELLS)
+    for zone in decided.zones:
+        names = [each.resource for each in zone.resources]
+        assert names == sorted(set(names))
+        assert "cpu" in names
+        for each in zone.resources:
+            assert 0 <= each.available <= each.allocatable <= each.capacity
+            assert 0 <= each.hidden <= each.used
+
+
+@given(gathered, scans)
+@SOME
+def test_ne_069_the_files_never_make_more_available(facts: Facts, using: ScanSettings) -> None:
+    """NE-069: "max" is the listing or more, resource by resource."""
+    listing = zones(facts, replace(using, usage_source="podresources"), "worker")
+    both = zones(facts, replace(using, usage_source="max"), "worker")
+    for less, more in zip(listing.zones, both.zones, strict=True):
+        assert [each.resource for each in less.resources] == [each.resource for each in more.resources]
+        for one, other in zip(less.resources, more.resources, strict=True):
+            assert one.used == other.used - other.hidden
+            assert other.available <= one.available
+
+
+foreign_values = st.none() | st.integers(0, 20) | st.sampled_from(["12", "16Gi", "4"])
+foreign_zones = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["node-0", "node-1", "rack"]), "type": st.just("Node")},
+        optional={
+            "parent": st.none() | st.just("rack"),
+            "costs": st.none() | st.just([{"name": "node-0", "value": 10}]),
+            "attributes": st.none() | st.just([{"name": "a", "value": "b"}]),
+            "resources": st.none()
+            | st.lists(
+                st.fixed_dictionaries(
+                    {"name": st.just("cpu")},
+                    optional={"capacity": st.integers(0, 9) | st.sampled_from(["4", "4k", "4e3"])},
+                ),
+                max_size=2,
+            ),
+        },
+    ),
+    max_size=3,
+)
+references = st.lists(
+    st.fixed_dictionaries(
+        {
+            "apiVersion": st.sampled_from(["v1", "example.org/v1"]),
+            "kind": st.sampled_from(["Node", "Rack"]),
+            "name": st.sampled_from(["worker", "other"]),
+            "uid": st.sampled_from(["uid-0", "uid-1", "uid-2"]),
+        },
+        optional={"controller": st.booleans(), "blockOwnerDeletion": st.booleans()},
+    ),
+    max_size=3,
+)
+texts = st.dictionaries(
+    st.sampled_from(["a", "numa.polyarch.dev/node-group", "topology.node.k8s.io/fingerprint", "x/y"]),
+    st.sampled_from(["", "1", "group-1"]),
+    max_size=3,
+)
+found_objects = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": st.just("worker")},
+            optional={
+                "labels": st.none() | texts,
+                "annotations": st.none() | texts,
+                "ownerReferences": st.none() | references,
+            },
+        )
+    },
+    optional={
+        "topologyPolicies": st.none() | st.lists(st.sampled_from(["None", "Restricted"]), max_size=2),
+        "attributes": st.none() | st.just([{"name": "a", "value": "b"}]),
+        "zones": st.none() | foreign_zones,
+    },
+)
+
+
+@given(gathered, scans, found_objects)
+@SOME
+def test_ne_110_one_patch_makes_any_object_right_for_good(facts: Facts, using: ScanSettings, found: Any) -> None:
+    """NE-110, NE-111, NE-112: whoever wrote the object, what follows the patch is silence; the trigger is no change."""
+    wanted = made(facts, using)
+    patch = change(wanted, msgspec.convert(found, NodeResourceTopology))
+    after = found if patch is None else merged(found, stamped(patch, {"k8stopoawareschedwg/rte-update": "periodic"}))
+    assert change(wanted, msgspec.convert(after, NodeResourceTopology)) is None
+    for field in (patch or {}).keys() - {"metadata"}:
+        assert found.get(field) != after.get(field)
+
+
+@given(gathered, scans, found_objects)
+@SOME
+def test_ne_017_what_others_wrote_in_the_metadata_stays(facts: Facts, using: ScanSettings, found: Any) -> None:
+    """NE-017, NE-018: labels, annotations, references; none to a Node of this name is written with another uid."""
+    wanted = made(facts, using)
+    patch = change(wanted, msgspec.convert(found, NodeResourceTopology)) or {}
+    after = merged(found, patch)["metadata"]
+    for field, own in (("labels", "numa.polyarch.dev/node-group"), ("annotations", "topology.node.k8s.io/fingerprint")):
+        before = {key: value for key, value in (found["metadata"].get(field) or {}).items() if key != own}
+        assert {key: value for key, value in (after.get(field) or {}).items() if key != own} == before
+
+    def is_ours(reference: Any) -> bool:
+        return (reference["kind"], reference["name"]) == ("Node", "worker")
+
+    theirs = [each for each in found["metadata"].get("ownerReferences") or [] if not is_ours(each)]
+    assert [each for each in after.get("ownerReferences") or [] if not is_ours(each)] == theirs
+    written = patch.get("metadata", {}).get("ownerReferences", [])
+    assert [each for each in written if is_ours(each) and each["uid"] != facts.node_uid] == []
+
+
+@given(st.binary(max_size=300), st.integers(0, (1 << 64) - 1))
+@MANY
+def test_ne_084_the_hash_is_that_of_the_compiled_library(content: bytes, seed: int) -> None:
+    """NE-084: of any length, with any seed."""
+    assert in_python(content, seed) == xxh64_intdigest(content, seed)
+
+
+@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=90)), max_size=30), st.integers())
+@MANY
+def test_ne_080_the_fingerprint_is_of_a_set_with_repetitions(pods: list[tuple[str, str]], seed: int) -> None:
+    """NE-080, NE-082, NE-084: any order, any text, either implementation."""
+    text = fingerprint(pods)
+    assert check(text, random.Random(seed).sample(pods, len(pods))) == "ok"
+    assert fingerprint(pods, digest=in_python) == text
+    assert check(text, [*pods, ("one", "more")]) == "mismatch"
+
+
+@given(st.text(max_size=40))
+@MANY
+def test_ne_082_any_text_gets_a_verdict(text: str) -> None:
+    """NE-082."""
+    assert check(text, [("a", "b")]) in ("malformed", "incompatible-version", "mismatch")
+
+
+@given(st.lists(st.integers(0, 1 << 40)))
+@MANY
+def test_ne_091_numbers_come_back_from_base_89(numbers: list[int]) -> None:
+    """NE-091."""
+    assert leb89.decode(leb89.encode(numbers)) == numbers
+
+
+@given(st.integers(1, 5), st.dictionaries(st.tuples(*[st.text(max_size=5)] * 3), st.integers(0, 4), max_size=150))
+@MANY
+def test_ne_092_a_scheduler_reads_back_where_every_container_is(
+    cells: int, placed: dict[tuple[str, str, str], int]
+) -> None:
+    """NE-090 – NE-092: from metadata, vectors and names alone."""
+    # Names of Kubernetes have no NUL; with one, two containers could be the same to the hash.
+    on = {key: cell % cells for key, cell in placed.items() if "\0" not in "".join(key)}
+    vectors = encode({key: frozenset({cell}) for key, cell in on.items()}, range(cells))
+    assert isinstance(vectors, Vectors)
+    assert decode(vectors, sorted(on, key=container_id, reverse=True)) == on
+    assert len(vectors.by_cell) < cells

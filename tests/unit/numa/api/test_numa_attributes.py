@@ -1,0 +1,61 @@
+"""Names of zones and lists of named values (NE-006)."""
+
+import pytest
+
+from polyarch.numa.api.attributes import cell_id, merged, value, with_value, without, zone_name
+from polyarch.numa.api.topology import Attribute
+
+TWICE = [Attribute("a", "1"), Attribute("b", "2"), Attribute("a", "3")]
+
+
+@pytest.mark.parametrize(("name", "cell"), [("node-0", 0), ("node-7", 7), ("node-10", 10), ("node-63", 63)])
+def test_ne_006_a_zone_is_named_by_the_kernels_id(name: str, cell: int) -> None:
+    """NE-006: there and back."""
+    assert cell_id(name) == cell
+    assert zone_name(cell) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "node", "node-", "node-01", "node-00", "node-+1", "node--1", "node-1.0", "node-x", "node-1 ", " node-1"),
+        *("Node-1", "socket-0", "node-0-core-1", "node-²", "node-٣", "node-" + "9" * 5000),
+    ],
+    ids=lambda name: name[:20],
+)
+def test_ne_006_any_other_name_is_not_a_cell(name: str) -> None:
+    """NE-006: no sign, no leading zero, no digits of other scripts."""
+    assert cell_id(name) is None
+
+
+def test_ne_006_there_is_no_cell_below_zero() -> None:
+    """NE-006."""
+    with pytest.raises(ValueError, match="-1 is not the id of a cell"):
+        zone_name(-1)
+
+
+def test_ne_006_the_first_attribute_of_a_name_counts() -> None:
+    """NE-006."""
+    assert value(TWICE, "a") == "1"
+    assert value(TWICE, "c") is None
+
+
+def test_ne_006_setting_replaces_in_place_or_appends() -> None:
+    """NE-006."""
+    assert with_value(TWICE, "b", "new") == [TWICE[0], Attribute("b", "new"), TWICE[2]]
+    assert with_value(TWICE, "a", "new") == [Attribute("a", "new"), *TWICE[1:]]
+    assert with_value(TWICE, "c", "new") == [*TWICE, Attribute("c", "new")]
+
+
+def test_ne_006_merging_keeps_the_order_and_the_newer_value() -> None:
+    """NE-006."""
+    newer = [Attribute("c", "4"), Attribute("b", "5")]
+    assert merged(TWICE[:2], newer) == [TWICE[0], Attribute("b", "5"), Attribute("c", "4")]
+    assert merged([], newer) == newer
+    assert merged(TWICE, []) == TWICE
+
+
+def test_ne_006_deleting_removes_all_of_a_name() -> None:
+    """NE-006."""
+    assert without(TWICE, "a") == [TWICE[1]]
+    assert without(TWICE, "c") == TWICE

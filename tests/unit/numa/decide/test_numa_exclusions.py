@@ -1,0 +1,58 @@
+"""Which pods a glob of ``podExclude`` means, and which globs are refused (NE-067)."""
+
+import pytest
+
+from polyarch.numa.api.scan_settings import PodPattern
+from polyarch.numa.decide.exclusions import MOST_DESCRIBED, MalformedPattern, described, pattern
+
+
+@pytest.mark.parametrize(
+    ("glob", "matching", "other"),
+    [
+        ("*", ["", "anything"], []),
+        ("kube-*", ["kube-", "kube-system"], ["kube", "xkube-system"]),
+        ("*-test-?", ["my-test-1", "-test-x"], ["my-test-", "my-test-12"]),
+        ("web", ["web"], ["webs", "aweb", "Web"]),
+        ("[a-c]x", ["ax", "cx"], ["dx", "x", "-x"]),
+        ("[!a-c]x", ["dx"], ["ax", "x"]),
+        ("[^a-c]x", ["dx"], ["ax"]),
+        ("[]a]", ["]", "a"], ["b"]),
+        ("[a-]", ["a", "-"], ["b"]),
+        (r"a\*b", ["a*b"], ["aab"]),
+        (r"[\]]", ["]"], ["\\"]),
+        ("a.b+(c)|d$", ["a.b+(c)|d$"], ["axb+(c)|d$"]),
+        ("", [""], ["a"]),
+    ],
+)
+def test_ne_067_a_pattern_matches_as_in_a_shell(glob: str, matching: list[str], other: list[str]) -> None:
+    """NE-067: the whole name, and case matters."""
+    compiled = pattern(glob)
+    assert [text for text in matching if not compiled.fullmatch(text)] == []
+    assert [text for text in other if compiled.fullmatch(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "why"),
+    [
+        ("[a", r"\[ has no \]"),
+        ("a[", r"\[ has no \]"),
+        ("[]", r"\[ has no \]"),
+        ("[!]", r"\[ has no \]"),
+        ("[z-a]", "the range z-a is empty"),
+        ("a\\", "ends with a backslash"),
+        ("[a\\", "ends with a backslash"),
+    ],
+)
+def test_ne_067_a_malformed_pattern_is_refused(glob: str, why: str) -> None:
+    """NE-067: an error, not a pattern that silently matches nothing."""
+    with pytest.raises(MalformedPattern, match=why):
+        pattern(glob)
+
+
+def test_ne_015_patterns_are_described_as_compact_json_up_to_2_kib() -> None:
+    """NE-015: bytes count, not characters."""
+    assert described([]) == "[]"
+    assert described([PodPattern("kube-*", "é")]) == '[{"namespacePattern":"kube-*","namePattern":"é"}]'
+    most = MOST_DESCRIBED - len('[{"namespacePattern":"","namePattern":""}]')
+    assert described([PodPattern("", "x" * most)]) is not None
+    assert described([PodPattern("", "x" * (most - 1) + "é")]) is None

@@ -1,0 +1,180 @@
+"""Placement vectors say which container sits where, in the format that schedulers know (NE-090 – NE-093)."""
+
+import pytest
+from numa_facts import ALLOCATABLE, GIB, MACHINE, facts, pod
+
+from polyarch.numa.api.scan_settings import ScanSettings
+from polyarch.numa.decide import leb89
+from polyarch.numa.decide.facts import Cell, Devices, Machine, MemoryBlock
+from polyarch.numa.decide.placement_vectors import (
+    ContainerKey,
+    MalformedVectors,
+    NotExpressible,
+    Vectors,
+    container_id,
+    decode,
+    encode,
+    placements,
+)
+from polyarch.numa.decide.usage import Layout
+from polyarch.numa.decide.zones import zones
+
+WANTED = ScanSettings(usage_source="podresources", placement_vectors=True)
+
+
+def key(number: int) -> ContainerKey:
+    """Names whose hashes ascend, so that the number is the container's number, too."""
+    return SORTED[number]
+
+
+SORTED = sorted((("ns", f"pod-{number}", "app") for number in range(2000)), key=container_id)
+
+
+def on(cell: int, *numbers: int) -> dict[ContainerKey, frozenset[int]]:
+    return {key(number): frozenset({cell}) for number in numbers}
+
+
+def encoded(placed: dict[ContainerKey, frozenset[int]], cells: int = 2) -> Vectors:
+    vectors = encode(placed, range(cells))
+    assert isinstance(vectors, Vectors)
+    return vectors
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "!"),
+        (1, "#"),
+        (63, "e"),
+        (64, "f!"),
+        (127, "fe"),
+        (128, "g!"),
+        (1663, "~e"),
+        (1664, "gf!"),
+        (40063, "~~e"),
+        (40064, "gff!"),
+    ],
+)
+def test_ne_091_numbers_in_base_89(number: int, text: str) -> None:
+    """NE-091: at the borders of one, two, three and four characters."""
+    assert leb89.encode([number]) == text
+    assert leb89.decode(text) == [number]
+
+
+def test_ne_091_the_alphabet() -> None:
+    """NE-091: 89 printable characters, none of which a format has to quote."""
+    assert len(leb89.ALPHABET) == 89
+    assert (leb89.ALPHABET[0], leb89.ALPHABET[63], leb89.ALPHABET[64], leb89.ALPHABET[-1]) == ("!", "e", "f", "~")
+    assert not set(leb89.ALPHABET) & set('"&<>\\ ')
+
+
+@pytest.mark.parametrize("text", ["~", "!f", "a b", '"', "é"])
+def test_ne_091_what_is_no_number_is_refused(text: str) -> None:
+    """NE-091."""
+    with pytest.raises(leb89.MalformedNumbers):
+        leb89.decode(text)
+
+
+def test_ne_091_there_is_no_sign() -> None:
+    """NE-091."""
+    with pytest.raises(ValueError, match="-1 is negative"):
+        leb89.encode([-1])
+
+
+def test_ne_090_the_id_of_a_container() -> None:
+    """NE-090: what the format's other implementation computes for it."""
+    assert container_id(("ns", "pod", "cnt")) == 9468815510407277218
+
+
+def test_ne_092_the_busiest_cell_is_left_out_and_the_others_are_delta_coded() -> None:
+    """NE-091, NE-092: containers 1, 3, 4 of five are on cell 1."""
+    vectors = encoded(on(0, 0, 2) | on(1, 1, 3, 4))
+    assert vectors.metadata == "npv0v001::ve=leb89::cc=5::nn=2::bn=1"
+    assert vectors.by_cell == {0: leb89.encode([0, 2])} == {0: "!$"}
+
+
+def test_ne_092_the_lowest_of_equally_busy_cells_is_left_out() -> None:
+    """NE-092: and a cell without containers has no vector."""
+    vectors = encoded(on(1, 0, 1) | on(2, 2, 3), cells=4)
+    assert vectors.metadata == "npv0v001::ve=leb89::cc=4::nn=4::bn=1"
+    assert vectors.by_cell == {2: "$#"}
+
+
+def test_ne_092_no_containers() -> None:
+    """NE-092."""
+    assert encoded({}) == Vectors("npv0v001::ve=leb89::cc=0::nn=2::bn=0", {})
+
+
+def test_ne_091_gaps_of_more_than_63_take_two_characters() -> None:
+    """NE-091."""
+    vectors = encoded(on(0, *range(1, 1999)) | on(1, 0, 1999))
+    assert vectors.by_cell == {1: "!" + leb89.encode([1999])}
+    assert len(vectors.by_cell[1]) == 4
+
+
+def test_ne_093_the_cells_of_a_container_are_those_of_everything_it_holds() -> None:
+    """NE-093: CPUs, memory and devices, and these by the allocatable answer where the entry names no cell."""
+    layout = Layout(MACHINE, ALLOCATABLE)
+    listed = [
+        pod("cpu", cpus=(4,)),
+        pod("memory", memory=[MemoryBlock("memory", GIB, (1,))]),
+        pod("device", devices=[Devices("vendor.example/nic", ("a",))]),
+        pod("nothing"),
+        pod("both", cpus=(1, 4)),
+    ]
+    assert {name: set(cells) for (_, name, _), cells in placements(listed, layout).items()} == {
+        "cpu": {1},
+        "memory": {1},
+        "device": {0},
+        "both": {0, 1},
+    }
+
+
+def test_ne_093_a_container_that_spans_cells_cannot_be_said() -> None:
+    """NE-093: both attributes are left out, and the reason is counted."""
+    decided = zones(facts(pod("both", cpus=(1, 4)), pod("one", cpus=(5,))), WANTED, "worker")
+    assert decided.vectors is None
+    assert [(each.reason, each.count) for each in decided.findings] == [("ContainerSpansCells", 1)]
+
+
+def test_ne_093_cells_with_holes_cannot_be_said() -> None:
+    """NE-093."""
+    machine = Machine(cells=(Cell(id=0, cpus=frozenset({0})), Cell(id=2, cpus=frozenset({1}))))
+    decided = zones(facts(pod("one", cpus=(1,)), machine=machine), WANTED, "worker")
+    assert decided.vectors is None
+    assert [each.reason for each in decided.findings] == ["CellIdsHaveHoles"]
+    assert isinstance(encode({}, [1]), NotExpressible)
+
+
+def test_ne_090_vectors_are_off_unless_wanted() -> None:
+    """NE-090."""
+    assert zones(facts(pod("one", cpus=(5,))), ScanSettings(), "worker").vectors is None
+    assert zones(facts(pod("one", cpus=(5,))), WANTED, "worker").vectors == Vectors(
+        "npv0v001::ve=leb89::cc=1::nn=2::bn=1", {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "by_cell", "why"),
+    [
+        ("", {}, "is not metadata"),
+        ("npv0v002::ve=leb89::cc=2::nn=2::bn=0", {}, "is not metadata"),
+        ("npv0v001::ve=plain::cc=2::nn=2::bn=0", {}, "is not metadata"),
+        ("npv0v001::ve=leb89::cc=2::nn=2", {}, "is not metadata"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0::xx=1", {}, "is not metadata"),
+        ("npv0v001::ve=leb89::cc=two::nn=2::bn=0", {}, "not whole numbers"),
+        ("npv0v001::ve=leb89::cc=-2::nn=2::bn=0", {}, "not whole numbers"),
+        (f"npv0v001::ve=leb89::cc={'9' * 5000}::nn=2::bn=0", {}, "not whole numbers"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=2", {}, "leaves out a cell that it does not have"),
+        ("npv0v001::ve=leb89::cc=3::nn=2::bn=0", {}, "about 3 containers, not 2"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {0: "!"}, "cell 0 has a vector"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {2: "!"}, "cell 2 has a vector"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {1: "$"}, "has container 2"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {1: "!!"}, "has container 0"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {1: "f"}, "does not end"),
+    ],
+)
+def test_ne_092_attributes_that_cannot_be_right_are_refused(metadata: str, by_cell: dict[int, str], why: str) -> None:
+    """NE-092: whoever reads them knows that they say nothing, rather than something wrong."""
+    with pytest.raises(MalformedVectors, match=why):
+        decode(Vectors(metadata, by_cell), [key(0), key(1)])
