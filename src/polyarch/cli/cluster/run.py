@@ -5,7 +5,7 @@ where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease give
 """
 
 from enum import Enum
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -34,6 +34,10 @@ from polyarch.cli.options.values import (
 )
 from polyarch.cli.options.verbosity import LOGGED_AS_USUAL, LogVerbosity
 from polyarch.cli.output.ending import GoesOn
+from polyarch.cli.output.messages import Messages
+
+if TYPE_CHECKING:
+    from polyarch.operating.settings import OperatorSettings
 
 
 class Choice(Enum):
@@ -64,9 +68,11 @@ command line wins. Values of a repeatable flag are separated by spaces there."""
         ("Run one role as its Deployment does", "polyarch run placement-controller --bind="),
         ("Watch this node for exec format errors", "polyarch run exec-monitor --side node --node-name worker-1"),
         ("See what it would run with", "polyarch run placement-controller --print-settings"),
+        ("See what the operator would make of a file", "polyarch run operator --plan numa.yaml nodes.yaml"),
     ),
     exits=(
-        (0, "ended by SIGTERM, everything handed over"),
+        (0, "ended by SIGTERM, everything handed over; the plan is clean"),
+        (1, "the plan is Degraded"),
         (2, "the command line or a file it names is wrong"),
         (3, "it could not go on: no API server, a port in use, the lead lost"),
     ),
@@ -136,6 +142,15 @@ def run(
     print_settings: Annotated[
         bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
     ] = False,
+    plan: Annotated[
+        list[File] | None,
+        option(
+            "Print what the operator would make of the NUMAResourcesOperator, nodes and pools in these files, and do "
+            "nothing",
+            group=OUTPUT,
+            several=True,
+        ),
+    ] = None,
     verbosity: LogVerbosity = LOGGED_AS_USUAL,
     as_read: AsRead = "",
 ) -> int | GoesOn:
@@ -144,6 +159,10 @@ def run(
     if print_settings:
         print(printed(as_read), end="")
         return 0
+    if plan:
+        if role is not Choice.OPERATOR:
+            raise UsageError(f"run {role.label}: --plan is for run operator")
+        return _print_plans(plan, deployed.settings(namespace, None, ()), messages)
     from polyarch.cli.cluster.handover import Handover
     from polyarch.kube.process.settings import ProcessSettings
 
@@ -182,3 +201,17 @@ def run(
         monitor=monitor.settings(),
         taints=taints.config if Choice.TAINTS.value[0] in role.value else "",
     )
+
+
+def _print_plans(files: list[str], settings: "OperatorSettings", messages: Messages) -> int:
+    """1 if something is Degraded."""
+    from polyarch.cli.input.numa_cluster import read_observed
+    from polyarch.cli.output.numa_plans import plan_text, remarks
+    from polyarch.numa.operator.plan import plan
+
+    plans = [(observed, plan(observed)) for observed in read_observed(files, settings)]
+    print("---\n".join(plan_text(observed, planned) for observed, planned in plans), end="")
+    for _, planned in plans:
+        for remark in remarks(planned):
+            messages.note(remark)
+    return int(any(planned.is_degraded for _, planned in plans))

@@ -50,11 +50,19 @@ def subject(title: str) -> Group:
     return Group(title, sort_key=10)
 
 
-def option(help: str, *names: str, group: Group, show_default: bool | str = True, hyphen: bool = False) -> Parameter:
+def option(
+    help: str,
+    *names: str,
+    group: Group,
+    show_default: bool | str = True,
+    hyphen: bool = False,
+    several: bool = False,
+) -> Parameter:
     """An option with a value, or an argument; one that is a list may be repeated.
 
     ``show_default`` is what help shows as its default, where that is not the value itself. ``hyphen``: a value may
-    begin with ``-``, which alone is standard input.
+    begin with ``-``, which alone is standard input. ``several``: values may follow each other, as a shell makes them of
+    a pattern.
     """
     return Parameter(
         name=names or None,
@@ -63,6 +71,7 @@ def option(help: str, *names: str, group: Group, show_default: bool | str = True
         negative="",
         show_default=show_default,
         allow_leading_hyphen=hyphen,
+        consume_multiple=several,
     )
 
 

@@ -20,14 +20,14 @@ Document = Mapping[str, Any]
 
 def operator_departures(document: Document) -> tuple[Departure, ...]:
     """Everything that is wrong with the spec of a NUMAResourcesOperator, each with its field; empty: nothing."""
-    spec = without_nulls(document.get("spec") or {})
+    spec = _spec(document)
     wrong = tuple(_of_schema(crds.operator_spec(), spec))
     return wrong or tuple(_of_operator(spec))
 
 
 def scheduler_departures(document: Document) -> tuple[Departure, ...]:
     """The same of a NUMAResourcesScheduler, with its annotations."""
-    spec = without_nulls(document.get("spec") or {})
+    spec = _spec(document)
     wrong = tuple(_of_schema(crds.scheduler_spec(), spec))
     return wrong or (*_of_scheduler(spec), *_of_annotations(document))
 
@@ -35,9 +35,14 @@ def scheduler_departures(document: Document) -> tuple[Departure, ...]:
 def unknown_members(document: Document, schema: Schema) -> tuple[Departure, ...]:
     """Members that the schema of the spec does not have: the API server drops them, and nobody else would tell of a
     misspelt one in a file."""
-    spec = without_nulls(document.get("spec") or {})
+    spec = _spec(document)
     known = set(departures(schema, pruned(schema, spec), "spec"))
     return tuple(each for each in departures(schema, spec, "spec") if each not in known)
+
+
+def _spec(document: Document) -> Any:
+    spec = without_nulls(document.get("spec"))
+    return {} if spec is None else spec
 
 
 def _of_schema(schema: Schema, spec: Any) -> Iterator[Departure]:

@@ -48,7 +48,7 @@ def plan(observed: Observed) -> Plan:
         return _refused(observed, Verdict("Degraded", conditions.OPERATOR_NAME, named))
     if (metadata.get("annotations") or {}).get(names.PAUSE) == ENABLED:
         return Plan()
-    spec = without_nulls(observed.object.get("spec") or {})
+    spec = without_nulls(observed.object.get("spec"))
     if isinstance(spec, dict) and spec.get("imageSpec") and observed.image_restricted:
         return _refused(
             observed,
@@ -61,7 +61,7 @@ def plan(observed: Observed) -> Plan:
         )
     if wrong := operator_departures(observed.object):
         return _refused(observed, Verdict("Degraded", conditions.VALIDATION, "; ".join(map(str, wrong))))
-    given = msgspec.convert(without_nulls(observed.object), NUMAResourcesOperator)
+    given = msgspec.convert({"metadata": metadata, "spec": spec or {}}, NUMAResourcesOperator)
     resolved = resolve(
         given.spec.node_groups or (),
         platform=observed.platform,
