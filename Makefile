@@ -68,7 +68,7 @@ soak: $(READY) ## churn with a fault every minute, MINUTES=30: memory flat, noth
 corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table
 	@$(RUN)/python -m polyarch.cli.maintenance.corpus $(DIR)
 
-generate: $(READY) ## write the CRDs, the chart and the page of the rules again from the code
+generate: $(READY) ## write the CRDs, the chart, the page of the rules and the protobuf messages again
 	@$(RUN)/python -m polyarch.cli.maintenance.generate
 
 lock: $(READY) $(RELEASE_READY) ## resolve requirements.lock again

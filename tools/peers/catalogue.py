@@ -48,6 +48,7 @@ PEERS: Final = (
     Peer("helm-4", Origin.GO, "helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
     Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
+    Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),
     Peer("pre-commit", Origin.ENVIRONMENT),
     Peer("skopeo", Origin.SYSTEM),
     Peer("buildah", Origin.SYSTEM),

@@ -1,6 +1,7 @@
 """``python -m polyarch.cli.maintenance.generate``: write the generated files; ``--check`` compares them.
 
-What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules and rights.
+What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules and rights,
+and the messages of the kubelet's podresources API.
 ``make generate`` runs it; CI fails on a difference, so that they, the code that uses them and their documentation
 cannot part. Not a command for users.
 """
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance import chart, chart_values, olm_bundle, rights_page, rules_page
+from polyarch.cli.maintenance import chart, chart_values, olm_bundle, podresources_messages, rights_page, rules_page
 from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
@@ -39,7 +40,8 @@ def generated() -> dict[str, str]:
     folders = ("deploy/dashboard", f"{chart.FOLDER}/dashboards")
     dashboards = {f"{folder}/{each.file}": each.text() for folder in folders for each in DASHBOARDS}
     bundle = {f"{olm_bundle.FOLDER}/{path}": text for path, text in olm_bundle.files().items()}
-    return crds | kustomize_files() | chart.files() | values | bundle | pages | dashboards
+    messages = podresources_messages.files()
+    return crds | kustomize_files() | chart.files() | values | bundle | pages | dashboards | messages
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,10 +4,11 @@ They are in JSON with the names of the proto's fields, as Go programs and ``prot
 too. For trying on any machine what another one would publish, and for fixtures.
 """
 
+import json
 from pathlib import Path
 from typing import TypeVar
 
-from google.protobuf.json_format import Parse, ParseError
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
 from polyarch.numa.decide.facts import Allocatable, ListedPod
@@ -70,10 +71,13 @@ class SavedAnswers:
                 text = file.read(LONGEST_ANSWER + 1)
             if len(text) > LONGEST_ANSWER:
                 raise ValueError(f"more than {LONGEST_ANSWER >> 20} MiB, the longest answer that is read")
-            return Parse(text, answer, ignore_unknown_fields=True)
+            document = json.loads(text)
+            if not isinstance(document, dict):
+                raise ParseError("not a JSON object")
+            return ParseDict(document, answer, ignore_unknown_fields=True)
         except OSError as error:
             problem = f"{path}: {error.strerror}"
-        except (ParseError, ValueError) as error:
+        except (ParseError, ValueError, RecursionError) as error:
             problem = f"{path}: {error}"
         self._counting.call_failed(function)
         raise PodResourcesError(function, problem)
