@@ -103,7 +103,8 @@ def test_a_command_imports_only_what_it_needs_mf_090(arguments: list[str], unwan
 def test_help_of_no_command_loads_what_only_its_work_needs_mf_090() -> None:
     """And so completion, which reads the same declarations at each Tab, answers at once."""
     commands = [
-        name.split() for name in ("lint", "fix", "inspect", "explain", "bundle validate", "index create", "up", "run")
+        name.split()
+        for name in ("lint", "fix", "inspect", "explain", "bundle validate", "index create", "up", "run", "numa export")
     ]
     code = (
         "import sys; from polyarch.cli import main\n"

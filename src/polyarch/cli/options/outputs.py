@@ -85,8 +85,6 @@ def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:
 
     A place that cannot be written to holds up no other (MF-040); the first such error is raised at the end.
     """
-    from polyarch.cli.input.files import write_file  # it knows which files are manifests, and so loads YAML
-
     failed: list[OSError | CommandError] = []
     for each in wanted:
         try:
@@ -94,6 +92,8 @@ def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:
                 sys.stdout.write(render(each.format, each.format == "text" and takes_colour()))
                 sys.stdout.flush()
             else:
+                from polyarch.cli.input.files import write_file  # it knows which files are manifests, and so loads YAML
+
                 write_file(each.place, render(each.format, False).encode())
         except (OSError, CommandError) as error:
             failed.append(error)

@@ -6,13 +6,9 @@ that lists pods but does not answer this is given ten minutes: the last answer i
 
 from typing import Final
 
-import structlog
-
 from polyarch.kube.clock import Clock
 from polyarch.numa.decide.facts import Allocatable
 from polyarch.numa.host.podresources.client import PodResources, PodResourcesError
-
-log = structlog.get_logger(__name__)
 
 GOOD_FOR: Final = 600.0
 """Seconds for which the last answer is used while there is no other."""
@@ -42,6 +38,9 @@ class KnownAllocatable:
             if self._known is None or age >= GOOD_FOR:
                 raise
             if not self._overdue:
+                import structlog  # a third of the start of a command that scans once, and never gets here (NE-154)
+
+                log = structlog.get_logger(__name__)
                 log.warning("allocatable is not answered, going on with the last answer", problem=str(error))
             self._overdue = True
             return self._known

@@ -2,14 +2,13 @@
 
 Everything that a scan reads is read here, in this order, and everything it decides is decided by the pure rules after
 that. Files are read in the loop's own thread: sysfs and a tmpfs answer at once.
-Imports no HTTP, since a command scans in the same way.
+Imports no HTTP and writes no log, since a command scans in the same way and has to answer at once (NE-154).
 """
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import msgspec
-import structlog
 
 from polyarch.clock import Clock
 from polyarch.numa.api.scan_settings import ScanSettings
@@ -24,8 +23,6 @@ from polyarch.numa.host.machine.reading import MachineReader
 from polyarch.numa.host.podresources.client import PodResources
 from polyarch.numa.host.tree import host_files
 from polyarch.numa.result import topology_object
-
-log = structlog.get_logger(__name__)
 
 Document = dict[str, Any]
 
@@ -88,7 +85,6 @@ class Scanner:
         self._kubelet = kubelet
         self._terminal = terminal
         self._restarts = 0
-        self._told: set[str] = set()
 
     async def scan(self, wake: Wake) -> Scanned:
         """Raises ``PodResourcesError``, ``UnreadableMachine`` or ``NoKubeletSettings``."""
@@ -107,16 +103,8 @@ class Scanner:
             terminal=terminal,
         )
         found = zones(facts, self._settings, self._node)
-        self._tell(found)
         document = topology_object.document(facts, found, self._settings, refresh_period=self._refresh_period)
         return Scanned(document, found, kubelet.stale)
-
-    def _tell(self, found: Zones) -> None:
-        """What is odd, once each."""
-        for finding in found.findings:
-            if finding.message and finding.reason not in self._told:
-                self._told.add(finding.reason)
-                log.warning("a scan found something odd", reason=finding.reason, what=finding.message)
 
 
 def scanner(

@@ -110,6 +110,7 @@ class ScanLoop:
         self._failures = 0
         self._problem = ""
         self._stale = False
+        self._odd: set[str] = set()
         self._alive_at = clock.monotonic()
 
     async def run(self) -> None:
@@ -168,6 +169,9 @@ class ScanLoop:
         self._metrics.found(scanned.zones)
         for finding in scanned.zones.findings:
             self._metrics.fact_failed(finding.reason, finding.count)
+            if finding.message and finding.reason not in self._odd:  # once each
+                self._odd.add(finding.reason)
+                log.warning("a scan found something odd", reason=finding.reason, what=finding.message)
         before = self._publisher.fingerprint
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         self._publisher.offer(Offer(scanned.document, wake.trigger, ended, now))

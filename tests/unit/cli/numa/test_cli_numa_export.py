@@ -1,0 +1,245 @@
+"""``polyarch numa export --once`` as a user runs it, on a fixture of a machine (NE-154, NE-160)."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from machine_trees import GIB
+from scripted_api import ScriptedApi, document, serving, status
+
+from numa_host import NumaHost
+from polyarch.cli import main
+
+HUGE = {"aiohttp", "aiohttp.web", "grpclib", "structlog", "cryptography", "uvloop"}
+"""What a server, a client of the API server, or one of a real kubelet needs."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NumaHost:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("NODE_NAME", "KUBECONFIG", "TOPOLOGY_MANAGER_POLICY", "TOPOLOGY_MANAGER_SCOPE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    host = NumaHost(tmp_path / "host")
+    host.pods({"web": [5, 6], "shared": []})
+    return host
+
+
+@pytest.fixture
+def export(host: NumaHost, capsys: pytest.CaptureFixture[str]):
+    """``export(*options)``: a scan of that host as node ``n1``."""
+
+    def run(*options: str, source: Sequence[str] | None = None) -> Ran:
+        given = source if source is not None else words(host)
+        code = main(["numa", "export", "--once", *given, "--hostname", "n1", *options])
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def words(host: NumaHost) -> list[str]:
+    """Root and socket; the exporter's own flags belong behind ``--``."""
+    return [each for each in host.flags if each.startswith(("--root", "--podresources-socket"))]
+
+
+def test_ne_160_a_table_of_zones(export):
+    ran = export()
+    assert ran.code == 0
+    about, pods, fingerprint, blank, header, *lines = ran.out.splitlines()
+    assert about == "Node n1, policy single-numa-node, scope pod"
+    assert pods == "Pods: 2, with exclusive resources: 1, left out: 0"
+    assert fingerprint.startswith("Fingerprint: pfp0v001")
+    assert (blank, header.split()[:3]) == ("", ["ZONE", "RESOURCE", "CAPACITY"])
+    assert [line.split() for line in lines] == [
+        ["node-0", "cpu", "4", "3", "0", "3", "-"],
+        ["node-0", "memory", "4Gi", "3Gi", "0", "3Gi", "-"],
+        ["node-1", "cpu", "4", "4", "2", "2", "-"],
+        ["node-1", "memory", "4Gi", "4Gi", "0", "4Gi", "-"],
+    ]
+
+
+@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_ne_160_the_object_that_would_be_published(export, form: str, load: Any):
+    made = load(export("-o", form).out)
+    assert (made["apiVersion"], made["kind"]) == ("topology.node.k8s.io/v1alpha2", "NodeResourceTopology")
+    assert made["metadata"]["name"] == "n1"
+    assert "ownerReferences" not in made["metadata"]
+    cpu, memory = made["zones"][1]["resources"]
+    assert cpu == {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "2"}
+    assert memory["available"] == str(4 * GIB)
+
+
+def test_ne_160_it_goes_to_a_file_too(export, tmp_path: Path):
+    assert export("-o", f"json={tmp_path}/n1.json", "-o", "text").code == 0
+    assert json.loads((tmp_path / "n1.json").read_text())["kind"] == "NodeResourceTopology"
+
+
+def test_ne_010_ne_160_the_nodes_name_comes_from_the_environment(host: NumaHost, capsys: Any, monkeypatch: Any):
+    monkeypatch.setenv("NODE_NAME", "from-environment")
+    assert main(["numa", "export", "--once", *words(host), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metadata"]["name"] == "from-environment"
+
+
+def test_ne_056_ne_160_one_pod_alone(export):
+    lines = export("--pod", "default/web").out.splitlines()
+    assert lines[1] == "Pods: 1, with exclusive resources: 1, left out: 0"
+    assert export("--pod", "default/shared").out.splitlines()[1] == "Pods: 1, with exclusive resources: 0, left out: 0"
+
+
+def test_ne_069_ne_160_one_pod_alone_is_not_charged_for_what_the_kubelet_keeps(export, host: NumaHost):
+    state = host.root / "var/lib/kubelet/cpu_manager_state"
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text(json.dumps({"policyName": "static", "defaultCpuSet": "0", "checksum": 1}))
+    whole = export().out
+    assert "3 kept for init containers that have ended" in whole  # of node-0
+    assert "2 kept for init containers that have ended" in whole  # of node-1, beside those of the pod
+    assert "kept for init containers" not in export("--pod", "default/web").out
+
+
+def test_ne_160_flags_of_the_exporter_follow_after_two_hyphens(export):
+    made = json.loads(export("-o", "json", "--", "--pods-fingerprint=false", "--legacy-fields=false").out)
+    assert "annotations" not in made["metadata"]
+    assert not any("Fingerprint" in each["name"] for each in made["attributes"])
+
+
+def test_ne_160_policy_and_scope_stand_in_for_a_configuration(export, host: NumaHost):
+    (host.root / "podresources/config.yaml").unlink()
+    ran = export("--topology-manager-policy", "restricted", "--topology-manager-scope", "container")
+    assert "policy restricted, scope container" in ran.out
+
+
+def test_ne_160_on_a_node_the_kubelets_own_configuration_is_read(export, host: NumaHost):
+    own = host.root / "var/lib/kubelet/config.yaml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    (host.root / "podresources/config.yaml").rename(own)
+    assert "policy single-numa-node, scope pod" in export().out
+
+
+def test_ne_103_ne_160_2_if_the_kubelets_settings_are_not_known(export, host: NumaHost):
+    (host.root / "podresources/config.yaml").unlink()
+    ran = export()
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{host.root}/var/lib/kubelet/config.yaml: No such file or directory" in ran.err
+    assert "or give --topology-manager-policy and --topology-manager-scope" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--pod", "web"), "--pod web: expected NAMESPACE/NAME"),
+        (("--pod", "a/b/c"), "--pod a/b/c: expected NAMESPACE/NAME"),
+        (("--", "--no-such-flag"), "--no-such-flag: unknown flag"),
+        (("--topology-manager-policy", "strict"), "strict"),
+    ],
+)
+def test_ne_160_2_for_a_wrong_command_line(export, options: tuple[str, ...], problem: str):
+    ran = export(*options)
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+
+
+def test_ne_160_2_for_a_socket_that_is_no_url(export):
+    ran = export(source=["--podresources-socket", "tcp://host"])
+    assert ran.code == 2
+    assert "is neither unix:///path/to/socket nor fake:///directory" in ran.err
+
+
+def test_ne_160_3_if_the_kubelet_cannot_be_asked(export, host: NumaHost):
+    host.break_kubelet()
+    ran = export()
+    assert (ran.code, ran.out) == (3, "")
+    assert "list.json: No such file or directory" in ran.err
+
+
+def test_ne_160_3_without_a_kubelet_says_what_to_pass(export, host: NumaHost):
+    ran = export(source=[f"--root={host.root}"])
+    assert ran.code == 3
+    assert f"no kubelet answers at unix:///podresources/kubelet.sock or unix://{host.root}/var/lib/kubelet/" in ran.err
+    assert "give --podresources-socket: unix:///PATH of its socket, or fake:///DIRECTORY" in ran.err
+
+
+def test_ne_036_ne_160_3_if_the_machine_cannot_be_read(export, host: NumaHost):
+    (host.root / "sys/devices/system/node/node1/cpulist").write_text("none\n")
+    ran = export()
+    assert ran.code == 3
+    assert "node1/cpulist: 'none' is not a list such as 0-3,8" in ran.err
+
+
+def test_ne_160_what_was_left_out_is_said_on_demand(export):
+    assert export().err == ""
+    assert "cpu_manager_state: absent, or of no use" in export("-v").err
+
+
+def test_ne_068_ne_160_ended_pods_are_not_known_without_a_cluster(export):
+    assert "pods that have ended count as used here" in export("--", "--exclude-terminal-pods").err
+
+
+# -- publishing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(server_loop, tmp_path: Path):
+    """An API server that answers by script, and its kubeconfig."""
+    made = serving()
+    api: ScriptedApi = asyncio.run_coroutine_threadsafe(made.__aenter__(), server_loop).result(30)
+    (tmp_path / "kubeconfig").write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    yield api
+    asyncio.run_coroutine_threadsafe(made.__aexit__(None, None, None), server_loop).result(30)
+
+
+def test_ne_160_publish_writes_the_object(export, cluster: ScriptedApi, tmp_path: Path):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "uid-1"}}
+    cluster.script(document(node), status(404, "NotFound"), document({"metadata": {"name": "n1"}}, 201))
+    ran = export("--publish", "--kubeconfig", str(tmp_path / "kubeconfig"), "-o", "json")
+    assert ran.code == 0, ran.err
+    assert [each.method for each in cluster.requests] == ["GET", "GET", "POST"]
+    written = cluster.last.document
+    assert written["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+    assert written["zones"] == json.loads(ran.out)["zones"]
+    assert "NodeResourceTopology n1: created" in ran.err
+
+
+def test_ne_160_without_publish_no_cluster_is_asked(export, cluster: ScriptedApi, tmp_path: Path):
+    assert export("--kubeconfig", str(tmp_path / "kubeconfig")).code == 0
+    assert cluster.requests == []
+
+
+def test_ne_160_3_if_it_could_not_be_published(export, cluster: ScriptedApi, tmp_path: Path):
+    cluster.otherwise = status(403, "Forbidden", "no rights")
+    ran = export("--publish", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert ran.code == 3
+    assert "no rights" in ran.err
+
+
+# -- how little it needs (NE-154) --------------------------------------------------------------------------------------
+
+
+def test_ne_154_no_server_is_imported(host: NumaHost):
+    words_of = ["numa", "export", "--once", *words(host), "--hostname", "n1", "-o", "json"]
+    code = f"import sys; from polyarch.cli import main; assert main({words_of!r}) == 0; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(ran.stdout.splitlines()[-1].split())
+    assert "polyarch.numa.exporter.scan" in imported
+    assert sorted(HUGE & imported) == []
+    assert sorted(each for each in imported if each.startswith("polyarch.kube.serving")) == []
