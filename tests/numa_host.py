@@ -42,8 +42,14 @@ class NumaHost:
             },
         )
 
-    def pods(self, cpus: Mapping[str, Sequence[int]], *, devices: Mapping[str, Mapping[str, int]] = {}) -> None:
-        """The pods in namespace ``default`` with the CPUs, and devices on cells, that they hold."""
+    def pods(
+        self,
+        cpus: Mapping[str, Sequence[int]],
+        *,
+        devices: Mapping[str, Mapping[str, int]] = {},
+        namespace: str = "default",
+    ) -> None:
+        """The pods of a namespace with the CPUs, and devices on cells, that they hold."""
         containers = {
             name: {
                 "name": "app",
@@ -52,7 +58,7 @@ class NumaHost:
             }
             for name, held in cpus.items()
         }
-        listed = [{"name": name, "namespace": "default", "containers": [each]} for name, each in containers.items()]
+        listed = [{"name": name, "namespace": namespace, "containers": [each]} for name, each in containers.items()]
         self._write("list", {"pod_resources": listed})
 
     def break_kubelet(self) -> None:

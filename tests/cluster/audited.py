@@ -13,12 +13,12 @@ DELAY = 1.5
 
 
 class Audited:
-    """The requests of one user from now on."""
+    """The requests of one user from now on; ``whole``: since the log began."""
 
-    def __init__(self, sandbox: Sandbox, user: str) -> None:
+    def __init__(self, sandbox: Sandbox, user: str, *, whole: bool = False) -> None:
         self._log = sandbox.audit_log
         self._user = user
-        self._start = self._log.stat().st_size
+        self._start = 0 if whole else self._log.stat().st_size
 
     async def requests(self) -> list[str]:
         """``verb resource name``; without watches and Leases, which go on whatever happens."""

@@ -22,6 +22,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.locks import file_lock
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import Settings
@@ -130,6 +131,15 @@ def taken_over_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """A seventh one, whose nodes a predecessor tainted."""
     owner = _session_process(request)
     settings = Settings(name=f"taken-over-{owner}", nodes={"amd64": 2, "arm64": 1}, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
+@pytest.fixture(scope="session")
+def celled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A ninth one, whose nodes have NUMA cells; tests kill their kubelets."""
+    owner = _session_process(request)
+    numa = Numa.parse("2x8,memory=16Gi,devices=example.com/nic:2")
+    settings = Settings(name=f"celled-{owner}", nodes={"amd64": 3}, numa=numa, polyarch=False)
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 

@@ -20,7 +20,7 @@ from polyarch.operating import workloads
 from polyarch.operating.settings import Cluster as Served
 from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api.resources import CPPCS
+from polyarch.placement.api.resources import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.operator import deployments, operands
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
@@ -89,6 +89,12 @@ async def test_in_011_the_base_is_what_install_applies(cluster: Cluster, peer: P
         pytest.param(
             ["openshift", "service-ca"], InstallationSettings(openshift=True, certificates="service-ca"), id="two"
         ),
+        pytest.param(["numa"], InstallationSettings(components=("numa",)), id="numa, NO-120"),
+        pytest.param(
+            ["numa", "openshift", "numa-openshift"],
+            InstallationSettings(components=("numa",), openshift=True),
+            id="numa on OpenShift, NO-120",
+        ),
     ],
 )
 async def test_in_011_a_component_does_what_its_setting_does(
@@ -155,7 +161,8 @@ async def test_in_002_what_is_printed_can_be_applied_by_others(cluster: Cluster,
 async def test_in_004_manifests_of_an_earlier_version_are_taken_over(cluster: Cluster, peer: Peer) -> None:
     """Webhook and controller without an operator, applied by kubectl: their fields and objects do not stay behind."""
     before = await cluster.everything()
-    await cluster.kubectl(peer, "apply", "-f", "deploy/crds")
+    for name in (CPPCS, PPCS, POLICIES, ENOEXECEVENTS):
+        await cluster.kubectl(peer, "apply", "-f", f"deploy/crds/{name}.yaml")
     await cluster.kubectl(peer, "apply", "-k", "tests/cluster/earlier")
     await cluster.kubectl(peer, "apply", "-f", f"{KUSTOMIZE}/placement/cluster.yaml")
     elsewhere = await cluster.polyarch("install", "-n", "other")

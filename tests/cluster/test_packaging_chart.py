@@ -4,7 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from polyarch import __version__
 from polyarch.cli.maintenance.chart_values import ChartValues
 from polyarch.cli.maintenance.generate import DASHBOARDS
 from polyarch.installation.documents import documents
+from polyarch.installation.settings import ComponentName
 from polyarch.operating.labels import finished
 from polyarch.sandbox.binaries import versions
 
@@ -153,8 +154,9 @@ def test_in_010_an_older_kubernetes_is_refused(helm: Helm) -> None:
 
 def test_in_010_definitions_come_with_it_or_as_templates_that_are_kept(helm: Helm) -> None:
     plain = {each["metadata"]["name"]: each for each in helm.rendered("--include-crds") if is_definition(each)}
+    everything = documents(ChartValues(components=get_args(ComponentName)))
+    assert plain == {each["metadata"]["name"]: each for each in everything if is_definition(each)}
     made = {each["metadata"]["name"]: each for each in documents(ChartValues()) if is_definition(each)}
-    assert plain == made
     assert not [each for each in helm.rendered() if is_definition(each)]
     options = ("--set", "crds.enabled=true", "--skip-crds")
     templated = {each["metadata"]["name"]: each for each in helm.rendered(*options) if is_definition(each)}
@@ -189,4 +191,19 @@ def test_in_010_component_taints_is_its_object_and_nothing_else(helm: Helm) -> N
     made = [each for each in rendered if each["kind"] in {"ArchitectureTaints", "ClusterPodPlacementConfig"}]
     assert [(each["kind"], each["metadata"]["name"], each["spec"]) for each in made] == [
         ("ArchitectureTaints", "cluster", {"mode": "both"})
+    ]
+
+
+def test_in_010_no_120_component_numa_brings_its_definitions_rights_and_objects(helm: Helm) -> None:
+    """IN-010: as templates they are there with the component alone, as another operator may have its own."""
+    templated = ("--set", "crds.enabled=true", "--skip-crds", "--api-versions", "nodetopology.openshift.io/v1")
+    group = "nodetopology.openshift.io"
+    assert group not in str(helm.rendered(*templated))
+    rendered = helm.rendered(*templated, "--set", "components={numa}", "--set", "numa.scheduler.replicas=1")
+    definitions = [each["metadata"]["name"] for each in rendered if is_definition(each)]
+    assert {f"numaresourcesoperators.{group}", f"numaresourcesschedulers.{group}"} <= {*definitions}
+    made = [(each["kind"], each["metadata"]["name"]) for each in rendered if each["apiVersion"] == f"{group}/v1"]
+    assert made == [
+        ("NUMAResourcesOperator", "numaresourcesoperator"),
+        ("NUMAResourcesScheduler", "numaresourcesscheduler"),
     ]

@@ -106,6 +106,8 @@ imagePullSecrets:
   (list "PRIORITY_CLASS" $values.priorityClassName "system-cluster-critical")
   (list "NODE_SELECTOR" (join " " $labels) "")
   (list "TOLERATION" (join " " $tolerations) "")
+  (list "NUMA" (ternary "auto" "off" (has "numa" $values.components)) "")
+  (list "MANAGE_NAMESPACE" (toString (has "numa" $values.components)) "false")
 -}}
 {{- $variables := index . 1 -}}
 {{- range $settings -}}

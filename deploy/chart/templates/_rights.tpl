@@ -639,3 +639,429 @@
   - list
   - watch
 {{- end }}
+{{- define "polyarch.rules.numa-cluster" }}
+- apiGroups:
+  - nodetopology.openshift.io
+  resources:
+  - numaresourcesoperators
+  - numaresourcesschedulers
+  verbs:
+  - get
+  - list
+  - watch
+- apiGroups:
+  - nodetopology.openshift.io
+  resources:
+  - numaresourcesoperators/status
+  - numaresourcesschedulers/status
+  verbs:
+  - patch
+- apiGroups:
+  - nodetopology.openshift.io
+  resources:
+  - numaresourcesoperators
+  resourceNames:
+  - numaresourcesoperator
+  verbs:
+  - patch
+- apiGroups:
+  - nodetopology.openshift.io
+  resources:
+  - numaresourcesschedulers
+  resourceNames:
+  - numaresourcesscheduler
+  verbs:
+  - patch
+- apiGroups:
+  - ''
+  resources:
+  - nodes
+  verbs:
+  - list
+  - watch
+  - get
+- apiGroups:
+  - topology.node.k8s.io
+  resources:
+  - noderesourcetopologies
+  verbs:
+  - list
+  - delete
+  - get
+  - watch
+  - create
+  - update
+  - patch
+- apiGroups:
+  - apiextensions.k8s.io
+  resources:
+  - customresourcedefinitions
+  resourceNames:
+  - noderesourcetopologies.topology.node.k8s.io
+  verbs:
+  - get
+  - list
+  - watch
+  - patch
+- apiGroups:
+  - apiextensions.k8s.io
+  resources:
+  - customresourcedefinitions
+  verbs:
+  - create
+- apiGroups:
+  - ''
+  resources:
+  - namespaces
+  resourceNames:
+  - {{ .namespace }}
+  verbs:
+  - get
+  - list
+  - watch
+  - patch
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - clusterroles
+  resourceNames:
+  - rte
+  - topology-aware-scheduler
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - clusterrolebindings
+  resourceNames:
+  - rte
+  - topology-aware-scheduler
+  - topology-aware-scheduler-as-kube-scheduler
+  - topology-aware-scheduler-as-volume-scheduler
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - validatingadmissionpolicies
+  - validatingadmissionpolicybindings
+  resourceNames:
+  - rte.numa.polyarch.dev
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - validatingadmissionpolicies
+  - validatingadmissionpolicybindings
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - clusterroles
+  resourceNames:
+  - system:kube-scheduler
+  - system:volume-scheduler
+  verbs:
+  - bind
+- apiGroups:
+  - ''
+  resources:
+  - nodes/configz
+  verbs:
+  - get
+- apiGroups:
+  - ''
+  resources:
+  - pods
+  verbs:
+  - get
+  - list
+  - watch
+- apiGroups:
+  - ''
+  resources:
+  - pods/status
+  verbs:
+  - patch
+{{- end }}
+{{- define "polyarch.rules.numa-cluster-openshift" }}
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineconfigpools
+  - kubeletconfigs
+  verbs:
+  - get
+  - list
+  - watch
+- apiGroups:
+  - config.openshift.io
+  resources:
+  - clusterversions
+  - infrastructures
+  verbs:
+  - get
+- apiGroups:
+  - config.openshift.io
+  resources:
+  - apiservers
+  resourceNames:
+  - cluster
+  verbs:
+  - list
+  - watch
+- apiGroups:
+  - machineconfiguration.openshift.io
+  resources:
+  - machineconfigs
+  verbs:
+  - get
+  - list
+  - watch
+  - create
+  - patch
+  - delete
+- apiGroups:
+  - security.openshift.io
+  resources:
+  - securitycontextconstraints
+  resourceNames:
+  - resource-topology-exporter-v2
+  - resource-topology-exporter
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - security.openshift.io
+  resources:
+  - securitycontextconstraints
+  verbs:
+  - list
+  - watch
+  - create
+{{- end }}
+{{- define "polyarch.rules.numa-home" }}
+- apiGroups:
+  - ''
+  resources:
+  - serviceaccounts
+  resourceNames:
+  - rte
+  - secondary-scheduler
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - serviceaccounts
+  - services
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - ''
+  resources:
+  - services
+  resourceNames:
+  - numaresources-rte-metrics-service
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - networking.k8s.io
+  resources:
+  - networkpolicies
+  resourceNames:
+  - rte-default-deny-all
+  - rte-egress-to-api-server
+  - ingress-to-rte-metrics
+  - scheduler-default-deny-all
+  - scheduler-egress-to-api-server
+  - ingress-to-scheduler-metrics
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - apps
+  resources:
+  - deployments
+  resourceNames:
+  - secondary-scheduler
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - apps
+  resources:
+  - deployments
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  - rolebindings
+  resourceNames:
+  - rte
+  - topology-aware-scheduler-leader-elect
+  - topology-aware-scheduler-kick
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - cert-manager.io
+  resources:
+  - issuers
+  - certificates
+  resourceNames:
+  - rte-metrics-service-cert
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - apps
+  resources:
+  - daemonsets
+  verbs:
+  - get
+  - list
+  - watch
+  - create
+  - patch
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - configmaps
+  verbs:
+  - get
+  - list
+  - watch
+  - create
+  - patch
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  resourceNames:
+  - rte-metrics-service-cert
+  - polyarch-numa-ca
+  verbs:
+  - get
+  - patch
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  verbs:
+  - create
+- apiGroups:
+  - ''
+  resources:
+  - pods
+  verbs:
+  - list
+  - get
+- apiGroups:
+  - storage.k8s.io
+  resources:
+  - csistoragecapacities
+  resourceNames:
+  - polyarch-numa-kick
+  verbs:
+  - get
+  - delete
+  - patch
+- apiGroups:
+  - ''
+  resources:
+  - pods/status
+  verbs:
+  - patch
+- apiGroups:
+  - coordination.k8s.io
+  resources:
+  - leases
+  resourceNames:
+  - numa-scheduler-leader
+  verbs:
+  - get
+  - update
+  - patch
+- apiGroups:
+  - storage.k8s.io
+  resources:
+  - csistoragecapacities
+  verbs:
+  - create
+{{- end }}
+{{- define "polyarch.rules.numa-kube-system" }}
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - rolebindings
+  resourceNames:
+  - topology-aware-scheduler-authentication-reader
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - rolebindings
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  resourceNames:
+  - extension-apiserver-authentication-reader
+  verbs:
+  - bind
+{{- end }}
+{{- define "polyarch.rules.numa-default" }}
+- apiGroups:
+  - discovery.k8s.io
+  resources:
+  - endpointslices
+  resourceNames:
+  - kubernetes
+  verbs:
+  - list
+  - watch
+{{- end }}
+{{- define "polyarch.rules.numa-hosted" }}
+- apiGroups:
+  - ''
+  resources:
+  - configmaps
+  verbs:
+  - list
+  - watch
+{{- end }}

@@ -20,6 +20,7 @@ from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, SELF_SUBJECT_ACCESS_REVIEWS, Resource, by_kind
 from polyarch.kube.rights import Access
 from polyarch.model.meta import Key
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operating.keeping.discovery import version_of
 from polyarch.operating.settings import OLDEST_KUBERNETES
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
@@ -27,7 +28,8 @@ from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
-OURS: Final = {(each.api_version, each.kind): each for each in (CPPCS, PPCS, POLICIES, ARCHITECTURE_TAINTS)}
+_OURS: Final = (CPPCS, PPCS, POLICIES, ARCHITECTURE_TAINTS, OPERATORS, SCHEDULERS)
+OURS: Final = {(each.api_version, each.kind): each for each in _OURS}
 VERBS: Final = ("get", "create", "patch")
 
 

@@ -6,8 +6,11 @@ A new component is a row of :data:`COMPONENTS`. Pure.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from polyarch.installation.settings import InstallationSettings
+from polyarch.installation.settings import NUMA, InstallationSettings
 from polyarch.kube.resources import Resource
+from polyarch.numa import names as numa_names
+from polyarch.numa.api import crds as numa_definitions
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.placement import names
 from polyarch.placement.api import crds as placement_definitions
 from polyarch.placement.api.resources import CPPCS, POLICIES, PPCS
@@ -16,7 +19,7 @@ from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
-PLANNED: Final = ("numa", "builds", "monitor", "report")
+PLANNED: Final = ("builds", "monitor", "report")
 """Names of components that this version does not have."""
 
 
@@ -31,6 +34,8 @@ class Component(NamedTuple):
     """Its custom resources in the order in which an uninstall deletes them."""
     configuration: Callable[[InstallationSettings], list[Document]]
     """The custom resources that turn it on."""
+    defined_always: bool = True
+    """Whether the definitions are there although it is not chosen: whoever creates a custom resource turns it on."""
 
 
 class UnknownComponent(ValueError):  # noqa: N818 - what is the case
@@ -67,11 +72,21 @@ def _taints(settings: InstallationSettings) -> list[Document]:
     return [] if spec is None else [_singleton(ARCHITECTURE_TAINTS, spec)]
 
 
-def _singleton(resource: Resource, spec: Document) -> Document:
+def _numa(settings: InstallationSettings) -> list[Document]:
+    # The exporters first: their objects are what the scheduler reads.
+    values = settings.numa
+    wanted = (
+        (OPERATORS, numa_names.OPERATOR_SINGLETON, values.configuration),
+        (SCHEDULERS, numa_names.SCHEDULER_SINGLETON, values.scheduler),
+    )
+    return [_singleton(resource, spec, name) for resource, name, spec in wanted if spec is not None]
+
+
+def _singleton(resource: Resource, spec: Document, name: str = names.SINGLETON) -> Document:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "metadata": {"name": names.SINGLETON},
+        "metadata": {"name": name},
         "spec": spec,
     }
 
@@ -94,6 +109,16 @@ COMPONENTS: Final = {
             taint_definitions.crds,
             (ARCHITECTURE_TAINTS,),
             _taints,
+        ),
+        Component(
+            NUMA,
+            "publishes the NUMA zones of nodes, for schedulers that place pods by them",
+            numa_definitions.crds,
+            # The scheduler first: it reads what the exporters publish.
+            (SCHEDULERS, OPERATORS),
+            _numa,
+            # Another operator may have definitions of these names; and without it ours has no rights for them.
+            defined_always=False,
         ),
     )
 }

@@ -36,14 +36,15 @@ def documents(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESP
 
 
 def definitions(settings: InstallationSettings) -> tuple[Document, ...]:
-    """The CustomResourceDefinitions of all components: the operator watches their kinds, chosen or not, and whoever
-    creates one of them later turns that component on."""
-    return _marked(settings, (each for component in COMPONENTS.values() for each in component.definitions()))
+    """The CustomResourceDefinitions. The operator watches most kinds, chosen or not, and whoever creates one of them
+    later turns that component on."""
+    wanted = [each for each in COMPONENTS.values() if each.defined_always or each.name in settings.components]
+    return _marked(settings, (each for component in wanted for each in component.definitions()))
 
 
 def own_namespace(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """The namespace; Helm and OLM have made it already."""
-    return _marked(settings, [operands.namespace(namespace)])
+    return _marked(settings, [operands.namespace(namespace, privileged=settings.has_numa)])
 
 
 def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:

@@ -24,12 +24,24 @@ OPERATOR: Final = names.OPERATOR
 PART_OF: Final = "app.kubernetes.io/part-of"
 PRODUCT: Final = "polyarch"
 VERSION: Final = "app.kubernetes.io/version"
+NUMA_SWITCH: Final = "POLYARCH_NUMA"
 
 
 def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
-    """What the operator may do, for every feature."""
+    """What the operator may do: for every feature, but for NUMA where it is off.
+
+    The rules for NUMA come after all others and change none of them, so that a chart can add them.
+    """
     several = combined(operator_rules(settings, cluster), taint_rights.operator_rights(settings, cluster))
-    return Rights(union(*several.cluster), several.namespaces)
+    always = Rights(union(*several.cluster), several.namespaces)
+    if settings.numa == "off":
+        return always
+    from polyarch.numa.operator import operator_rights as numa_rights  # what the operator itself loads when needed
+
+    added = numa_rights.operator_rights(settings, cluster)
+    places = dict.fromkeys((*always.namespaces, *added.namespaces))
+    namespaces = {each: (*always.namespaces.get(each, ()), *added.namespaces.get(each, ())) for each in places}
+    return Rights((*always.cluster, *added.cluster), namespaces)
 
 
 def rights(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
@@ -73,10 +85,11 @@ def environment(settings: OperatorSettings) -> dict[str, str]:
     """The flags of ``polyarch run operator`` that differ from their defaults, as environment variables (IN-030).
 
     Image, pull policy and pull secrets are not among them: the operator takes them from its own pod, so that whoever
-    changes its image (``kubectl set image``, kustomize's ``images``, OLM) changes that of every role.
+    changes its image (``kubectl set image``, kustomize's ``images``, OLM) changes that of every role. Whether NUMA is
+    on is always said, so that a patch can change it.
     """
     usual = _variables(OperatorSettings())
-    return {name: value for name, value in _variables(settings).items() if value != usual[name]}
+    return {name: value for name, value in _variables(settings).items() if value != usual[name] or name == NUMA_SWITCH}
 
 
 def _variables(settings: OperatorSettings) -> dict[str, str]:

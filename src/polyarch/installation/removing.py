@@ -16,7 +16,7 @@ import msgspec
 from polyarch.installation import operator, ownership, without_operator
 from polyarch.installation.asking import together
 from polyarch.installation.components import COMPONENTS
-from polyarch.installation.inventory.belongings import Belongings, belongings
+from polyarch.installation.inventory.belongings import Belongings, belongings, is_our_definition
 from polyarch.installation.inventory.survey import Found, Survey, survey
 from polyarch.installation.waiting import conditions
 from polyarch.kube.client.client import Client
@@ -26,6 +26,7 @@ from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
 from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import PREDECESSOR
@@ -141,9 +142,8 @@ class _Remover:
 
     async def _served(self) -> list[str]:
         """The names of our CustomResourceDefinitions that exist."""
-        wanted = {each["metadata"]["name"] for component in COMPONENTS.values() for each in component.definitions()}
         there = (await self._client.list(CRDS, type=PartialObjectMetadata)).items
-        return [each.metadata.name for each in there if each.metadata.name in wanted]
+        return [each.metadata.name for each in there if is_our_definition(each.metadata)]
 
     async def _remove_resources(self, resource: Resource, served: list[str]) -> None:
         """Deletes all objects of a kind and waits until they are gone; does the operator's work if it does not."""
@@ -272,13 +272,16 @@ class _Remover:
             return False
 
     def _without_kept(self, found: Belongings, seen: Survey) -> list[Found]:
-        """What is to be deleted: no definitions that are to be kept, and no namespace with objects of others."""
+        """What is to be deleted: no definitions that are to be kept, or that others use, and no namespace with objects
+        of others."""
         kept = [f"{_named(each.ref)}: {UNPROVEN}" for each in found.unproven]
         mine = []
         for each in found.ours:
             resource = each.ref.resource
             if resource == CRDS and self._keep_crds:
                 kept.append(f"{each.ref.key.name}: --keep-crds")
+            elif each.ref.key.name == str(TOPOLOGIES) and (others := found.foreign_topologies(seen)):
+                kept.append(f"{each.ref.key.name}: there are {_counted([other.ref for other in others])} of others")
             elif resource == NAMESPACES and (others := found.foreign_in(each.ref.key.name, seen)):
                 kept.append(f"namespace {each.ref.key.name}: it has {_counted([each.ref for each in others])}")
             else:

@@ -7,6 +7,7 @@ The namespace is no value: it is given to the tool that installs. What placement
 the first configuration: it is set in the ClusterPodPlacementConfig and the PlacementPolicy. Pure.
 """
 
+import copy
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -19,9 +20,17 @@ Document = dict[str, Any]
 
 REGISTRIES_CONFIGMAP: Final = "polyarch-registries"
 """The ConfigMap made of the values ``registries.configuration`` and ``registries.authorities``."""
+NUMA: Final = "numa"
+"""The component without which the operator has no rights for NUMA, and does nothing for it."""
 REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
 Replicas = Annotated[int, Meta(ge=0)]
-ComponentName = Literal["placement", "taints"]
+ComponentName = Literal["placement", "taints", "numa"]
+
+
+EVERY_NODE: Final[Document] = {
+    "nodeGroups": [{"poolName": "all", "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}}}]
+}
+"""One group of all nodes that can run an exporter."""
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -142,6 +151,21 @@ class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     ] = msgspec.field(default_factory=dict)
 
 
+class Numa(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Component numa: nodes publish their NUMA zones, and schedulers place pods by them."""
+
+    configuration: Annotated[
+        Document | None,
+        Meta(
+            description="`spec` of the NUMAResourcesOperator, whose groups of nodes publish their zones, if `numa` is "
+            "among the `components`; null: you make it."
+        ),
+    ] = msgspec.field(default_factory=lambda: copy.deepcopy(EVERY_NODE))
+    scheduler: Annotated[
+        Document | None, Meta(description="`spec` of the NUMAResourcesScheduler; null: none is created.")
+    ] = None
+
+
 class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """All values of an installation; the defaults suit most clusters."""
 
@@ -168,6 +192,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     )
     placement: Annotated[Placement, Meta(description="Component placement.")] = msgspec.field(default_factory=Placement)
     taints: Annotated[Taints, Meta(description="Component taints.")] = msgspec.field(default_factory=Taints)
+    numa: Annotated[Numa, Meta(description="Component numa.")] = msgspec.field(default_factory=Numa)
     openshift: Annotated[
         bool | None, Meta(description="Whether the cluster is OpenShift; null: found out, without a cluster no.")
     ] = None
@@ -194,7 +219,14 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             priority_class=self.priority_class_name,
             node_selector=tuple(f"{key}={value}" for key, value in self.node_selector.items()),
             tolerations=tuple(map(str, self.tolerations)),
+            numa="auto" if self.has_numa else "off",  # who has no use for it grants no rights for it
+            manage_namespace=self.has_numa,
         )
+
+    @property
+    def has_numa(self) -> bool:
+        """Whether component ``numa`` is installed: its exporters need a privileged namespace (NO-057)."""
+        return NUMA in self.components
 
 
 def recorded(settings: InstallationSettings) -> str:

@@ -8,6 +8,8 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, Resource
+from polyarch.numa import names as numa_names
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.taints import names as taint_names
@@ -94,9 +96,24 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
     missing = None
     if ARCHITECTURE_TAINTS in switched_on:
         missing = await _missing_of_taints(client, namespace)
+    for resource, name in ((OPERATORS, numa_names.OPERATOR_SINGLETON), (SCHEDULERS, numa_names.SCHEDULER_SINGLETON)):
+        if missing is None and resource in switched_on:
+            missing = await _missing_of_numa(client, resource, name)
     if missing is None and CPPCS in switched_on:
         missing = await _missing_of_placement(client)
     return missing
+
+
+async def _missing_of_numa(client: Client, resource: Resource, name: str) -> str | None:
+    """What the operator says: exporters run on every node of a group, or the scheduler runs."""
+    try:
+        found = await client.get(resource, name)
+    except NotFound:
+        return f"there is no {resource.kind} {name}"
+    said = conditions(found)
+    available = said.get("Available", {})
+    is_current = available.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
+    return None if is_true(found, "Available") and is_current else _words(said, f"numa: {resource.kind}")
 
 
 async def _missing_of_taints(client: Client, namespace: str) -> str | None:
@@ -159,9 +176,12 @@ def _why_not(pods: Iterable[Document]) -> str:
 
 def _state(cppc: Document) -> str:
     """What the configuration's conditions say about why it is not available, in a few words."""
-    found = conditions(cppc)
+    return _words(conditions(cppc), "placement")
+
+
+def _words(found: Mapping[str, Mapping[str, Any]], what: str) -> str:
     for name in ("Deprovisioning", "Degraded", "Progressing", "Available"):
         each = found.get(name, {})
         if each.get("message") and (each.get("status") == "True" or name == "Available"):
-            return f"placement: {each['message']}"
-    return "placement: the operator has not begun"
+            return f"{what}: {each['message']}"
+    return f"{what}: the operator has not begun"

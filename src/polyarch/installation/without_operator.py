@@ -15,6 +15,7 @@ from polyarch.kube.objects.refs import Ref, few
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.model.pod import Pod
+from polyarch.numa import names as numa_names
 from polyarch.placement import names
 from polyarch.placement.reconcilers.forced_release import gated_pods, release
 from polyarch.placement.reconcilers.uninstalling import FINALIZERS as PLACEMENT_FINALIZERS
@@ -31,7 +32,7 @@ WEBHOOKS: Final = (
     Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
     Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
 )
-FINALIZERS: Final = (*PLACEMENT_FINALIZERS, taint_names.FINALIZER)
+FINALIZERS: Final = (*PLACEMENT_FINALIZERS, taint_names.FINALIZER, numa_names.FINALIZER)
 ROUNDS: Final = 5
 """A pod that changes while its gate is removed is tried again this often."""
 

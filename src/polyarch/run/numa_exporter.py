@@ -180,7 +180,7 @@ async def setup(process: Process) -> Components:
         background["topology"] = topology.run
 
     tells: Tells = Nobody()
-    if settings.publish.podreadiness and settings.pod:
+    if settings.publish.podreadiness and settings.pod and settings.namespace:
         pod = tells = OwnPod(client, settings.namespace, settings.pod, clock=clock, chance=chance)
         background["own pod"] = pod.run
     elif settings.publish.podreadiness:

@@ -33,6 +33,7 @@ from polyarch.placement.reconcilers.serving_secrets import ServingSecrets, opera
 from polyarch.placement.reconcilers.statuses import StatusReconciler
 from polyarch.placement.reconcilers.uninstalling import Uninstaller
 from polyarch.run.logs import Verbosity
+from polyarch.run.parts.operated_numa import OperatedNuma
 from polyarch.run.parts.taints_beside import OperatedTaints
 
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -56,7 +57,10 @@ async def setup(process: Process) -> Components:
         placements.add(SINGLETON)
         taint_keys.add(SINGLETON)
         registrations.add(Key(namespace, names.OPERATOR))
+        if numa is not None:
+            numa.changed()
 
+    numa: OperatedNuma | None = None
     discovery = Discovery(client, changed, clock=clock)
     cluster = await discovery.look()
     secrets = ServingSecrets(
@@ -72,7 +76,8 @@ async def setup(process: Process) -> Components:
         clock=clock,
     )
     registration = RegistrationReconciler(client, settings, home, discovery, definitions, own, secrets)
-    kinds = operand_kinds(namespace, operator_rights(settings, cluster).namespaces)
+    without_numa = msgspec.structs.replace(settings, numa="off")  # it has kinds of its own, and is not loaded for this
+    kinds = operand_kinds(namespace, operator_rights(without_numa, cluster).namespaces)
     sets, taint_sets = (
         OperandSets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock)
         for part in (names.OPERAND, shared.TAINTS)
@@ -87,6 +92,7 @@ async def setup(process: Process) -> Components:
         sets=taint_sets,
         secrets=secrets,
     )
+    numa = OperatedNuma(process, settings, home=home, discovery=discovery, recorder=recorder)
     forced = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
@@ -112,6 +118,7 @@ async def setup(process: Process) -> Components:
         controller("placement", placement.reconcile, placements),
         controller("statuses", statuses.reconcile, status_keys),
         controller("taints", taints.reconciler.reconcile, taint_keys),
+        *numa.controllers,
     ]
     if settings.resource_webhooks == "operator":
         controllers.append(controller("registration", registration.reconcile, registrations))

@@ -134,6 +134,8 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     registry_log: str
     processes: list[Process]
     nodes: list[NodeLine]
+    numa: str = ""
+    """The layout of every node, and the policy and scope of its topology manager: ``2x8,policy=…,scope=…``."""
     demo: Demo | None = None
 
 
@@ -168,6 +170,7 @@ async def describe(sandbox: Sandbox, *, demo: Demo | None = None) -> Document:
         ]
         + _containers(sandbox.containers(), problems),
         nodes=[NodeLine(*node) for node in nodes],
+        numa=sandbox.state.settings.numa.text if sandbox.state.settings.numa else "",
         demo=demo,
     )
 

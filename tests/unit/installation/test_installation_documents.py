@@ -9,12 +9,14 @@ from polyarch.installation import components, documents, operator
 from polyarch.installation.settings import (
     Image,
     InstallationSettings,
+    Numa,
     OperatorPods,
     Placement,
     Registries,
     of_record,
     recorded,
 )
+from polyarch.numa.api.validation import operator_departures
 from polyarch.operating import workloads
 from polyarch.operating.settings import OperatorSettings
 
@@ -59,6 +61,54 @@ def test_in_001_everything_is_in_the_namespace_or_cluster_scoped() -> None:
     assert {each["metadata"].get("namespace", NAMESPACE) for each in made()} == {NAMESPACE}
 
 
+# Component numa -------------------------------------------------------------------------------------------------------
+
+WITH_NUMA = InstallationSettings(components=("numa",))
+
+
+def names_of(kind: str, settings: InstallationSettings) -> list[str]:
+    return [each["metadata"]["name"] for each in made(settings) if each["kind"] == kind]
+
+
+def test_no_001_component_numa_publishes_the_zones_of_all_nodes() -> None:
+    found = only("NUMAResourcesOperator", WITH_NUMA)
+    assert found["metadata"]["name"] == "numaresourcesoperator"
+    assert found["spec"] == {
+        "nodeGroups": [{"poolName": "all", "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}}}]
+    }
+    assert operator_departures(found) == (), "the operator has nothing to complain about"
+    assert names_of("NUMAResourcesScheduler", WITH_NUMA) == [], "a scheduler is for who asks for one"
+
+
+def test_no_010_the_scheduler_comes_after_the_exporters() -> None:
+    kinds = [each["kind"] for each in made(InstallationSettings(components=("numa",), numa=Numa(scheduler={})))]
+    assert kinds.index("NUMAResourcesOperator") < kinds.index("NUMAResourcesScheduler")
+
+
+def test_no_057_exporters_get_a_privileged_namespace_and_nobody_else_does() -> None:
+    label = "pod-security.kubernetes.io/enforce"
+    assert only("Namespace", WITH_NUMA)["metadata"]["labels"][label] == "privileged"
+    assert only("Namespace")["metadata"]["labels"][label] == "restricted"
+    assert values_of(WITH_NUMA)["POLYARCH_MANAGE_NAMESPACE"] == "true"
+
+
+def test_no_120_without_the_component_nothing_of_numa_is_there() -> None:
+    """Neither rights, nor definitions of which another operator may have its own."""
+    text = str(made())
+    for word in ("nodetopology.openshift.io", "topology.node.k8s.io", "secondary-scheduler"):
+        assert word not in text
+    assert values_of(InstallationSettings())["POLYARCH_NUMA"] == "off"
+    assert values_of(WITH_NUMA)["POLYARCH_NUMA"] == "auto"
+
+
+def test_no_120_the_rules_for_numa_are_added_to_those_of_all() -> None:
+    def rules(settings: InstallationSettings) -> list[Json]:
+        return [rule for each in made(settings) if "Role" in each["kind"] for rule in each.get("rules", ())]
+
+    with_numa = rules(InstallationSettings(components=("placement", "numa")))
+    assert [rule for rule in rules(InstallationSettings()) if rule not in with_numa] == []
+
+
 def test_in_001_nothing_is_made_twice() -> None:
     names = [(each["kind"], each["metadata"]["name"]) for each in made()]
     assert len(names) == len(set(names))
@@ -76,7 +126,7 @@ def test_in_001_settings_cannot_be_changed_through_the_documents() -> None:
         pytest.param({"imagee": {}}, "imagee", id="IN-010 a misspelt value"),
         pytest.param({"operator": {"replica": 1}}, r"\$\.operator", id="IN-010 a misspelt value inside another"),
         pytest.param({"operator": {"replicas": -1}}, r"\$\.operator\.replicas", id="IN-010 a number out of range"),
-        pytest.param({"components": ["numa"]}, r"\$\.components", id="IN-001 a component that is not there yet"),
+        pytest.param({"components": ["builds"]}, r"\$\.components", id="IN-001 a component that is not there yet"),
         pytest.param({"components": []}, r"\$\.components", id="IN-001 no component"),
         pytest.param({"image": {"digest": "latest"}}, r"\$\.image\.digest", id="IN-010 no digest"),
     ],
@@ -88,7 +138,7 @@ def test_wrong_values_are_refused_with_their_place(values: Json, problem: str) -
 
 @pytest.mark.parametrize("name", components.PLANNED)
 def test_in_001_a_component_of_later_is_refused_with_those_that_exist(name: str) -> None:
-    with pytest.raises(components.UnknownComponent, match=r"not part of this version; .*: placement, taints"):
+    with pytest.raises(components.UnknownComponent, match=r"not part of this version; .*: placement, taints, numa"):
         components.component(name)
 
 

@@ -64,6 +64,7 @@ class MemoryApi:
         document: Any,
         *,
         namespace: str = "",
+        complete: bool = False,
         type: Any = PartialObjectMetadata,
         retry: bool = True,
     ) -> Any:

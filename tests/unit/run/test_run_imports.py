@@ -51,11 +51,22 @@ unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarc
 print('imported', *(name for name in unused if name in sys.modules))
 """
 
+EXPORTER = f"""
+import sys
+import polyarch.run.libraries
+from polyarch.cli.numa import exporter_handover
+from polyarch.run.numa_exporter import ROLE
+from polyarch.run.logs import configure
+configure("json")
+unused = (*{UNUSED!r}, "polyarch.taints", "polyarch.placement", "cyclopts", "uvloop", "polyarch.oci")
+print('imported', *(name for name in unused if name in sys.modules))
+"""
+
 
 @pytest.mark.parametrize(
     "code",
-    [ROLES, PLACEMENT, COMMAND, NODE_SIDE],
-    ids=["the roles", "placement without taints", "polyarch run", "the monitor on every node"],
+    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, EXPORTER],
+    ids=["the roles", "placement without taints", "polyarch run", "the monitor on every node", "the exporter ne_150"],
 )
 def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need_pl_810(code: str, tmp_path: Path) -> None:
     """rich and pygments alone are 3 MiB; cryptography is for processes that issue certificates."""

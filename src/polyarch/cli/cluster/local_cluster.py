@@ -273,6 +273,8 @@ def _summary(result: Document, *, installed: bool) -> str:
     for node in result.nodes:
         counts[node.architecture] = counts.get(node.architecture, 0) + 1
     nodes = ", ".join(f"{count} {architecture}" for architecture, count in counts.items()) or "none"
+    if result.numa:
+        nodes += f"; NUMA cells of each: {result.numa}"
     option = _option(result.name)
     install = f"polyarch install --values {Folder(Path(result.kubeconfig).parent).values} --wait"
     return f"""\
@@ -311,4 +313,5 @@ def _status(result: Document, colour: bool) -> str:
         for node in result.nodes
     ]
     shown_rows = table(("COMPONENT", "PID", "MEMORY", "ADDRESS", "STATE"), rows, colour=colour)
-    return f"{shown_rows}\nlogs: {Path(result.audit_log).parent}\n"
+    cells = f"NUMA cells of each node: {result.numa}\n" if result.numa else ""
+    return f"{shown_rows}\n{cells}logs: {Path(result.audit_log).parent}\n"

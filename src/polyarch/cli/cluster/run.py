@@ -145,8 +145,7 @@ def run(
     plan: Annotated[
         list[File] | None,
         option(
-            "Print what the operator would make of the NUMAResourcesOperator, nodes and pools in these files, and do "
-            "nothing",
+            "Print what the operator would make of the NUMA resources, nodes and pools in these files, and do nothing",
             group=OUTPUT,
             several=True,
         ),
@@ -206,12 +205,11 @@ def run(
 def _print_plans(files: list[str], settings: "OperatorSettings", messages: Messages) -> int:
     """1 if something is Degraded."""
     from polyarch.cli.input.numa_cluster import read_observed
-    from polyarch.cli.output.numa_plans import plan_text, remarks
-    from polyarch.numa.operator.plan import plan
+    from polyarch.cli.output.numa_plans import ShownPlan, plans_text, remarks
 
-    plans = [(observed, plan(observed)) for observed in read_observed(files, settings)]
-    print("---\n".join(plan_text(observed, planned) for observed, planned in plans), end="")
-    for _, planned in plans:
-        for remark in remarks(planned):
+    plans = [ShownPlan.of(observed) for observed in read_observed(files, settings)]
+    print(plans_text(plans), end="")
+    for each in plans:
+        for remark in remarks(each):
             messages.note(remark)
-    return int(any(planned.is_degraded for _, planned in plans))
+    return int(any(each.is_degraded for each in plans))

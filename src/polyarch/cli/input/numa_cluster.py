@@ -1,6 +1,6 @@
 """What the NUMA operator would see of a cluster, from files (``run operator --plan``).
 
-Only the custom resource is needed. What no file says is as in a new cluster: plain Kubernetes, a namespace that is fit
+Only a custom resource is needed. What no file says is as in a new cluster: plain Kubernetes, a namespace that is fit
 for exporters, no exporters yet.
 """
 
@@ -13,103 +13,156 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import Document, read_documents
-from polyarch.kube.resources import DAEMONSETS, ENDPOINT_SLICES, NAMESPACES, NODES
+from polyarch.kube.objects.schema import Schema
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, ENDPOINT_SLICES, NAMESPACES, NODES
 from polyarch.model.meta import PartialObjectMetadata
-from polyarch.numa.api.crds import operator_spec
-from polyarch.numa.api.resources import OPERATORS
+from polyarch.numa.api.crds import operator_spec, scheduler_spec
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.api.validation import unknown_members
+from polyarch.numa.names import SCHEDULER
 from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES, platform_of
 from polyarch.numa.operator.kubelet_configs import HOSTED_KEY, HOSTED_LABEL, KUBELET_CONFIGS
 from polyarch.numa.operator.kubelet_findings import findings
-from polyarch.numa.operator.observed import USUAL_API_PORTS, NodeLabels, Observed
+from polyarch.numa.operator.observed import API_SERVERS, POOLS, USUAL_API_PORTS, NodeLabels, Observed, Platform
 from polyarch.numa.operator.plan import PRIVILEGED
-from polyarch.operating.settings import DEFAULT_IMAGE, OperatorSettings
+from polyarch.numa.operator.scheduler.nodes import Candidates, SchedulableNode
+from polyarch.numa.operator.scheduler.plan import SchedulerObserved
+from polyarch.operating.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, Cluster, OperatorSettings
 
-POOLS: Final = "MachineConfigPool"
-API_SERVERS: Final = "APIServer"
 CONFIG_MAPS: Final = "ConfigMap"
+PLANNED_FOR: Final[Mapping[str, Schema]] = {OPERATORS.kind: operator_spec(), SCHEDULERS.kind: scheduler_spec()}
 UNDERSTOOD: Final = (
-    OPERATORS.kind,
+    *PLANNED_FOR,
     NODES.kind,
     NAMESPACES.kind,
     DAEMONSETS.kind,
+    DEPLOYMENTS.kind,
     TOPOLOGIES.kind,
     ENDPOINT_SLICES.kind,
     CLUSTER_VERSIONS.kind,
     INFRASTRUCTURES.kind,
-    API_SERVERS,
-    POOLS,
+    API_SERVERS.kind,
+    POOLS.kind,
     KUBELET_CONFIGS.kind,
     CONFIG_MAPS,
 )
 """Kinds that a plan depends on."""
 
 
-def read_observed(paths: Iterable[str], settings: OperatorSettings) -> tuple[Observed, ...]:
-    """One value per NUMAResourcesOperator in the files. Raises :class:`UsageError` that names file and line."""
-    several = [document for path in paths for document in read_documents(path)]
+def read_observed(paths: Iterable[str], settings: OperatorSettings) -> tuple[Observed | SchedulerObserved, ...]:
+    """One value per NUMAResourcesOperator and NUMAResourcesScheduler. Raises :class:`UsageError` that names file and
+    line."""
     by_kind: dict[str, list[Document]] = defaultdict(list)
-    for document in several:
-        if document.kind not in UNDERSTOOD:
-            raise document.error(
-                f"a plan does not depend on {document.kind or 'an object without kind'}; give {', '.join(UNDERSTOOD)}"
-            )
-        by_kind[document.kind].append(document)
-    operators = by_kind[OPERATORS.kind]
-    if not operators:
-        raise UsageError(f"--plan: there is no {OPERATORS.kind} in the files; give at least one")
-    for each in operators:
-        _refuse_misspelt(each)
+    for path in paths:
+        for document in read_documents(path):
+            if document.kind not in UNDERSTOOD:
+                kind = document.kind or "an object without kind"
+                raise document.error(f"a plan does not depend on {kind}; give {', '.join(UNDERSTOOD)}")
+            document.into(PartialObjectMetadata)
+            by_kind[document.kind].append(document)
+    for kind, schema in PLANNED_FOR.items():
+        for document in by_kind[kind]:
+            _refuse_misspelt(document, schema)
     settings = msgspec.structs.replace(settings, image=settings.image or DEFAULT_IMAGE)
-    return tuple(_observed(each, by_kind, settings) for each in operators)
-
-
-def _observed(operator: Document, by_kind: Mapping[str, Sequence[Document]], settings: OperatorSettings) -> Observed:
-    def contents(kind: str) -> tuple[dict[str, Any], ...]:
-        return tuple(each.content for each in by_kind.get(kind, ()) if each.into(PartialObjectMetadata))
-
-    def first(kind: str) -> dict[str, Any] | None:
-        return next(iter(contents(kind)), None)
-
-    operator.into(PartialObjectMetadata)
-    namespaces = {each["metadata"]["name"]: each for each in contents(NAMESPACES.kind)}
-    home = namespaces.get(settings.numa_home)
-    ports = [
-        port["port"]
-        for each in contents(ENDPOINT_SLICES.kind)
-        if each["metadata"]["name"] == "kubernetes"
-        for port in each.get("ports") or ()
-    ]
-    return Observed(
-        object=operator.content,
-        settings=settings,
-        platform=platform_of(
-            settings.platform,
-            cluster_version=first(CLUSTER_VERSIONS.kind),
-            infrastructure=first(INFRASTRUCTURES.kind),
-        ),
-        namespace_labels=PRIVILEGED if home is None else home["metadata"].get("labels") or {},
-        api_server_ports=tuple(sorted(set(ports))) or USUAL_API_PORTS,
-        tls_profile=((first(API_SERVERS) or {}).get("spec") or {}).get("tlsSecurityProfile"),
-        nodes=tuple(
-            NodeLabels(each["metadata"]["name"], each["metadata"].get("labels") or {}) for each in contents(NODES.kind)
-        ),
-        pools=contents(POOLS),
-        kubelet_configs=(*contents(KUBELET_CONFIGS.kind), *_hosted(by_kind.get(CONFIG_MAPS, ()))),
-        daemon_sets={
-            each["metadata"]["name"]: each
-            for each in contents(DAEMONSETS.kind)
-            if each["metadata"].get("namespace") == settings.numa_home
-        },
-        findings={each.name: findings(each.into(NodeResourceTopology)) for each in by_kind.get(TOPOLOGIES.kind, ())},
+    cluster = _Cluster(by_kind, settings)
+    found: tuple[Observed | SchedulerObserved, ...] = (
+        *(cluster.for_exporters(each.content) for each in by_kind[OPERATORS.kind]),
+        *(cluster.for_scheduler(each) for each in by_kind[SCHEDULERS.kind]),
     )
+    if not found:
+        raise UsageError(f"--plan: there is no {' or '.join(PLANNED_FOR)} in the files; give at least one")
+    return found
 
 
-def _refuse_misspelt(operator: Document) -> None:
-    if wrong := unknown_members(operator.content, operator_spec()):
-        told = "; ".join(f"line {operator.line_of(f'.{each.field}')}: {each}" for each in wrong)
-        raise operator.error(told)
+class _Cluster:
+    """The objects of the files."""
+
+    def __init__(self, by_kind: Mapping[str, Sequence[Document]], settings: OperatorSettings) -> None:
+        self._by_kind = by_kind
+        self._settings = settings
+
+    def for_exporters(self, operator: dict[str, Any]) -> Observed:
+        settings = self._settings
+        namespaces = {each["metadata"]["name"]: each for each in self._of(NAMESPACES.kind)}
+        home = namespaces.get(settings.numa_home)
+        configured = (self._first(API_SERVERS.kind) or {}).get("spec") or {}
+        return Observed(
+            object=operator,
+            settings=settings,
+            platform=self._platform,
+            version=self._version,
+            namespace_labels=PRIVILEGED if home is None else home["metadata"].get("labels") or {},
+            api_server_ports=self._ports,
+            tls_profile=configured.get("tlsSecurityProfile"),
+            nodes=tuple(
+                NodeLabels(each["metadata"]["name"], each["metadata"].get("labels") or {})
+                for each in self._of(NODES.kind)
+            ),
+            pools=self._of(POOLS.kind),
+            kubelet_configs=(*self._of(KUBELET_CONFIGS.kind), *_hosted(self._by_kind.get(CONFIG_MAPS, ()))),
+            daemon_sets={each["metadata"]["name"]: each for each in self._at_home(DAEMONSETS.kind)},
+            findings={
+                each.name: findings(each.into(NodeResourceTopology)) for each in self._by_kind.get(TOPOLOGIES.kind, ())
+            },
+        )
+
+    def for_scheduler(self, scheduler: Document) -> SchedulerObserved:
+        deployments = {each["metadata"]["name"]: each for each in self._at_home(DEPLOYMENTS.kind)}
+        return SchedulerObserved(
+            document=scheduler.content,
+            metadata=scheduler.into(PartialObjectMetadata).metadata,
+            owner=None,
+            operator=self._settings,
+            cluster=Cluster(openshift=self._platform != "kubernetes"),
+            platform=self._platform,
+            version="v{}.{}.0".format(*self._version),
+            candidates=self._candidates,
+            api_server_ports=self._ports,
+            deployment=deployments.get(SCHEDULER),
+        )
+
+    @property
+    def _platform(self) -> Platform:
+        return platform_of(
+            self._settings.platform,
+            cluster_version=self._first(CLUSTER_VERSIONS.kind),
+            infrastructure=self._first(INFRASTRUCTURES.kind),
+        )
+
+    @property
+    def _candidates(self) -> Candidates:
+        return Candidates.of(each.into(SchedulableNode) for each in self._by_kind.get(NODES.kind, ()))
+
+    @property
+    def _version(self) -> tuple[int, int]:
+        """That of the kubelets, which follow the API server."""
+        return self._candidates.oldest_kubelet or OLDEST_KUBERNETES
+
+    @property
+    def _ports(self) -> tuple[int, ...]:
+        ports = [
+            port["port"]
+            for each in self._of(ENDPOINT_SLICES.kind)
+            if each["metadata"]["name"] == "kubernetes"
+            for port in each.get("ports") or ()
+        ]
+        return tuple(sorted(set(ports))) or USUAL_API_PORTS
+
+    def _at_home(self, kind: str) -> list[dict[str, Any]]:
+        return [each for each in self._of(kind) if each["metadata"].get("namespace") == self._settings.numa_home]
+
+    def _of(self, kind: str) -> tuple[dict[str, Any], ...]:
+        return tuple(each.content for each in self._by_kind.get(kind, ()))
+
+    def _first(self, kind: str) -> dict[str, Any] | None:
+        return next(iter(self._of(kind)), None)
+
+
+def _refuse_misspelt(document: Document, schema: Schema) -> None:
+    if wrong := unknown_members(document.content, schema):
+        told = "; ".join(f"line {document.line_of(f'.{each.field}')}: {each}" for each in wrong)
+        raise document.error(told)
 
 
 def _hosted(config_maps: Iterable[Document]) -> list[dict[str, Any]]:

@@ -9,19 +9,21 @@ cannot part. Not a command for users.
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import chart, chart_values, olm_bundle, podresources_messages, rights_page, rules_page
 from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
-from polyarch.installation.settings import InstallationSettings
+from polyarch.installation.settings import ComponentName, InstallationSettings
 from polyarch.numa.api import topology_crd
 from polyarch.placement.operator.monitoring import dashboard as placement
 from polyarch.taints.operator.monitoring import dashboard as taints
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
 DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD)
+EVERYTHING = InstallationSettings(components=get_args(ComponentName))
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 
 
@@ -29,7 +31,7 @@ def generated() -> dict[str, str]:
     """Path within the project and content of every derived file."""
     crds = {
         f"deploy/crds/{document['metadata']['name']}.yaml": HEADER + manifest_text([document])
-        for document in (*definitions(InstallationSettings()), topology_crd.definition())
+        for document in (*definitions(EVERYTHING), topology_crd.definition())
     }
     values = {
         f"{chart.FOLDER}/values.yaml": chart_values.values(),
@@ -53,15 +55,16 @@ def main(arguments: Sequence[str]) -> int:
     root = Path(places[0]) if places else Path.cwd()
     if not (root / "pyproject.toml").is_file():
         raise UsageError(f"{root} is not the project's directory: it has no pyproject.toml; {USAGE}")
-    different = [path for path, content in generated().items() if _read(root / path) != content]
-    stray = sorted(set(_present(root)) - set(generated()))
+    wanted = generated()
+    different = [path for path, content in wanted.items() if _read(root / path) != content]
+    stray = sorted(set(_present(root)) - set(wanted))
     if options:
         for path in (*different, *stray):
             print(f"{path} is not what the code says: run make generate", file=sys.stderr)
         return 1 if different or stray else 0
     for path in different:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(generated()[path], encoding="utf-8")
+        (root / path).write_text(wanted[path], encoding="utf-8")
         print(f"wrote {path}")
     for path in stray:
         (root / path).unlink()

@@ -4,13 +4,16 @@ The base is definitions, namespace and operator. A component is what a setting c
 patches that only add, so that components can be combined in any order.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation import documents
 from polyarch.installation.operator import PART_OF, PRODUCT
 from polyarch.installation.settings import InstallationSettings
+from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement.api.resources import CPPCS, POLICIES
 from polyarch.placement.names import SINGLETON
 
@@ -80,6 +83,7 @@ def components() -> list[Component]:
         "metadata": {"name": SINGLETON, "labels": {PART_OF: PRODUCT}},
         "spec": {"nodeAware": {"mode": "narrow"}},
     }
+    numa = InstallationSettings(components=("numa",))
     return [
         Component(
             "placement",
@@ -103,6 +107,13 @@ def components() -> list[Component]:
             {"policy.yaml": [node_aware]},
         ),
         _difference(
+            "numa",
+            "turns NUMA on: nodes publish their zones; the namespace becomes privileged",
+            numa,
+            files={"crds.yaml": _new_definitions(numa), "cluster.yaml": documents.configuration(numa)},
+            patches=(_patch("Namespace", list(documents.own_namespace(numa)), name=DEFAULT_NAMESPACE),),
+        ),
+        _difference(
             "cert-manager",
             "certificates of the webhooks by cert-manager",
             InstallationSettings(certificates="cert-manager"),
@@ -117,20 +128,48 @@ def components() -> list[Component]:
             "rights for image mirrors, trusted CAs, the global pull secret and security context constraints",
             InstallationSettings(openshift=True),
         ),
+        _difference(
+            "numa-openshift",
+            "rights for machine config pools and kubelet configurations; beside numa and openshift",
+            msgspec.structs.replace(numa, openshift=True),
+            beside=(numa, InstallationSettings(openshift=True)),
+        ),
     ]
 
 
-def _difference(name: str, meaning: str, settings: InstallationSettings) -> Component:
-    """What other settings add to the base."""
+def _new_definitions(settings: InstallationSettings) -> list[Document]:
+    """Definitions that the base does not have."""
+    base = {_key(each) for each in documents.definitions(InstallationSettings())}
+    return [each for each in documents.definitions(settings) if _key(each) not in base]
+
+
+def _difference(
+    name: str,
+    meaning: str,
+    settings: InstallationSettings,
+    *,
+    files: Mapping[str, Iterable[Document]] = {},
+    patches: tuple[Document, ...] = (),
+    beside: Sequence[InstallationSettings] = (),
+) -> Component:
+    """What other settings add to the operator's objects of the base, and these files and patches.
+
+    ``beside``: settings whose components are listed as well. Only rules are added to what these make together.
+    """
     base = {_key(each): each for each in documents.operator_objects(InstallationSettings())}
+    for each in (made for some in beside for made in documents.operator_objects(some)):
+        known = base.setdefault(_key(each), each)
+        if "rules" in each:
+            known["rules"] += [rule for rule in each["rules"] if rule not in known["rules"]]
     wanted = {_key(each): each for each in documents.operator_objects(settings)}
     new = [each for key, each in wanted.items() if key not in base]
-    patches = tuple(
-        _patch(each["kind"], _additions(base[key], each), name=each["metadata"]["name"])
+    changed = tuple(
+        _patch(each["kind"], additions, name=each["metadata"]["name"], namespace=each["metadata"].get("namespace", ""))
         for key, each in wanted.items()
-        if key in base and each != base[key]
+        if key in base and each != base[key] and ("rules" in each or not beside)
+        if (additions := _additions(base[key], each))
     )
-    return Component(name, meaning, {"rights.yaml": new} if new else {}, patches)
+    return Component(name, meaning, {**files, **({"rights.yaml": new} if new else {})}, (*patches, *changed))
 
 
 def _additions(base: Document, wanted: Document) -> list[Document]:
@@ -158,7 +197,9 @@ def _added(base: Any, wanted: Any) -> Any:
     if isinstance(wanted, list) and isinstance(base, list) and all("name" in each for each in wanted):
         known = {each["name"]: each for each in base}
         return [
-            each if each["name"] not in known else {"name": each["name"], **_added(known[each["name"]], each)}
+            each
+            if each["name"] not in known or set(each) == {"name", "value"}  # a variable, which may have another value
+            else {"name": each["name"], **_added(known[each["name"]], each)}
             for each in wanted
             if each != known.get(each["name"])
         ]
@@ -174,10 +215,11 @@ def _merged(left: Document, right: Document) -> Document:
     }
 
 
-def _patch(kind: str, content: list[Document], *, name: str = SINGLETON) -> Document:
+def _patch(kind: str, content: list[Document], *, name: str = SINGLETON, namespace: str = "") -> Document:
     is_json = "op" in content[0]
     text = manifest_text([content]) if is_json else manifest_text(content)
-    return {"target": {"kind": kind, "name": name}, "patch": text}
+    where = {"namespace": namespace} if kind == "Role" else {}  # several have this name
+    return {"target": {"kind": kind, "name": name, **where}, "patch": text}
 
 
 def _kustomization(resources: list[str]) -> Document:

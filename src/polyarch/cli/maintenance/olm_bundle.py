@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -18,7 +18,16 @@ from polyarch import __version__
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.documents import definitions, operator_objects
-from polyarch.installation.settings import REGISTRIES_CONFIGMAP, Image, InstallationSettings, Registries
+from polyarch.installation.settings import (
+    EVERY_NODE,
+    REGISTRIES_CONFIGMAP,
+    ComponentName,
+    Image,
+    InstallationSettings,
+    Registries,
+)
+from polyarch.numa import names as numa_names
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operating import workloads
 from polyarch.operating.settings import DEFAULT_NAMESPACE, OLDEST_KUBERNETES
 from polyarch.placement import names
@@ -42,6 +51,8 @@ NAMES: Final = {
         "Architecture Taints",
         "Taints nodes with their architecture, and gives pods the tolerations that their images justify.",
     ),
+    OPERATORS.kind: ("NUMA Resources Operator", "Groups of nodes that publish their NUMA zones."),
+    SCHEDULERS.kind: ("NUMA Resources Scheduler", "A second scheduler, which places pods by NUMA zones."),
     ENOEXECEVENTS.kind: ("Exec Format Error Event", "A program that a node could not run; made by polyarch only."),
 }
 EXAMPLES: Final = (
@@ -69,14 +80,27 @@ EXAMPLES: Final = (
         "metadata": {"name": names.SINGLETON},
         "spec": {"mode": "secondary-only", "primaryArchitectures": ["amd64"]},
     },
+    {
+        "apiVersion": OPERATORS.api_version,
+        "kind": OPERATORS.kind,
+        "metadata": {"name": numa_names.OPERATOR_SINGLETON},
+        "spec": EVERY_NODE,
+    },
+    {
+        "apiVersion": SCHEDULERS.api_version,
+        "kind": SCHEDULERS.kind,
+        "metadata": {"name": numa_names.SCHEDULER_SINGLETON},
+        "spec": {},
+    },
 )
 DESCRIPTION: Final = """\
 polyarch constrains every pod, before it is scheduled, to the architectures that all of its images support. It is a
 drop-in replacement for the Multiarch Tuning Operator: same custom resources, labels, gate, names and metrics.
 
 Create a ClusterPodPlacementConfig named `cluster` to turn it on. An ArchitectureTaints named `cluster` taints nodes
-with their architecture, and gives pods the tolerations that their images justify. Delete both, and wait until they are
-gone, before you uninstall the operator.
+with their architecture, and gives pods the tolerations that their images justify. A NUMAResourcesOperator named
+`numaresourcesoperator` publishes the NUMA zones of nodes. Delete them, and wait until they are gone, before you
+uninstall the operator.
 """
 
 
@@ -153,7 +177,7 @@ def cluster_service_version(settings: InstallationSettings) -> Document:
 
 def _settings(image: Image) -> InstallationSettings:
     """As on OpenShift, whose rights include those for any other cluster."""
-    made = InstallationSettings(image=image, openshift=True)
+    made = InstallationSettings(components=get_args(ComponentName), image=image, openshift=True)
     own = {"POLYARCH_RESOURCE_WEBHOOKS": "olm", "POLYARCH_CERT_DIR": CERTIFICATES}
     return msgspec.structs.replace(made, operator=msgspec.structs.replace(made.operator, environment=own))
 

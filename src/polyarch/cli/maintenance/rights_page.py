@@ -25,7 +25,8 @@ setting needs it any more. No role may update or delete pods, or list the secret
 with exactly these rules.
 
 The operator cannot grant what it does not hold, so it holds what it may have to grant under any policy. There is no
-wildcard, no `escalate` and no `bind` among its rules. The namespace *polyarch's* is its own.
+wildcard and no `escalate` among its rules, and `bind` for three of Kubernetes' own roles alone, which a scheduler needs
+(component `numa`). The namespace *polyarch's* is its own.
 """
 OWN: Final = "polyarch's"
 SECRETS: Final = "its namespace"
@@ -77,8 +78,9 @@ def variants() -> list[Variant]:
         role = taint_rights.role_rights(own, Cluster(openshift=openshift), evicts=evicts)
         return Variant(condition, {taints.ROLE: role, taints.ADMISSION_ROLE: taint_rights.adding_rights(OWN)})
 
-    def operating(cluster: Cluster) -> dict[str, Rights]:
-        return {names.OPERATOR: operator_rights(settings, cluster)}
+    def operating(cluster: Cluster, *, numa: bool = False) -> dict[str, Rights]:
+        own = msgspec.structs.replace(settings, numa="auto" if numa else "off", manage_namespace=numa)
+        return {names.OPERATOR: operator_rights(own, cluster)}
 
     return [
         Variant("", rbac.rights(msgspec.structs.replace(plain, secret_access="none"))),
@@ -99,6 +101,8 @@ def variants() -> list[Variant]:
         tainting(OPENSHIFT, openshift=True, secret="its name"),
         Variant(OPENSHIFT, monitor_objects.rights(settings, openshift)),
         Variant(OPENSHIFT, operating(openshift)),
+        Variant("with component `numa`", operating(Cluster(), numa=True)),
+        Variant(f"with component `numa`, {OPENSHIFT}", operating(openshift, numa=True)),
     ]
 
 

@@ -3,43 +3,80 @@
 Conditions have no times, since nothing has happened.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from polyarch.cli.output.documents import manifest_text
 from polyarch.kube.objects.refs import few
+from polyarch.model.condition import Condition
+from polyarch.numa.operator.conditions import four
 from polyarch.numa.operator.observed import Observed
 from polyarch.numa.operator.outcome import Plan
+from polyarch.numa.operator.plan import plan
+from polyarch.numa.operator.scheduler.plan import SchedulerObserved
+from polyarch.numa.operator.scheduler.plan import plan as scheduler_plan
+
+Document = Mapping[str, Any]
 
 
-def plan_text(observed: Observed, planned: Plan) -> str:
-    """Every document, the custom resource last."""
-    return manifest_text(_documents(observed, planned))
+class ShownPlan(msgspec.Struct, frozen=True):
+    """The plan for one custom resource."""
 
-
-def remarks(planned: Plan) -> Iterator[str]:
+    given: Document
+    documents: Sequence[Document] | None
+    """None: nothing is changed."""
+    status: Document
+    conditions: Sequence[Condition] | None
+    """None: the status is left alone, too."""
+    remarks: Sequence[str] = ()
     """What the documents do not show, for people."""
-    if planned.conditions is None:
+
+    @classmethod
+    def of(cls, observed: Observed | SchedulerObserved) -> "ShownPlan":
+        if isinstance(observed, Observed):
+            made = plan(observed)
+            namespace = [made.namespace] if made.namespace is not None else []
+            documents = None if made.documents is None else [*namespace, *made.documents]
+            return cls(observed.object, documents, made.status or {}, made.conditions, tuple(_remarks(made)))
+        found = scheduler_plan(observed)
+        conditions = (*four(found.verdict), *found.extra)
+        return cls(observed.document, found.documents, found.status, conditions)
+
+    @property
+    def is_degraded(self) -> bool:
+        return any(each.type == "Degraded" and each.status == "True" for each in self.conditions or ())
+
+
+def plans_text(plans: Iterable[ShownPlan]) -> str:
+    """Every document of a plan, then its custom resource."""
+    return manifest_text(document for each in plans for document in _documents(each))
+
+
+def remarks(shown: ShownPlan) -> Iterator[str]:
+    """What to say besides."""
+    if shown.conditions is None:
         yield "reconciliation is paused: nothing is changed, the status neither"
-    elif planned.documents is None:
-        yield "nothing is created, changed or deleted"
-    for group, nodes in planned.group_nodes.items():
+    elif shown.documents is None:
+        yield f"nothing is created, changed or deleted for {shown.given['kind']}"
+    yield from shown.remarks
+
+
+def _remarks(made: Plan) -> Iterator[str]:
+    for group, nodes in made.group_nodes.items():
         count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
         yield f"node group {group}: {count}{f' ({few(nodes)})' if nodes else ''}"
-    if (signed := planned.certificate) is not None:
+    if (signed := made.certificate) is not None:
         yield f"the operator signs Secret {signed.namespace}/{signed.secret} for {', '.join(signed.dns_names)}"
-    for each in planned.announcements:
+    for each in made.announcements:
         yield each.message
 
 
-def _documents(observed: Observed, planned: Plan) -> Iterator[dict[str, Any]]:
-    if planned.namespace is not None:
-        yield planned.namespace
-    yield from planned.documents or ()
-    if planned.conditions is not None:
-        given = observed.object
-        status = {**(planned.status or {}), "conditions": msgspec.to_builtins(planned.conditions)}
+def _documents(shown: ShownPlan) -> Iterator[Document]:
+    yield from shown.documents or ()
+    if shown.conditions is not None:
+        given = shown.given
+        status = {**shown.status, "conditions": msgspec.to_builtins(shown.conditions)}
         name = (given.get("metadata") or {}).get("name")
         yield {"apiVersion": given["apiVersion"], "kind": given["kind"], "metadata": {"name": name}, "status": status}

@@ -8,7 +8,7 @@ only has the label is left alone, and named. Pure.
 
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -17,8 +17,13 @@ from polyarch.installation.checking import ref_of
 from polyarch.installation.components import COMPONENTS
 from polyarch.installation.documents import documents
 from polyarch.installation.inventory.survey import IN_EVERY_NAMESPACE, Found, Survey
-from polyarch.installation.settings import InstallationSettings, Registries
+from polyarch.installation.settings import ComponentName, InstallationSettings, Numa, Registries
 from polyarch.kube.resources import CRDS, NAMESPACES
+from polyarch.model.meta import ObjectMeta
+from polyarch.numa import names as numa_names
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.operator import operator_rights as numa_rights
+from polyarch.numa.operator.scheduler import configuration as scheduler
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.taints import names as taint_names
@@ -32,6 +37,8 @@ ROLES: Final = (
     names.ENOEXEC_DAEMON,
     taint_names.ROLE,
     taint_names.ADMISSION_ROLE,
+    numa_names.EXPORTER,
+    numa_names.SCHEDULER,
 )
 """Names of the workloads; what else a workload needs is called like it."""
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -40,10 +47,18 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
         names.CONTROLLER_LEASE,
         names.ENOEXEC_LEASE,
         taint_names.LEASE,
+        scheduler.LEASE,
     ),
-    "secrets": (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET),
-    "issuers.cert-manager.io": (names.CERTIFICATES_SECRET,),
-    "certificates.cert-manager.io": (names.CERTIFICATES_SECRET,),
+    "secrets": (
+        names.CERTIFICATES_SECRET,
+        names.AUTHORITY_SECRET,
+        names.READINGS_SECRET,
+        numa_names.EXPORTER_CERTIFICATE,
+        numa_rights.AUTHORITY,
+    ),
+    "issuers.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
+    "certificates.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
+    "csistoragecapacities.storage.k8s.io": (scheduler.KICK,),
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
 RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")
@@ -69,6 +84,11 @@ class Belongings(msgspec.Struct, frozen=True):
             and (each.ref.resource, each.ref.key.name) not in IN_EVERY_NAMESPACE
         ]
 
+    def foreign_topologies(self, seen: Survey) -> list[Found]:
+        """NodeResourceTopologies that are not ours: whoever publishes them needs the definition."""
+        ours = {each.metadata.uid for each in self.ours}
+        return [each for each in seen.found if _is_topology(each) and each.metadata.uid not in ours]
+
 
 def belongings(seen: Survey, namespace: str, proven: Collection[str] = ()) -> Belongings:
     """For the installation in this namespace. ``proven``: uids of objects that are known to be ours."""
@@ -84,7 +104,7 @@ def belongings(seen: Survey, namespace: str, proven: Collection[str] = ()) -> Be
         or (_is_for_our_pods(each, namespace) and not _owners(each) & there)
     ]
     definitions = {each.ref.key.name for each in (*listed, *sure) if each.ref.resource == CRDS}
-    resources = [each for each in seen.found if str(each.ref.resource) in definitions]
+    resources = [each for each in seen.found if str(each.ref.resource) in definitions and not _is_topology(each)]
     ours = _with_dependents(seen, {each.metadata.uid for each in (*listed, *sure, *resources)}, there)
     unproven = (each for each in seen.found if _claims(each) and not _owners(each) & there)
     return Belongings(
@@ -104,10 +124,23 @@ def _is_ours_by_name(found: Found, namespace: str) -> bool:
     """By its name alone, whatever its labels are."""
     resource, key = found.ref
     if resource == CRDS:
-        return key.name in _DEFINITIONS
+        return key.name in _ALWAYS_DEFINED
+    if _is_topology(found):
+        return numa_names.NODE_GROUP_LABEL in (found.metadata.labels or {})  # only our exporters have this label
     return found.ref in without_operator.WEBHOOKS or (
         key.namespace == namespace and key.name in NAMED.get(str(resource), ())
     )
+
+
+def _is_topology(found: Found) -> bool:
+    return str(found.ref.resource) == str(TOPOLOGIES)
+
+
+def is_our_definition(metadata: ObjectMeta) -> bool:
+    """Whether a definition is one of polyarch's: by its name, or where others use the name by our label as well."""
+    if metadata.name in _ALWAYS_DEFINED:
+        return True
+    return metadata.name in _DEFINED and (metadata.labels or {}).get(operator.PART_OF) == operator.PRODUCT
 
 
 def _is_listed(found: Found, namespace: str) -> bool:
@@ -157,13 +190,24 @@ def _with_dependents(seen: Survey, sure: AbstractSet[str], there: AbstractSet[st
 
 def _installed() -> Iterator[tuple[str, str, str]]:
     """Group, kind and name of everything that an installation can consist of, but for namespaces."""
-    everything = InstallationSettings(openshift=True, registries=Registries(configuration="everything"))
+    everything = InstallationSettings(
+        components=get_args(ComponentName),
+        openshift=True,
+        registries=Registries(configuration="everything"),
+        numa=Numa(scheduler={}),
+    )
     for each in documents(everything):
         resource, key = ref_of(each)
         yield resource.group, resource.plural, key.name
 
 
 _INSTALLED: Final = frozenset(_installed())
-_DEFINITIONS: Final = frozenset(
+_DEFINED: Final = frozenset(
     each["metadata"]["name"] for component in COMPONENTS.values() for each in component.definitions()
 )
+_ALWAYS_DEFINED: Final = _DEFINED - {
+    each["metadata"]["name"]
+    for component in COMPONENTS.values()
+    if not component.defined_always
+    for each in component.definitions()
+}

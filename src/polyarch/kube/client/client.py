@@ -320,11 +320,16 @@ class Client:
         document: Mapping[str, Any],
         *,
         namespace: str = "",
+        complete: bool = False,
         type: type[T] = PartialObjectMetadata,  # type: ignore[assignment]
         retry: bool = True,
     ) -> T:
-        """PUT with ``metadata.resourceVersion`` as a precondition (else Conflict); for Leases only."""
-        request = requests.replace(resource, document, namespace=namespace)
+        """PUT with ``metadata.resourceVersion`` as a precondition (else Conflict).
+
+        For Leases, and where patches are forbidden: ``complete`` says that the document was read as plain JSON, with
+        every field of the object, and changed.
+        """
+        request = requests.replace(resource, document, namespace=namespace, complete=complete)
         return await answers.one(self._transport, request, type, retry=retry)
 
     async def scale(self, resource: Resource, name: str, replicas: int, *, namespace: str = "") -> None:

@@ -167,9 +167,11 @@ def apply(
     )
 
 
-def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str) -> Request:
-    """PUT with a precondition, for Leases only: we own the whole object, and losing a race must be an error."""
-    if resource != LEASES:
+def replace(resource: Resource, document: Mapping[str, Any], *, namespace: str, complete: bool = False) -> Request:
+    """PUT with a precondition, for Leases, of which we own everything, and for documents that are ``complete``: read as
+    plain JSON, so that fields that we do not know are in them. Losing a race must be an error.
+    """
+    if resource != LEASES and not complete:
         raise ValueError(f"{resource} is never replaced as a whole; patch or apply the fields that are ours")
     metadata = document.get("metadata") or {}
     if not metadata.get("resourceVersion") or not metadata.get("name"):

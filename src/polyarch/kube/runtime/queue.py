@@ -55,13 +55,15 @@ class WorkQueue(Generic[K]):
         *,
         random: Callable[[], float] = _random.random,
         backoff: float = BACKOFF_FIRST,
+        longest: float = BACKOFF_LAST,
         metrics: Metrics | None = None,
     ) -> None:
-        """``backoff``: the base of the exponential backoff per key, in seconds."""
+        """``backoff``: the base of the exponential backoff per key, in seconds; ``longest``: its last step."""
         self.name = name
         self._clock = clock
         self._random = random
         self._backoff = backoff
+        self._longest = longest
         self._ready: dict[Priority, OrderedDict[K, float]] = {priority: OrderedDict() for priority in Priority}
         self._processing: dict[K, float] = {}
         self._again: dict[K, tuple[Priority, float]] = {}
@@ -134,12 +136,12 @@ class WorkQueue(Generic[K]):
         self._settle()
 
     def retry(self, key: K, *, at_least: float = 0.0) -> float:
-        """Requeues the key with backoff (5 ms doubling to 5 min; the upper half of each step is jitter).
+        """Requeues the key with backoff (usually 5 ms doubling to 5 min; the upper half of each step is jitter).
 
         Returns the delay in seconds. ``at_least`` is a server's ``Retry-After``, capped at 5 min.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        step = min(BACKOFF_LAST, self._backoff * 2.0 ** min(failures, 32))
+        step = min(self._longest, self._backoff * 2.0 ** min(failures, 32))
         delay = max(step / 2 * (1 + self._random()), min(at_least, BACKOFF_LAST))
         if self._metrics:
             self._metrics.retries.inc()

@@ -231,10 +231,13 @@ def _operator_status() -> Schema:
         },
         required=("name",),
     )
+    # What we write ourselves needs no rules, whose cost API servers add up over a list without bounds.
+    effective = _config()
+    effective["properties"] = effective["properties"] | {"infoRefreshPeriod": text(description="The interval.")}
     group = obj(
         {
             "daemonsets": name | {"description": "The DaemonSet of the group."},
-            "config": _config(),
+            "config": effective,
             "selector": text(description="The name of the group."),
         },
         required=("config", "daemonsets", "selector"),

@@ -5,7 +5,7 @@ clusters have are documents as they are.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,6 +15,10 @@ from polyarch.operating.settings import OperatorSettings
 Document = Mapping[str, Any]
 Platform = Literal["kubernetes", "openshift", "hypershift"]
 USUAL_API_PORTS = (6443,)
+POOLS: Final = Resource(
+    "machineconfiguration.openshift.io", "v1", "machineconfigpools", "MachineConfigPool", namespaced=False
+)
+API_SERVERS: Final = Resource("config.openshift.io", "v1", "apiservers", "APIServer", namespaced=False)
 
 
 class NodeLabels(msgspec.Struct, frozen=True, gc=False):

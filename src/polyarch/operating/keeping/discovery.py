@@ -37,6 +37,8 @@ class Discovery:
         self._clock = clock
         self.cluster: Cluster | None = None
         self.served: frozenset[Resource] = frozenset()
+        self.release = ""
+        """``gitVersion`` of the API server, such as ``v1.33.2``."""
 
     async def run(self) -> None:
         """Asks every minute until cancelled; what cannot be read stays as it was."""
@@ -52,10 +54,12 @@ class Discovery:
         groups = {resource.group for resource in OPTIONAL}
         found = {group: await self._client.discover(group) for group in (OPENSHIFT, *sorted(groups))}
         served = frozenset(kind for kind in OPTIONAL if kind in found[kind.group])
+        version = msgspec.json.decode(await self._client.raw("GET", "/version"))
+        self.release = str(version.get("gitVersion") or "")
         cluster = Cluster(
             openshift=bool(found[OPENSHIFT]),
             monitoring=served >= MONITORING,
-            version=version_of(msgspec.json.decode(await self._client.raw("GET", "/version"))),
+            version=version_of(version),
         )
         if (cluster, served) != (self.cluster, self.served):
             self.cluster, self.served = cluster, served

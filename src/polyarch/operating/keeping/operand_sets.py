@@ -5,11 +5,12 @@ the kind is served. All are labelled as one part, so that nothing made by an ear
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from polyarch.kube.client.client import Client
+from polyarch.kube.client.watch_event import KubernetesObject
 from polyarch.kube.clock import Clock
 from polyarch.kube.objects import deletion
 from polyarch.kube.objects.apply_set import ApplyFailed, ApplySet, Handler, Outcome
@@ -38,6 +39,7 @@ from polyarch.operating import names
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T", bound=KubernetesObject)
 Document = dict[str, Any]
 Found = dict[Ref, PartialObjectMetadata]
 
@@ -72,7 +74,7 @@ class OptionalInformers:
         self._informers = informers
         self._used: list[Informer[Any]] = []
 
-    def informer(self, resource: Resource, type: type[Unstructured], /, **options: Any) -> Informer[Unstructured]:
+    def informer(self, resource: Resource, type: type[T], /, **options: Any) -> Informer[T]:
         found = self._informers.informer(resource, type, required=False, **options)
         self._used.append(found)
         return found
@@ -95,14 +97,17 @@ class OperandSets:
         label: str = names.OPERAND_LABEL,
         part_of: str,
         clock: Clock,
+        required: bool = True,
     ) -> None:
+        """``required``: the process is not ready before all of them are cached."""
         self._client = client
         self._informers = informers
         self._clock = clock
         self._home = home
         self._label = label
         self._part = part_of
-        self._main = ApplySet(client, informers, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
+        caches = informers if required else OptionalInformers(informers)
+        self._main = ApplySet(client, caches, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
         self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
         self._handlers: list[Handler] = []
 
@@ -117,7 +122,8 @@ class OperandSets:
         served = set(kinds)
         for kind in served - self._optional.keys():
             caches = OptionalInformers(self._informers)
-            kept = ApplySet(self._client, caches, kinds=[(kind, self._home)], label=self._label, clock=self._clock)
+            where = self._home if kind.namespaced else ""
+            kept = ApplySet(self._client, caches, kinds=[(kind, where)], label=self._label, clock=self._clock)
             for handler in self._handlers:
                 kept.add_handler(handler)
             self._optional[kind] = kept, caches

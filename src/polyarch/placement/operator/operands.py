@@ -75,12 +75,13 @@ def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tup
     )
 
 
-def namespace(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, monitored: bool = False) -> Document:
-    """The labels of the operator's namespace (PL-552). The monitor's node side needs level ``privileged``.
+def namespace(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, privileged: bool = False) -> Document:
+    """The labels of the operator's namespace (PL-552). The monitor's node side and the exporters of NUMA need
+    ``privileged``.
 
     OpenShift reads from an annotation that management workloads are allowed; the label is the documented contract.
     """
-    level = "privileged" if monitored else "restricted"
+    level = "privileged" if privileged else "restricted"
     labels = {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "warn")}
     described: Document = {"name": name, "labels": labels}
     if openshift:

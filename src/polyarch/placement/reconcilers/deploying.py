@@ -130,9 +130,10 @@ class Deployer:
                 await finalizers.remove(self._client, DEPLOYMENTS, found.metadata, name)
 
     async def label_namespace(self, cluster: Cluster, *, monitored: bool) -> None:
-        """PL-552."""
+        """PL-552. Where exporters of NUMA may run the level is not lowered: they need the higher one, too (NO-057)."""
         live = self._home.namespace
-        wanted = operands.namespace(self._settings.namespace, openshift=cluster.openshift, monitored=monitored)
+        privileged = monitored or self._settings.manage_namespace
+        wanted = operands.namespace(self._settings.namespace, openshift=cluster.openshift, privileged=privileged)
         if live is not None and differences(wanted, live.document, manager="polyarch"):
             await self._client.apply(NAMESPACES, wanted)
 

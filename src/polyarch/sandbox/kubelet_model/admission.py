@@ -47,7 +47,14 @@ def forget(held: Held, active: Collection[str]) -> Held:
 def admit(node: Node, held: Held, pod: Pod, others: Iterable[Pod]) -> tuple[Held, Refused | None]:
     """Admit the pod beside the ``others``, which are admitted and not over."""
     others = list(others)
-    held = forget(held, {pod.uid, *(other.uid for other in others)})
+    held, refused = align(node, forget(held, {pod.uid, *(other.uid for other in others)}), pod)
+    if refused is None:
+        refused = _beyond(node, pod, others)
+    return held, refused
+
+
+def align(node: Node, held: Held, pod: Pod) -> tuple[Held, Refused | None]:
+    """The topology manager's part of an admission."""
     is_by_pod = node.configuration.topology_scope == "pod"
     try:
         for_pod = _hint(node, _pod_hints(node, held, pod)) if is_by_pod else None
@@ -55,7 +62,6 @@ def admit(node: Node, held: Held, pod: Pod, others: Iterable[Pod]) -> tuple[Held
             hint = for_pod or _hint(node, _hints(node, held, pod, container))
             for allocate in (_allocate_devices, _allocate_cpus, _allocate_memory):
                 held = allocate(node, held, pod, container, hint)
-        _check_sums(node, pod, others)
     except Refused as refused:
         return held, refused
     return held, None
@@ -104,12 +110,12 @@ def _allocate_memory(node: Node, held: Held, pod: Pod, container: Container, hin
     return msgspec.structs.replace(held, memory=memory.allocate(node, held.memory, pod, container, hint))
 
 
-def _check_sums(node: Node, pod: Pod, others: Sequence[Pod]) -> None:
+def _beyond(node: Node, pod: Pod, others: Sequence[Pod]) -> Refused | None:
     """The node's allocatable must be enough for all pods together; devices that the node does not have are not its
     matter."""
     allocatable = capacity.allocatable(node)
     if len(others) >= allocatable["pods"]:
-        raise _short("pods", 1, len(others), int(allocatable["pods"]))
+        return _short("pods", 1, len(others), int(allocatable["pods"]))
     wanted = requests.scheduled(pod)
     used: dict[str, Fraction] = {}
     for other in others:
@@ -122,7 +128,8 @@ def _check_sums(node: Node, pod: Pod, others: Sequence[Pod]) -> None:
         if wanted[name] > 0 and wanted[name] > (there or 0) - used.get(name, 0):
             unit = 1000 if name == CPU else 1
             asked, taken = math.ceil(wanted[name] * unit), math.ceil(used.get(name, 0) * unit)
-            raise _short(name, asked, taken, int((there or 0) * unit))
+            return _short(name, asked, taken, int((there or 0) * unit))
+    return None
 
 
 def _turn(name: str) -> tuple[int, str]:

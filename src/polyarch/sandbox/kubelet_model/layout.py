@@ -102,6 +102,11 @@ class Numa(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.memory or self.cpus * MEMORY_PER_CPU
 
     @property
+    def text(self) -> str:
+        """As for the option, with the policy and the scope."""
+        return f"{self.size},policy={self.policy},scope={self.scope}"
+
+    @property
     def size(self) -> str:
         """``2x8``."""
         return f"{self.zones}x{self.cpus}"

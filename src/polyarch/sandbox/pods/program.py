@@ -16,6 +16,7 @@ from polyarch.sandbox.pods.spec import Container
 REPOSITORY: Final = DEFAULT_IMAGE.rpartition(":")[0]
 PROGRAM: Final = "import sys; from polyarch.cli import main; sys.exit(main())"
 ENTRYPOINT: Final = "polyarch"
+SOCKET: Final = "unix://"
 
 
 class NotInTheImage(Exception):  # noqa: N818 - what is wrong
@@ -50,7 +51,8 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 def rewritten(text: str, mounts: Mapping[str, str]) -> str:
     """``text`` with a leading path of the container replaced by the path on this machine: ``/etc/x/tls.crt`` as well as
-    ``--flag=/etc/x/tls.crt``. ``mounts`` is mountPath → folder; of nested ones the inner counts."""
+    ``--flag=/etc/x/tls.crt`` and ``unix:///run/x.sock``. ``mounts`` is mountPath → folder; of nested ones the inner
+    counts."""
     flag, equals, value = text.partition("=")
     if equals and flag.startswith("-"):
         return f"{flag}={_moved(value, mounts)}"
@@ -58,6 +60,8 @@ def rewritten(text: str, mounts: Mapping[str, str]) -> str:
 
 
 def _moved(text: str, mounts: Mapping[str, str]) -> str:
+    if text.startswith(f"{SOCKET}/"):
+        return SOCKET + _moved(text.removeprefix(SOCKET), mounts)
     if not text.startswith("/"):
         return text
     for mount in sorted(mounts, key=len, reverse=True):

@@ -146,6 +146,42 @@ data:
     assert "restricted" in made[0]["data"]["config.yaml"]
 
 
+SCHEDULER = """\
+apiVersion: nodetopology.openshift.io/v1
+kind: NUMAResourcesScheduler
+metadata:
+  name: numaresourcesscheduler
+spec:
+  schedulerName: mine
+"""
+MASTER = """\
+apiVersion: v1
+kind: Node
+metadata: {name: lead, labels: {node-role.kubernetes.io/control-plane: ""}}
+status: {nodeInfo: {kubeletVersion: v1.34.1}}
+"""
+
+
+def test_no_080_plan_of_the_scheduler(shop: Shop) -> None:
+    """NO-080, NO-082, NO-084: where it runs and with which image follows from the nodes."""
+    code, documents, _ = shop.run(SCHEDULER, MASTER)
+    assert code == 0
+    deployment = of_kind(documents, "Deployment")
+    assert deployment["metadata"]["name"] == "secondary-scheduler"
+    assert deployment["spec"]["replicas"] == 1
+    images = {each["name"]: each["image"] for each in deployment["spec"]["template"]["spec"]["containers"]}
+    assert images["secondary-scheduler"].startswith("registry.k8s.io/kube-scheduler:v1.34.")
+    assert documents[-1]["status"]["schedulerName"] == "mine"
+
+
+def test_no_082_plan_of_a_scheduler_that_cannot_run(shop: Shop) -> None:
+    """NO-082: exit code 1; the other plan is printed all the same."""
+    code, documents, said = shop.run(SCHEDULER, OPERATOR)
+    assert code == 1
+    assert of_kind(documents, "DaemonSet")
+    assert "nothing is created, changed or deleted for NUMAResourcesScheduler" in said
+
+
 class TestMistakes:
     """Exit code 2, with file and line."""
 
@@ -153,7 +189,7 @@ class TestMistakes:
         """NO-040."""
         code, _, said = shop.run(NODES)
         assert code == 2
-        assert "there is no NUMAResourcesOperator in the files" in said
+        assert "there is no NUMAResourcesOperator or NUMAResourcesScheduler in the files" in said
 
     def test_no_040_plan_of_a_misspelt_member(self, shop: Shop) -> None:
         """NO-040: the API server would drop it in silence."""

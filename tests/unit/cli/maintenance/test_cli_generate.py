@@ -19,6 +19,7 @@ DOCUMENTS = {
 
 
 def test_the_files_in_deploy_are_what_the_code_says() -> None:
+    """NE-004, among others."""
     assert generate.main(["--check", str(PROJECT)]) == 0
 
 

@@ -1,20 +1,24 @@
-"""``polyarch numa export --once`` as a user runs it, on a fixture of a machine (NE-154, NE-160)."""
+"""``polyarch numa export --once`` as a user runs it, on a fixture of a machine (NE-056, NE-154, NE-160)."""
 
 import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import podresources_server
 import pytest
 import yaml
+from google.protobuf.json_format import Parse
 from machine_trees import GIB
 from scripted_api import ScriptedApi, document, serving, status
 
 from numa_host import NumaHost
 from polyarch.cli import main
+from polyarch.numa.host.podresources.v1 import api_pb2 as api
 
 HUGE = {"aiohttp", "aiohttp.web", "grpclib", "structlog", "cryptography", "uvloop"}
 """What a server, a client of the API server, or one of a real kubelet needs."""
@@ -184,6 +188,49 @@ def test_ne_160_what_was_left_out_is_said_on_demand(export):
 
 def test_ne_068_ne_160_ended_pods_are_not_known_without_a_cluster(export):
     assert "pods that have ended count as used here" in export("--", "--exclude-terminal-pods").err
+
+
+# -- a kubelet that runs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kubelet(server_loop, host: NumaHost):
+    """A kubelet that answers what the host's files say, at a socket with a short path; ``.socket`` is that."""
+    answers = podresources_server.Answers()
+    answers.pods = Parse((host.root / "answers/list.json").read_text(), api.ListPodResourcesResponse())
+    allocatable = (host.root / "answers/get_allocatable_resources.json").read_text()
+    answers.resources = Parse(allocatable, api.AllocatableResourcesResponse())
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        answers.socket = Path(folder) / "kubelet.sock"
+        served = podresources_server.serving(answers, answers.socket)
+        asyncio.run_coroutine_threadsafe(served.__aenter__(), server_loop).result(30)
+        yield answers
+        asyncio.run_coroutine_threadsafe(served.__aexit__(None, None, None), server_loop).result(30)
+
+
+def test_ne_160_a_running_kubelet_is_asked_at_its_socket(export, host: NumaHost, kubelet: Any):
+    ran = export(source=[f"--root={host.root}", f"--podresources-socket=unix://{kubelet.socket}"])
+    assert ran.code == 0, ran.err
+    assert ran.out == export().out
+    assert kubelet.calls == ["List", "GetAllocatableResources"]
+
+
+def test_ne_160_on_a_node_the_kubelets_own_socket_is_found(export, host: NumaHost, kubelet: Any):
+    own = host.root / "var/lib/kubelet/pod-resources/kubelet.sock"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(kubelet.socket)
+    assert export(source=[f"--root={host.root}"]).code == 0
+    assert kubelet.calls == ["List", "GetAllocatableResources"]
+
+
+def test_ne_056_one_pod_is_asked_for_and_else_picked_out_of_the_list(export, host: NumaHost, kubelet: Any):
+    source = [f"--root={host.root}", f"--podresources-socket=unix://{kubelet.socket}"]
+    whole = export("--pod", "default/web", source=source)
+    assert sorted(kubelet.calls) == ["Get", "GetAllocatableResources", "List"]
+    kubelet.calls.clear()
+    kubelet.pod = api.GetPodResourcesResponse(pod_resources=kubelet.pods.pod_resources[0])
+    assert export("--pod", "default/web", source=source) == whole
+    assert sorted(kubelet.calls) == ["Get", "GetAllocatableResources"]
 
 
 # -- publishing --------------------------------------------------------------------------------------------------------

@@ -107,11 +107,13 @@ def test_kr_004_what_was_read_is_never_sent_back(send):
         send(PODS, PartialObjectMetadata(ObjectMeta(name="web")), namespace="demo")
 
 
-def test_kr_003_only_leases_are_replaced_and_only_conditionally():
+def test_kr_003_only_leases_and_complete_documents_are_replaced_and_only_conditionally():
     """KR-003, KR-030"""
     lease = {"metadata": {"name": "l", "resourceVersion": "5"}, "spec": {}}
     request = requests.replace(LEASES, lease, namespace="demo")
     assert (request.method, request.verb) == ("PUT", "update")
+    whole = {"metadata": {"name": "n", "resourceVersion": "7"}, "fieldOfTomorrow": 1}
+    assert msgspec.json.decode(requests.replace(NODES, whole, namespace="", complete=True).body) == whole
     with pytest.raises(ValueError, match="never replaced"):
         requests.replace(PODS, lease, namespace="demo")
     with pytest.raises(ValueError, match="resourceVersion"):

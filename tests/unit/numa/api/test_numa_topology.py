@@ -1,13 +1,16 @@
 """NodeResourceTopology: its definition is the one that other producers and readers know, and any of theirs is read."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
-from polyarch.numa.api.topology import Attribute, NodeResourceTopology
+from polyarch.numa.api.topology import Attribute, NodeResourceTopology, Zone
 from polyarch.numa.api.topology_crd import definition
 
+PROJECT = Path(__file__).parents[4]
 DOCUMENT = definition()
 VERSIONS = {each["name"]: each for each in DOCUMENT["spec"]["versions"]}
 
@@ -83,6 +86,14 @@ def test_ne_003_no_list_says_its_type() -> None:
     """NE-003: a patch replaces a whole list, and other tools apply what they always have."""
     for version in VERSIONS:
         assert not [each for each in everything(root(version)) if "x-kubernetes-list-type" in each]
+
+
+def test_ne_004_the_committed_definition_is_the_generated_one() -> None:
+    """NE-004: `make generate` writes it; every member of the structs is in it."""
+    committed = PROJECT / "deploy" / "crds" / f"{DOCUMENT['metadata']['name']}.yaml"
+    assert yaml.safe_load(committed.read_text(encoding="utf-8")) == DOCUMENT
+    for of, schema in ((NodeResourceTopology, root("v1alpha2")), (Zone, zone())):
+        assert {each.encode_name for each in msgspec.structs.fields(of)} <= set(schema["properties"])
 
 
 def test_ne_005_an_object_of_another_producer_is_read() -> None:

@@ -15,6 +15,7 @@ from polyarch.numa.decide.facts import (
     MemoryBlock,
     MemoryState,
 )
+from polyarch.numa.decide.fingerprint import fingerprint
 from polyarch.numa.decide.zones import Zones, page_resource, zones
 
 
@@ -49,6 +50,17 @@ def test_ne_063_single_cells_are_served_first_whatever_the_order_of_the_answer()
     for order in ((wide, narrow), (narrow, wide)):
         decided = zones(facts(pod("holder", memory=order)), LISTING_ONLY, "worker")
         assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, GIB)]
+
+
+def test_ne_063_single_cells_are_served_first_also_those_after_the_first_of_a_group() -> None:
+    """NE-063: what the middle cell has given to its own pod, a block over all three does not find there."""
+    machine = Machine(cells=tuple(Cell(id=cell, memory=4 * GIB) for cell in range(3)))
+    allocatable = Allocatable(memory=tuple(MemoryBlock("memory", 4 * GIB, (cell,)) for cell in range(3)))
+    wide, narrow = MemoryBlock("memory", 7 * GIB, (0, 1, 2)), MemoryBlock("memory", 2 * GIB, (1,))
+    decided = zones(
+        facts(pod("holder", memory=(wide, narrow)), machine=machine, allocatable=allocatable), LISTING_ONLY, "worker"
+    )
+    assert of(decided, "memory") == [(4 * GIB, 4 * GIB, 0), (4 * GIB, 4 * GIB, 0), (4 * GIB, 4 * GIB, 3 * GIB)]
 
 
 def test_ne_063_what_fits_nowhere_goes_to_the_last_cell_and_available_is_not_negative() -> None:
@@ -122,6 +134,20 @@ def test_ne_065_cpus_of_the_reference_container_are_the_shared_pool() -> None:
 
     absent = zones(facts(*listed[1:]), settings, "worker")
     assert of(absent, "cpu") == [(4, 3, 1), (4, 4, 2)]
+
+
+def test_ne_060_the_reference_container_comes_before_everything_that_leaves_pods_out() -> None:
+    """NE-060: its CPUs are the shared pool also where its pod is excluded or has ended; attributes come last."""
+    reference = pod("shared", cpus=(4, 5), namespace="system", container="pause")
+    gathered = facts(reference, pod("burstable", cpus=(4, 5)), pod("holder", cpus=(6,)))
+    settings = replace(LISTING_ONLY, reference_container=ContainerName("system", "shared", "pause"))
+    by_pattern = replace(settings, pod_exclude=(PodPattern("system", "*"),))
+    ended = replace(gathered, terminal=frozenset({("system", "shared")}))
+    for decided in (zones(gathered, by_pattern, "worker"), zones(ended, settings, "worker")):
+        assert of(decided, "cpu")[1] == (4, 4, 3)
+        assert [each.name for each in decided.pods] == ["holder"]
+        assert decided.counts.excluded == 1
+        assert decided.fingerprint == fingerprint([("default", "holder")])
 
 
 def test_ne_067_excluded_pods_leave_usage_and_fingerprint() -> None:

@@ -361,7 +361,7 @@ def test_pl_541_the_service_ca_makes_one_secret_for_each_service_and_the_record_
 )
 def test_pl_552_the_namespace_is_restricted_unless_the_monitor_runs_in_it(settings, monitored, level):
     """PL-552."""
-    described = operands.namespace("ours", monitored=monitored, **settings)["metadata"]
+    described = operands.namespace("ours", privileged=monitored, **settings)["metadata"]
     management = {"workload.openshift.io/allowed": "management"} if settings else {}
     assert described["labels"] == {
         "pod-security.kubernetes.io/enforce": level,

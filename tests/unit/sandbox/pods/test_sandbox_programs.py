@@ -71,6 +71,8 @@ def test_sb_011_variables_are_expanded_as_kubernetes_does(text: str, expected: s
         pytest.param("etc/polyarch", "etc/polyarch", id="not absolute"),
         pytest.param("A=/etc/polyarch/x", "A=/etc/polyarch/x", id="no flag"),
         pytest.param("/usr/bin", "/usr/bin", id="not mounted"),
+        pytest.param("--socket=unix:///etc/polyarch/x.sock", "--socket=unix:///v/polyarch/x.sock", id="a unix socket"),
+        pytest.param("unix://name", "unix://name", id="a socket without a path"),
     ],
 )
 def test_sb_011_paths_into_volumes_lead_to_their_folders(text: str, expected: str) -> None:

@@ -90,7 +90,8 @@ class Followed(Generic[T]):
         self._was_read = False
         self._refused = asyncio.Event()
         self._settled = asyncio.Event()
-        paced = _Paced(client, clock, opened=self._opened, refused=self._is_refused)
+        self._not_served = False
+        paced = _Paced(client, clock, opened=self._opened, refused=self._is_refused, missing=self._has_no_kind)
         selection = Selection(field_selector=f"metadata.name={name}")
         self._informer = Informer(paced, resource, type, selection=selection, clock=clock, chance=chance)
         self._informer.add_handler(lambda _: self._changed())
@@ -108,7 +109,7 @@ class Followed(Generic[T]):
     @property
     def is_missing(self) -> bool:
         """The API server does not have this kind."""
-        return self._informer.is_missing
+        return self._not_served or self._informer.is_missing
 
     @property
     def is_watched(self) -> bool:
@@ -175,6 +176,7 @@ class Followed(Generic[T]):
     def _opened(self) -> None:
         """Also tells of a kind that is served from now on, but has no object yet."""
         self._refused.clear()
+        self._not_served = False
         self._changed()
 
     def _is_refused(self) -> None:
@@ -182,17 +184,30 @@ class Followed(Generic[T]):
             log.warning("watch is forbidden, reading instead", object=str(self._informer), seconds=self._resync)
         self._refused.set()
 
+    def _has_no_kind(self) -> None:
+        """Also where discovery shows the kind: what is not found cannot be written."""
+        self._not_served = True
+        self._settled.set()
+        self._changed()
+
 
 class _Paced:
     """The client as the informer sees it: a request that was refused, or whose kind is missing, fails late."""
 
     def __init__(
-        self, client: ReadingClient, clock: Clock, *, opened: Callable[[], None], refused: Callable[[], None]
+        self,
+        client: ReadingClient,
+        clock: Clock,
+        *,
+        opened: Callable[[], None],
+        refused: Callable[[], None],
+        missing: Callable[[], None],
     ) -> None:
         self._client = client
         self._clock = clock
         self._opened = opened
         self._refused = refused
+        self._missing = missing
         self._in_a_row = 0
 
     async def list_page(
@@ -244,4 +259,5 @@ class _Paced:
             self._refused()
             await self._clock.sleep(FORBIDDEN_PAUSE)
         else:
+            self._missing()
             await self._clock.sleep(MISSING_PAUSE)

@@ -183,11 +183,12 @@ class Publisher:
                 failures = 0
 
     async def _wait(self) -> None:
-        """Until there is something to ask about, or a heartbeat is due."""
+        """Until there is something to ask about, or a heartbeat is due; one that is overdue waits for a new scan."""
         heartbeat = self._settings.heartbeat
         due = None
         if heartbeat and self._written_at is not None:
-            due = max(0.0, self._written_at + heartbeat - self._clock.monotonic())
+            rest = self._written_at + heartbeat - self._clock.monotonic()
+            due = rest if rest > 0 else None
         with suppress(TimeoutError):
             async with deadline(self._clock, due):
                 await self._woken.wait()

@@ -48,7 +48,7 @@ class WritingClient(Protocol):
     ) -> T: ...
 
     async def replace(
-        self, resource: Resource, document: Mapping[str, Any], *, type: type[T], retry: bool = True
+        self, resource: Resource, document: Mapping[str, Any], *, complete: bool, type: type[T], retry: bool = True
     ) -> T: ...
 
 
@@ -135,7 +135,8 @@ class TopologyWrite:
         if change is None:
             return Sent(found, None)
         body = difference.merged(document, difference.stamped(change, stamps))
-        return Sent(await self._client.replace(TOPOLOGIES, body, type=NodeResourceTopology, retry=False), "update")
+        answer = await self._client.replace(TOPOLOGIES, body, complete=True, type=NodeResourceTopology, retry=False)
+        return Sent(answer, "update")
 
 
 def _change(wanted: Document, found: NodeResourceTopology, always: bool) -> Document | None:

@@ -78,8 +78,10 @@ def read(
         warnings.append(f"{WATCHED_NAMESPACE} (--watch-namespace) is ignored: usage of all namespaces counts")
     _require_whole_reference({**from_files, **given.values})
     values[HOSTNAME] = _hostname(values[HOSTNAME], host_name)
+    settings = merging.settings(values)
     settings = msgspec.structs.replace(
-        merging.settings(values),
+        settings,
+        host=msgspec.structs.replace(settings.host, kubelet_address=environment.get("HOST_IP", "")),
         pod=_first(environment, "POD_NAME", "REFERENCE_POD_NAME") or host_name(),
         namespace=_first(environment, "POD_NAMESPACE", "REFERENCE_NAMESPACE") or _own_namespace(service_account),
     )

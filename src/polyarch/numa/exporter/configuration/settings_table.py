@@ -18,6 +18,7 @@ from polyarch.numa.exporter.configuration.kinds import (
     Boolean,
     Duration,
     Kind,
+    Names,
     PodPatterns,
     ResourceLists,
     Text,
@@ -28,6 +29,7 @@ from polyarch.numa.exporter.configuration.kinds import (
     socket_url,
 )
 from polyarch.numa.exporter.settings import ExporterSettings, KubeletSource, LogFormat, MetricsMode
+from polyarch.numa.exporter.tls_policy import CIPHERS, VERSIONS
 
 POLICY: Final = "topologyExporter.topologyManagerPolicy"
 SCOPE: Final = "topologyExporter.topologyManagerScope"
@@ -74,6 +76,8 @@ _TEXT: Final = Text()
 _TIME: Final = Duration()
 _PORT: Final = Whole(most=65535)
 _POLICIES: Final = Word(get_args(TopologyPolicy), optional=True)
+_TLS_VERSION: Final = Word(tuple(VERSIONS), optional=True)
+_CIPHERS: Final = Names(CIPHERS, "cipher suite")
 _SCOPES: Final = Word(get_args(TopologyScope), optional=True)
 
 _ALL: Final = (
@@ -134,12 +138,13 @@ _ALL: Final = (
     Setting("topologyExporter.metricsTLS.certsDir", _TEXT, "metrics.certs_dir"),
     Setting("topologyExporter.metricsTLS.certFile", _TEXT, "metrics.cert_file"),
     Setting("topologyExporter.metricsTLS.keyFile", _TEXT, "metrics.key_file"),
-    Setting("topologyExporter.metricsTLS.minTLSVersion", _TEXT, "metrics.min_tls_version"),
-    Setting("topologyExporter.metricsTLS.cipherSuites", _TEXT, "metrics.cipher_suites"),
+    Setting("topologyExporter.metricsTLS.minTLSVersion", _TLS_VERSION, "metrics.min_tls_version"),
+    Setting("topologyExporter.metricsTLS.cipherSuites", _CIPHERS, "metrics.cipher_suites"),
     Setting("topologyExporter.metricsTLS.wantCliAuth", _YES_OR_NO, "metrics.want_client_certificates"),
     # our own
     Setting("topologyExporter.kubeletConfig", Word(get_args(KubeletSource)), "host.kubelet_config"),
     Setting("topologyExporter.kubeletConfigDir", _TEXT, "host.kubelet_config_dir"),
+    Setting("topologyExporter.kubeletAddress", _TEXT, "host.kubelet_address", "HOST_IP"),
     Setting("topologyExporter.kubeletCA", _TEXT, "host.kubelet_ca"),
     Setting("topologyExporter.kubeletInsecureTLS", _YES_OR_NO, "host.kubelet_insecure_tls"),
     Setting("topologyExporter.statePoll", _TIME, "triggers.state_poll"),

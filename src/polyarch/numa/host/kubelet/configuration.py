@@ -85,7 +85,8 @@ def settings(document: Mapping[str, Any], *, place: str) -> KubeletSettings:
     )
 
 
-def _document(place: str, content: bytes) -> dict[str, Any]:
+def manifest(place: str, content: bytes) -> dict[str, Any]:
+    """The object that a text of YAML describes, of whatever kind. Raises UnusableConfiguration."""
     try:
         found = yaml.load(content, _LOADER)  # noqa: S506 - safe
     except yaml.MarkedYAMLError as error:
@@ -96,6 +97,11 @@ def _document(place: str, content: bytes) -> dict[str, Any]:
         raise UnusableConfiguration(f"{place}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(found, dict):
         raise UnusableConfiguration(f"{place}: expected a KubeletConfiguration, found {_kind(found)}")
+    return found
+
+
+def _document(place: str, content: bytes) -> dict[str, Any]:
+    found = manifest(place, content)
     kind = found.get("kind", "KubeletConfiguration")
     if kind != "KubeletConfiguration":
         raise UnusableConfiguration(f"{place}: kind: expected KubeletConfiguration, found {kind!r}")

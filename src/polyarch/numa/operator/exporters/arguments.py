@@ -57,12 +57,14 @@ def _kubelet(group: Group, surroundings: Surroundings) -> list[str]:
 
 
 def _metrics(surroundings: Surroundings) -> list[str]:
+    place = ["--metrics-ip=$(POD_IP)", f"--metrics-port={METRICS_PORT}"]
     if not surroundings.with_tls:
-        return ["--metrics-mode=http", f"--metrics-port={METRICS_PORT}"]
+        return ["--metrics-mode=http", *place]
     policy = surroundings.tls
     return [
         "--metrics-mode=httptls",
-        f"--metrics-port={METRICS_PORT}",
+        *place,
+        f"--metrics-certs-dir={CERTIFICATES}",
         *([f"--metrics-tls-min-version={policy.min_version}"] if policy.min_version else ()),
         *([f"--metrics-tls-cipher-suites={','.join(policy.ciphers)}"] if policy.ciphers else ()),
     ]

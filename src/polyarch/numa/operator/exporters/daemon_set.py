@@ -105,13 +105,16 @@ def _exporter(group: Group, surroundings: Surroundings) -> Document:
 
 
 def _environment(group: Group) -> list[Document]:
-    named = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-    found = [*workloads.environment(), named]
+    found = [*workloads.environment(), *_told({"NODE_NAME": "spec.nodeName", "HOST_IP": "status.hostIP"})]
     if not _has_reference(group):
         return found
-    paths = {"REFERENCE_NAMESPACE": "metadata.namespace", "REFERENCE_POD_NAME": "metadata.name"}
-    found += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+    found += _told({"REFERENCE_NAMESPACE": "metadata.namespace", "REFERENCE_POD_NAME": "metadata.name"})
     return [*found, {"name": "REFERENCE_CONTAINER_NAME", "value": names.REFERENCE_CONTAINER}]
+
+
+def _told(paths: Mapping[str, str]) -> list[Document]:
+    """Variables with a value of the pod itself."""
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
 def _reference(surroundings: Surroundings) -> Document:

@@ -9,6 +9,11 @@ from polyarch.numa.operator.exporters.surroundings import METRICS_PORT, Surround
 from polyarch.operating.labels import Document
 
 SERVING_CERTIFICATE: Final = "service.beta.openshift.io/serving-cert-secret-name"
+DENY_ALL: Final = "rte-default-deny-all"
+EGRESS: Final = "rte-egress-to-api-server"
+INGRESS: Final = "ingress-to-rte-metrics"
+NAMES: Final = (DENY_ALL, EGRESS, INGRESS)
+"""Of the NetworkPolicies."""
 KUBELET_PORT: Final = 10250
 DNS_PORTS: Final = (53, 5353)
 """DNS servers of OpenShift listen on 5353 behind their Service."""
@@ -38,14 +43,14 @@ def network_policies(surroundings: Surroundings) -> list[Document]:
     ports = [*surroundings.api_server_ports, *([KUBELET_PORT] if surroundings.asks_kubelets else ())]
     dns = [{"protocol": protocol, "port": port} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
     return [
-        _policy("rte-default-deny-all", {"policyTypes": ["Ingress", "Egress"]}, surroundings),
+        _policy(DENY_ALL, {"policyTypes": ["Ingress", "Egress"]}, surroundings),
         _policy(
-            "rte-egress-to-api-server",
+            EGRESS,
             {"policyTypes": ["Egress"], "egress": [{"ports": _tcp(*ports)}, {"ports": dns}]},
             surroundings,
         ),
         _policy(
-            "ingress-to-rte-metrics",
+            INGRESS,
             {"policyTypes": ["Ingress"], "ingress": [{"ports": _tcp(METRICS_PORT)}]},
             surroundings,
         ),

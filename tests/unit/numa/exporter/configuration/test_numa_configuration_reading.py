@@ -172,6 +172,10 @@ def test_ne_120_the_own_pod_is_named_by_its_own_variables_first(home: Home) -> N
     assert (found.namespace, found.pod) == ("there", "p")
 
 
+def test_ne_101_the_kubelet_is_asked_at_the_address_of_the_host_that_the_pod_is_told(home: Home) -> None:
+    assert home.read(environment={"HOST_IP": "10.0.0.5"}).settings.host.kubelet_address == "10.0.0.5"
+
+
 def test_ne_072_a_watched_namespace_is_ignored_with_one_warning(home: Home) -> None:
     found = home.read("--watch-namespace=default")
     assert found.warnings == (
@@ -352,3 +356,12 @@ def test_ne_135_a_file_that_cannot_be_read_is_an_error_and_a_missing_one_is_not(
 def test_ne_135_a_null_says_nothing(home: Home) -> None:
     home.write("daemon/config.yaml", "nrtUpdater:\ntopologyExporter: {metricsPort: null}")
     assert home.read().settings.metrics.port == 2112
+
+
+def test_ne_122_versions_and_ciphers_of_tls_are_known_by_go_and_iana(home: Home) -> None:
+    suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256"
+    found = home.read("--metrics-tls-min-version=VersionTLS13", f"--metrics-tls-cipher-suites={suites}").settings
+    assert found.metrics.min_tls_version == "VersionTLS13"
+    assert found.metrics.cipher_suites == tuple(suites.split(", "))
+    assert "unknown cipher suite" in home.wrong("--metrics-tls-cipher-suites=TLS_MINE")
+    assert "expected one of VersionTLS12, VersionTLS13" in home.wrong("--metrics-tls-min-version=VersionTLS10")

@@ -1,4 +1,5 @@
-"""Where the kubelet's settings come from, and when they are read again (NE-100 – NE-103)."""
+"""Where the kubelet's settings come from, and when they are read again (NE-100, NE-101, NE-102,
+NE-103)."""
 
 import json
 from pathlib import Path

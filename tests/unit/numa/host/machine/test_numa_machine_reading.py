@@ -1,4 +1,5 @@
-"""Cells, CPUs, memory, pages and distances as sysfs and procfs show them (NE-030 – NE-038)."""
+"""Cells, CPUs, memory, pages and distances as sysfs and procfs show them (NE-030, NE-031, NE-032, NE-033,
+NE-034, NE-035, NE-036, NE-037, NE-038)."""
 
 import os
 import subprocess

@@ -168,6 +168,7 @@ class TestPods:
         }
         assert variables.items() >= {
             ("NODE_NAME", "spec.nodeName"),
+            ("HOST_IP", "status.hostIP"),
             ("POD_NAME", "metadata.name"),
             ("POD_NAMESPACE", "metadata.namespace"),
         }

@@ -1,7 +1,15 @@
 """The flags that the settings of a group become (NO §6)."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
-from numa_cluster import PREFIX, Json, flags, operator, planned, pool
+from numa_cluster import PREFIX, Json, flags, found, operator, planned, pool
+
+from polyarch.kube.rights import Access, grants
+from polyarch.numa.exporter.cluster.rights import rights
+from polyarch.numa.exporter.configuration.reading import read
+from polyarch.numa.exporter.settings import ExporterSettings
 
 WORKERS = {"poolName": "worker"}
 
@@ -19,6 +27,8 @@ def test_no_060_always() -> None:
         "--kubelet-state-dir=/host-kubelet",
         "--refresh-node-resources",
         "--metrics-mode=httptls",
+        "--metrics-ip=$(POD_IP)",
+        "--metrics-certs-dir=/etc/secrets/rte",
         "--node-group=worker",
         "-v=2",
     } <= set(given)
@@ -100,9 +110,9 @@ class TestTls:
         """NO-065."""
         assert self.given({"type": "Modern"}) == {"min-version": "VersionTLS13"}
         for kind in ("Intermediate", "Old"):
-            found = self.given({"type": kind})
-            assert found["min-version"] == "VersionTLS12", "nothing older is offered"
-            assert found["cipher-suites"].split(",")[0] == "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+            offered = self.given({"type": kind})
+            assert offered["min-version"] == "VersionTLS12", "nothing older is offered"
+            assert offered["cipher-suites"].split(",")[0] == "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 
     def test_no_065_a_profile_of_ones_own(self) -> None:
         """NO-065: OpenSSL's names become IANA's; what nobody should offer is left out."""
@@ -114,3 +124,59 @@ class TestTls:
         }
         profile = {"type": "Custom", "custom": {"minTLSVersion": "VersionTLS13", "ciphers": ciphers}}
         assert self.given(profile) == {"min-version": "VersionTLS13"}, "ciphers of 1.3 cannot be chosen"
+
+
+class TestUnderstood:
+    """The exporter itself reads what the operator writes."""
+
+    def read(self, folder: Path, *groups: Json, **facts: Any) -> ExporterSettings:
+        made = planned(*groups, **facts)
+        text = found(made, "ConfigMap")["data"]["config.yaml"]
+        root = folder / ".rte"
+        (root / "extra").mkdir(parents=True, exist_ok=True)
+        (root / "extra/config.yaml").write_text(text)
+        understood = read([*flags(made), str(root)], {"NODE_NAME": "n1"}, home=folder)
+        assert understood.warnings == ()
+        return understood.settings
+
+    def test_no_060_flags_and_file_mean_what_the_group_says(self, tmp_path: Path) -> None:
+        """NO-060 – NO-063, NO-052, NO-101: no flag that the exporter does not know."""
+        annotations = {f"{PREFIX}placement-vectors": "enabled", f"{PREFIX}heartbeat": "10m"}
+        config = {"podsFingerprinting": "Enabled", "infoRefreshMode": "PeriodicAndEvents", "infoRefreshPeriod": "1m30s"}
+        entry = {**WORKERS, "annotations": annotations, "config": {**config, "infoRefreshPause": "Enabled"}}
+        given = operator(entry, logLevel="Trace", podExcludes=[{"namespace": "kube-*", "name": "*"}])
+        settings = self.read(tmp_path, given=given)
+        assert (settings.scan.node_group, settings.verbosity) == ("worker", 6)
+        assert (settings.scan.pods_fingerprint, settings.scan.pods_fingerprint_method) == (True, "all")
+        assert settings.scan.placement_vectors
+        assert [(each.namespace, each.name) for each in settings.scan.pod_exclude] == [("kube-*", "*")]
+        assert (settings.triggers.sleep_interval, settings.triggers.state_poll) == (90.0, 1.0)
+        assert settings.triggers.refresh_node_resources
+        assert (settings.publish.no_publish, settings.publish.heartbeat) == (True, 600.0)
+        assert settings.host.podresources_socket == "unix:///host-podresources/kubelet.sock"
+        assert (settings.host.sysfs, settings.host.kubelet_state_dir) == ("/host-sys", "/host-kubelet")
+        assert settings.metrics.mode == "httptls"
+
+    @pytest.mark.parametrize("kind", ["Old", "Intermediate", "Modern"])
+    def test_no_065_tls_and_the_kubelet_of_openshift(self, tmp_path: Path, kind: str) -> None:
+        """NO-065, NO-052, NE-122: names of versions and ciphers are known."""
+        settings = self.read(
+            tmp_path, WORKERS, platform="openshift", pools=(pool("worker"),), tls_profile={"type": kind}
+        )
+        assert settings.metrics.min_tls_version == ("VersionTLS13" if kind == "Modern" else "VersionTLS12")
+        assert (settings.host.topology_manager_policy, settings.host.topology_manager_scope) == ("none", "container")
+
+    def test_no_058_the_rights_are_those_that_the_exporter_needs(self, tmp_path: Path) -> None:
+        """NO-058, NE-140."""
+        for facts in ({}, {"platform": "openshift", "pools": (pool("worker"),)}):
+            needed = rights(self.read(tmp_path, WORKERS, **facts))
+            made = planned(WORKERS, **facts)
+            for kind, rules in (("ClusterRole", needed.cluster), ("Role", needed.namespace)):
+                given = [
+                    Access(verb, group, resource)
+                    for each in found(made, kind)["rules"]
+                    for group in each["apiGroups"]
+                    for resource in each["resources"]
+                    for verb in each["verbs"]
+                ]
+                assert sorted(given) == sorted(grants(rules)), facts

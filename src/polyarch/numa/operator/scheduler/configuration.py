@@ -1,0 +1,82 @@
+"""The configuration of the stock kube-scheduler, and that of the extender beside it (NO-085, NS-090, NS-091).
+
+Both are files of ConfigMaps, written as JSON, which every reader of YAML reads. Neither is ever merged into the
+configuration of another scheduler. Pure.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.kube.objects.durations import go_duration
+from polyarch.numa.api.settings import SchedulerSettings
+
+Document = dict[str, Any]
+
+EXTENDER_PORT: Final = 9448
+"""On 127.0.0.1 alone: scheduler and extender are containers of one pod."""
+STATUS_PORT: Final = 8448
+LEASE: Final = "numa-scheduler-leader"
+KICK: Final = "polyarch-numa-kick"
+"""The CSIStorageCapacity by which the extender wakes rejected pods (NS-141)."""
+SEVERAL: Final = 10
+"""Weight of the extender's scores where in-tree scores take part (NS-090)."""
+
+
+def scheduler_configuration(settings: SchedulerSettings, *, namespace: str, elects: bool) -> Document:
+    """KubeSchedulerConfiguration with one profile and the extender. ``elects``: there is more than one replica.
+
+    Without ``percentageOfNodesToScore`` it would look at a sample of the nodes of a large cluster, and miss those that
+    fit. ``managedResources`` stays empty: it cannot name cpu or memory.
+    """
+    extender: Document = {
+        "urlPrefix": f"http://127.0.0.1:{EXTENDER_PORT}/numa",
+        "filterVerb": "filter",
+        "nodeCacheCapable": True,
+        "ignorable": settings.ignorable,
+        "httpTimeout": "5s",
+    }
+    if weight := _weight(settings):
+        extender |= {"prioritizeVerb": "prioritize", "weight": weight}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": elects}
+        | ({"resourceName": LEASE, "resourceNamespace": namespace, "resourceLock": "leases"} if elects else {}),
+        "percentageOfNodesToScore": 100,
+        "profiles": [{"schedulerName": settings.name}],
+        "extenders": [extender],
+    }
+
+
+def extender_configuration(settings: SchedulerSettings, *, informer: str) -> Document:
+    """What the extender reads. ``informer``: ``Dedicated`` or ``Shared``, as decided.
+
+    A resync period of 0 turns reservations off, in every mode (NO-011).
+    """
+    return {
+        "mode": settings.mode,
+        "schedulerName": settings.name,
+        "restricted": settings.restricted_policy,
+        "candidates": settings.candidates,
+        "reservations": "on" if settings.resync_period else "off",
+        "resyncPeriod": go_duration(settings.resync_period),
+        "resyncDebug": settings.resync_debug,
+        "resyncDetection": settings.detection,
+        "informer": informer,
+        "strategy": settings.scoring,
+        "weights": dict(settings.scored),
+        "preempt": settings.preempts,
+    }
+
+
+def text(configuration: Document) -> str:
+    """As the content of a file."""
+    return msgspec.json.format(msgspec.json.encode(configuration), indent=2).decode() + "\n"
+
+
+def _weight(settings: SchedulerSettings) -> int:
+    """0: it only filters, since it names the one best node itself."""
+    if settings.mode == "compat":
+        return 1
+    return SEVERAL if settings.mode == "advise" or settings.candidates > 1 else 0

@@ -1,0 +1,334 @@
+"""Every object that a NUMAResourcesScheduler brings (NO-080, NO-081).
+
+Names are those that tools know. What the stock scheduler may do is bound to it by the roles that Kubernetes itself
+keeps for its own scheduler, so that a resource which a later version needs takes no change here. Pure.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.kube.objects.owners import Owner
+from polyarch.kube.objects.rbac import GROUP, granted
+from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, PODS, Resource
+from polyarch.kube.rights import Rule, rule
+from polyarch.kube.runtime import events
+from polyarch.kube.serving import health
+from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.names import CONFIG_HASH, SCHEDULER
+from polyarch.numa.operator.scheduler.configuration import (
+    EXTENDER_PORT,
+    KICK,
+    LEASE,
+    STATUS_PORT,
+    extender_configuration,
+    scheduler_configuration,
+    text,
+)
+from polyarch.operating import names as shared
+from polyarch.operating import workloads
+from polyarch.operating.labels import Document, finished, labels, owned
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+ROLE: Final = "topology-aware-scheduler"
+"""ClusterRole and ClusterRoleBinding with what the extender reads."""
+ELECTION_ROLE: Final = "topology-aware-scheduler-leader-elect"
+KICK_ROLE: Final = "topology-aware-scheduler-kick"
+CONFIG: Final = "topo-aware-scheduler-config"
+EXTENDER_CONFIG: Final = "numa-extender-config"
+FILE: Final = "config.yaml"
+EXTENDER: Final = "numa-extender"
+"""Name of the extender's container, and of its role."""
+DENY_ALL: Final = "scheduler-default-deny-all"
+EGRESS: Final = "scheduler-egress-to-api-server"
+INGRESS: Final = "ingress-to-scheduler-metrics"
+NETWORK_POLICY_NAMES: Final = (DENY_ALL, EGRESS, INGRESS)
+READER_BINDING: Final = f"{ROLE}-authentication-reader"
+SELECTED: Final = {"app": SCHEDULER}
+"""Label of the scheduler's pods."""
+KUBE_SYSTEM: Final = "kube-system"
+BOUND_CLUSTER_ROLES: Final = ("system:kube-scheduler", "system:volume-scheduler")
+"""Roles of Kubernetes' own scheduler that are bound to this one."""
+AUTHENTICATION_READER: Final = "extension-apiserver-authentication-reader"
+"""A Role of kube-system: whoever serves requests of users reads there whom the API server trusts."""
+CAPACITIES: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+
+SCHEDULER_PORT: Final = 10259
+_SCHEDULER_DIRECTORY: Final = "/etc/kubernetes"
+_EXTENDER_DIRECTORY: Final = "/etc/polyarch/numa"
+_DUMPS: Final = "/run/pfpstatus"
+CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+NOBODY: Final = 65532
+"""User of the stock image's processes, which names none."""
+
+Sizes = tuple[dict[str, str], dict[str, str]]
+_USUAL: Final[Sizes] = ({"cpu": "150m", "memory": "500Mi"}, {"cpu": "50m", "memory": "128Mi"})
+_GUARANTEED: Final[Sizes] = ({"cpu": "600m", "memory": "1200Mi"}, {"cpu": "200m", "memory": "512Mi"})
+
+
+class SchedulerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the objects follow from, all decided."""
+
+    settings: SchedulerSettings
+    operator: OperatorSettings
+    owner: Owner | None
+    image: str
+    """Of the kube-scheduler."""
+    informer: str
+    replicas: int
+    on_control_plane: bool
+    """The candidates are the control-plane nodes."""
+    guaranteed: bool = False
+    """The pod asks for as much as it may use (NO-081)."""
+    cluster: Cluster = Cluster()
+    api_server_ports: tuple[int, ...] = ()
+
+    @property
+    def home(self) -> str:
+        return self.operator.numa_home
+
+
+def objects(parts: SchedulerParts) -> list[Document]:
+    """All of them, in the order of applying."""
+    configurations = _configurations(parts)
+    documents = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(SCHEDULER, parts.home)},
+        *_rights(parts),
+        *configurations,
+        *(_network_policies(parts) if parts.operator.network_policies else ()),
+        _deployment(parts, _digest(configurations)),
+    ]
+    return [owned(finished(each), parts.owner) for each in documents]
+
+
+def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
+    """What the extender may do in the whole cluster (NS-165)."""
+    return (
+        rule(TOPOLOGIES, "get", "list", "watch"),
+        rule((NODES, PODS), "get", "list", "watch"),
+        *events.RIGHTS,
+        *health.RIGHTS,
+        *(
+            (rule(PODS, "create", subresource="eviction"), rule(PODS, "patch", subresource="status"))
+            if preempts
+            else ()
+        ),
+    )
+
+
+def election_rules() -> tuple[Rule, ...]:
+    """The Lease of the scheduler's replicas."""
+    return (rule(LEASES, "get", "update", "patch", names=[LEASE]), rule(LEASES, "create"))
+
+
+def kick_rules() -> tuple[Rule, ...]:
+    """The object by which rejected pods are woken (NS-141)."""
+    return (rule(CAPACITIES, "get", "patch", names=[KICK]), rule(CAPACITIES, "create"))
+
+
+# -- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _metadata(name: str, namespace: str = "") -> Document:
+    placed = {"namespace": namespace} if namespace else {}
+    return {"name": name} | placed | {"labels": labels(shared.NUMA_SCHEDULER)}
+
+
+def _rights(parts: SchedulerParts) -> list[Document]:
+    home, marks = parts.home, labels(shared.NUMA_SCHEDULER)
+    account = [(home, SCHEDULER)]
+    return [
+        *granted(ROLE, extender_rules(preempts=parts.settings.preempts), account, labels=marks),
+        *(_bound(each, home) for each in BOUND_CLUSTER_ROLES),
+        *granted(ELECTION_ROLE, election_rules(), account, namespace=home, labels=marks),
+        *granted(KICK_ROLE, kick_rules(), account, namespace=home, labels=marks),
+        {
+            "apiVersion": CLUSTER_ROLES.api_version,
+            "kind": "RoleBinding",
+            "metadata": _metadata(READER_BINDING, KUBE_SYSTEM),
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": AUTHENTICATION_READER},
+            "subjects": _subjects(home),
+        },
+    ]
+
+
+def bound_name(role: str) -> str:
+    """The binding of one of Kubernetes' own roles."""
+    return f"{ROLE}-as-{role.removeprefix('system:')}"
+
+
+def _bound(role: str, home: str) -> Document:
+    return {
+        "apiVersion": CLUSTER_ROLES.api_version,
+        "kind": "ClusterRoleBinding",
+        "metadata": _metadata(bound_name(role)),
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": _subjects(home),
+    }
+
+
+def _subjects(home: str) -> list[Document]:
+    return [{"kind": "ServiceAccount", "name": SCHEDULER, "namespace": home}]
+
+
+def _configurations(parts: SchedulerParts) -> list[Document]:
+    scheduler = scheduler_configuration(parts.settings, namespace=parts.home, elects=parts.replicas > 1)
+    extender = extender_configuration(parts.settings, informer=parts.informer)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(name, parts.home),
+            "data": {FILE: text(content)},
+        }
+        for name, content in ((CONFIG, scheduler), (EXTENDER_CONFIG, extender))
+    ]
+
+
+def _digest(configurations: Sequence[Document]) -> str:
+    content = msgspec.json.encode([each["data"] for each in configurations], order="sorted")
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _network_policies(parts: SchedulerParts) -> list[Document]:
+    # DNS servers of OpenShift listen on 5353 behind their Service.
+    dns = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
+    servers = [{"protocol": "TCP", "port": port} for port in parts.api_server_ports]
+    ports = [{"protocol": "TCP", "port": port} for port in (STATUS_PORT, SCHEDULER_PORT)]
+    several: dict[str, Document] = {
+        DENY_ALL: {"policyTypes": ["Ingress", "Egress"]},
+        EGRESS: {"policyTypes": ["Egress"], "egress": [{"ports": dns}, {"ports": servers}]},
+        INGRESS: {"policyTypes": ["Ingress"], "ingress": [{"ports": ports}]},
+    }
+    if not servers:  # the port is not known, and a rule without ports would open all of them
+        del several[EGRESS]["egress"][1]
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": _metadata(name, parts.home),
+            "spec": {"podSelector": {"matchLabels": SELECTED}, **rules},
+        }
+        for name, rules in several.items()
+    ]
+
+
+def _deployment(parts: SchedulerParts, digest: str) -> Document:
+    described = _metadata(SCHEDULER, parts.home)
+    marks = SELECTED | labels(shared.NUMA_SCHEDULER)
+    annotations = workloads.pod_annotations(parts.cluster) | {CONFIG_HASH: digest}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {**described, "labels": described["labels"] | SELECTED},
+        "spec": {
+            "replicas": parts.replicas,
+            "selector": {"matchLabels": SELECTED},
+            "template": {"metadata": {"labels": marks, "annotations": annotations}, "spec": _pod(parts)},
+        },
+    }
+
+
+def _pod(parts: SchedulerParts) -> Document:
+    scheduling = workloads.scheduling(parts.operator)
+    if "priorityClassName" in scheduling:
+        scheduling["priorityClassName"] = "system-node-critical"
+    masters = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in CONTROL_PLANE_KEYS]
+    scheduling["tolerations"] = [*masters, *scheduling.get("tolerations", ())]
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": SELECTED},
+    }
+    return {
+        "serviceAccountName": SCHEDULER,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        **scheduling,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _nodes(parts)}},
+        "topologySpreadConstraints": [spread],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_scheduler(parts), _extender(parts)],
+        "volumes": [
+            {"name": "scheduler-config", "configMap": {"name": CONFIG}},
+            {"name": "extender-config", "configMap": {"name": EXTENDER_CONFIG}},
+            {"name": "dumps", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+        ],
+    }
+
+
+def _nodes(parts: SchedulerParts) -> Document:
+    """The nodes that both images run on; with a visible control plane, its nodes alone (terms are alternatives)."""
+    needed = [
+        {"key": shared.ARCH_KEY, "operator": "In", "values": list(workloads.ARCHITECTURES)},
+        {"key": shared.OS_KEY, "operator": "In", "values": ["linux"]},
+    ]
+    keys: Sequence[str | None] = CONTROL_PLANE_KEYS if parts.on_control_plane else (None,)
+    terms = [
+        {"matchExpressions": [*needed, *([{"key": key, "operator": "Exists"}] if key is not None else ())]}
+        for key in keys
+    ]
+    return {"nodeSelectorTerms": terms}
+
+
+def _scheduler(parts: SchedulerParts) -> Document:
+    probe = {"httpGet": {"path": "/healthz", "port": SCHEDULER_PORT, "scheme": "HTTPS"}}
+    return {
+        "name": SCHEDULER,
+        "image": parts.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["kube-scheduler"],
+        "args": [f"--config={_SCHEDULER_DIRECTORY}/{FILE}", f"-v={parts.settings.verbosity}"],
+        "ports": [{"name": "scheduler", "containerPort": SCHEDULER_PORT, "protocol": "TCP"}],
+        "livenessProbe": probe | {"initialDelaySeconds": 15},
+        "readinessProbe": probe,
+        "resources": _resources(parts.guaranteed, 0),
+        "securityContext": _confined(None if parts.cluster.openshift else NOBODY),
+        "volumeMounts": [{"name": "scheduler-config", "mountPath": _SCHEDULER_DIRECTORY, "readOnly": True}],
+    }
+
+
+def _extender(parts: SchedulerParts) -> Document:
+    def probe(path: str) -> Document:
+        return {"httpGet": {"path": path, "port": STATUS_PORT, "scheme": "HTTPS"}}
+
+    return {
+        "name": EXTENDER,
+        "image": parts.operator.image,
+        "imagePullPolicy": parts.operator.image_pull_policy,
+        "args": [
+            *("run", EXTENDER),
+            f"--config={_EXTENDER_DIRECTORY}/{FILE}",
+            f"--listen=127.0.0.1:{EXTENDER_PORT}",
+            f"--status-listen=:{STATUS_PORT}",
+            f"-v={parts.settings.verbosity}",
+        ],
+        "env": workloads.environment(),
+        "ports": [{"name": "status", "containerPort": STATUS_PORT, "protocol": "TCP"}],
+        "livenessProbe": probe("/healthz") | {"initialDelaySeconds": 15},
+        "readinessProbe": probe("/readyz"),
+        "resources": _resources(parts.guaranteed, 1),
+        "securityContext": _confined(None),
+        "volumeMounts": [
+            {"name": "extender-config", "mountPath": _EXTENDER_DIRECTORY, "readOnly": True},
+            {"name": "dumps", "mountPath": _DUMPS},
+        ],
+    }
+
+
+def _resources(guaranteed: bool, which: int) -> dict[str, Any]:
+    if guaranteed:
+        return {"requests": _GUARANTEED[which], "limits": _GUARANTEED[which]}
+    return {"requests": _USUAL[which]}
+
+
+def _confined(user: int | None) -> Document:
+    return ({"runAsUser": user} if user is not None else {}) | {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }

@@ -1,0 +1,94 @@
+"""NUMA in the operator's process: its controllers, which are loaded once there is something for them to do (NO-040).
+
+Most clusters have no use for NUMA, and the memory of the operator is small. So what the controllers are made of is
+imported when the first of their custom resources is there, or where ``--numa=on`` says so. Until then they are two
+watches, which have nothing to show where the definitions are missing.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from polyarch.kube.process.roles import Process
+from polyarch.kube.runtime.controller import Controller, Done, Result
+from polyarch.kube.runtime.events import Recorder
+from polyarch.kube.runtime.queue import WorkQueue
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key
+from polyarch.model.unstructured import Unstructured
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.operating.keeping.discovery import Discovery
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.settings import OperatorSettings
+
+if TYPE_CHECKING:
+    from polyarch.run.parts.numa_controllers import NumaControllers
+
+NAMES: Final = ("numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig")
+START: Final = Key("", "")
+"""The key by which the controllers are loaded; no object is called like it."""
+BACKOFF: Final = 1.0
+"""Seconds; of a failed pass the next one comes between one and two seconds later (NO-046)."""
+LONGEST: Final = 120.0
+TOGETHER: Final = 0.2
+"""Seconds in which several events make one pass (NO-045)."""
+
+
+class OperatedNuma:
+    """The three controllers. None of them does anything before :meth:`_load`."""
+
+    def __init__(
+        self, process: Process, settings: OperatorSettings, *, home: Home, discovery: Discovery, recorder: Recorder
+    ) -> None:
+        self._process = process
+        self._settings = settings
+        self._home = home
+        self._discovery = discovery
+        self._recorder = recorder
+        self._loaded: NumaControllers | None = None
+        clock, metrics = process.clock, process.metrics
+        self._queues = {
+            name: WorkQueue[Key](name, clock, backoff=BACKOFF, longest=LONGEST, metrics=metrics) for name in NAMES
+        }
+        self.controllers = tuple(
+            Controller(name, partial(self._reconcile, name), queue=queue, workers=1, clock=clock, metrics=metrics)
+            for name, queue in self._queues.items()
+        )
+        if settings.numa == "on":
+            self._queues[NAMES[0]].add(START)
+        elif settings.numa == "auto":
+            for kind in (OPERATORS, SCHEDULERS):
+                process.informers.informer(kind, Unstructured, required=False).add_handler(self._appeared)
+
+    def enqueue(self, name: str, key: Key) -> None:
+        """Has a controller look at an object soon, together with what else happens until then."""
+        self._queues[name].add_after(key, TOGETHER)
+
+    def changed(self, *_: object) -> None:
+        """Something has changed that every pass may have to answer."""
+        if self._loaded is not None:
+            self._loaded.look_again()
+
+    def _appeared(self, change: Change[Any]) -> None:
+        if change.new is not None and self._loaded is None:
+            self._queues[NAMES[0]].add(START)
+
+    async def _reconcile(self, name: str, key: Key) -> Result:
+        loaded = self._load()
+        return Done() if key == START else await loaded.reconcile(name, key)
+
+    def _load(self, environment: Mapping[str, str] = os.environ) -> "NumaControllers":
+        if self._loaded is None:
+            from polyarch.run.parts.numa_controllers import NumaControllers
+
+            self._loaded = NumaControllers(
+                self._process,
+                self._settings,
+                home=self._home,
+                discovery=self._discovery,
+                recorder=self._recorder,
+                enqueue=self.enqueue,
+                environment=environment,
+            )
+        return self._loaded

@@ -1,0 +1,373 @@
+"""The operator brings NUMA exporters and scheduler to a cluster, keeps them, and takes them out again.
+
+On a real control plane with nodes of the sandbox. What runs in the exporters' pods is another matter: these tests are
+about objects, conditions and deletions. ``World.install`` gives the operator exactly its rights.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import Audited
+from operator_world import World, eventually
+
+from polyarch.kube.client.client import MergePatch
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIGMAPS,
+    CRDS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+    ROLE_BINDINGS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+    Resource,
+)
+from polyarch.numa import names
+from polyarch.numa.api import crds
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.operating.names import NUMA_EXPORTER, NUMA_SCHEDULER, OPERAND_LABEL
+from polyarch.sandbox.cluster import Sandbox
+
+Json = dict[str, Any]
+GROUP = "telco"
+ROLE = f"node-role.kubernetes.io/{GROUP}"
+"""Nodes of the sandbox are workers already."""
+DAEMON_SET = f"numaresourcesoperator-{GROUP}"
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+KINDS = (
+    DAEMONSETS,
+    DEPLOYMENTS,
+    CONFIGMAPS,
+    SERVICES,
+    SERVICE_ACCOUNTS,
+    NETWORK_POLICIES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+)
+
+
+@pytest.fixture
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+    async with World.opened(operated_sandbox, tmp_path) as world:
+        await cleared(world)
+        for document in crds.crds():
+            await world.client.apply(CRDS, document)
+        for kind in (OPERATORS, SCHEDULERS):
+            await eventually(lambda kind=kind: served(world, kind))
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": world.namespace, "labels": PRIVILEGED}}
+        await world.client.apply(NAMESPACES, home, field_manager="tests")
+        yield world
+        await cleared(world)
+
+
+async def served(world: World, kind: Resource) -> bool:
+    await world.client.list(kind)
+    return True
+
+
+async def cleared(world: World) -> None:
+    """What one of these tests has left."""
+    for kind in (OPERATORS, SCHEDULERS):
+        with suppress(NotFound):
+            for each in (await world.client.list(kind)).items:
+                await world.delete(kind, each["metadata"]["name"])
+    with suppress(NotFound):
+        for each in (await world.client.list(TOPOLOGIES)).items:
+            await world.delete(TOPOLOGIES, each["metadata"]["name"])
+    for kind in KINDS[-4:]:
+        for name in (await objects(world, kind, NUMA_EXPORTER)) + (await objects(world, kind, NUMA_SCHEDULER)):
+            await world.delete(kind, name)
+    for node in (await world.client.list(NODES)).items:
+        wrong = {key: None for key in node["metadata"]["labels"] if key == ROLE}
+        if wrong:
+            await world.client.patch(NODES, node["metadata"]["name"], MergePatch({"metadata": {"labels": wrong}}))
+
+
+async def objects(world: World, kind: Resource, part: str = NUMA_EXPORTER) -> list[str]:
+    where = world.namespace if kind.namespaced else ""
+    listed = await world.client.list(kind, namespace=where, label_selector=f"{OPERAND_LABEL}={part}")
+    return sorted(each["metadata"]["name"] for each in listed.items)
+
+
+async def resource(world: World, kind: Resource = OPERATORS) -> Json:
+    name = names.OPERATOR_SINGLETON if kind is OPERATORS else names.SCHEDULER_SINGLETON
+    return await world.client.get(kind, name)
+
+
+async def state(world: World, kind: Resource = OPERATORS, name: str = "") -> tuple[str, str, str]:
+    """Which of the three states holds, with reason and message; empty before there is one."""
+    found = await world.client.get(kind, name) if name else await resource(world, kind)
+    held = [
+        each
+        for each in found.get("status", {}).get("conditions", ())
+        if each["type"] in ("Available", "Progressing", "Degraded") and each["status"] == "True"
+    ]
+    assert len(held) <= 1, held
+    return (held[0]["type"], held[0]["reason"], held[0]["message"]) if held else ("", "", "")
+
+
+async def label(world: World, nodes: int) -> list[str]:
+    """That many nodes get a role."""
+    chosen = [each["metadata"]["name"] for each in (await world.client.list(NODES)).items][:nodes]
+    for name in chosen:
+        await world.client.patch(NODES, name, MergePatch({"metadata": {"labels": {ROLE: ""}}}))
+    return chosen
+
+
+async def create(world: World, groups: list[Json], *, version: str = "v1", **metadata: Any) -> Json:
+    kind = Resource(OPERATORS.group, version, OPERATORS.plural, OPERATORS.kind, namespaced=False)
+    return await world.create(kind, names.OPERATOR_SINGLETON, {"nodeGroups": groups}, **metadata)
+
+
+async def topology(world: World, node: str, group: str | None) -> None:
+    """As an exporter writes it."""
+    labels = {names.NODE_GROUP_LABEL: group} if group is not None else {}
+    zone = {"name": "node-0", "type": "Node", "resources": []}
+    document = {
+        "apiVersion": TOPOLOGIES.api_version,
+        "kind": TOPOLOGIES.kind,
+        "metadata": {"name": node, "labels": labels},
+        "zones": [zone],
+    }
+    await world.client.apply(TOPOLOGIES, document, field_manager="tests")
+
+
+async def published(world: World) -> list[str]:
+    with suppress(NotFound):
+        return sorted(each["metadata"]["name"] for each in (await world.client.list(TOPOLOGIES)).items)
+    return []
+
+
+async def test_no_040_an_object_brings_everything_and_its_deletion_leaves_nothing(world: World) -> None:
+    """NO-040, NO-042, NO-044, NO-072, NO-120: with exactly its rights, from the object to the last NRT of ours."""
+    audit = world.audit()
+    nodes = await label(world, 2)
+    async with world.operator():
+        await create(world, [{"poolName": GROUP}])
+        await eventually(lambda: world.is_there(DAEMONSETS, DAEMON_SET))
+        found = await resource(world)
+        assert found["metadata"]["finalizers"] == [names.FINALIZER]
+        daemon_set = await world.client.get(DAEMONSETS, DAEMON_SET, namespace=world.namespace)
+        (owner,) = daemon_set["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (found["metadata"]["uid"], True)
+        managers = {each["manager"] for each in daemon_set["metadata"]["managedFields"] if not each.get("subresource")}
+        assert "polyarch" in managers
+        secret = await world.secret(names.EXPORTER_CERTIFICATE)
+        assert {"tls.crt", "tls.key"} <= secret.keys()
+        await eventually(lambda: is_served(world))
+        assert not (await world.client.get(CRDS, str(TOPOLOGIES)))["metadata"].get("ownerReferences")
+        for node, group in ((nodes[0], GROUP), ("elsewhere", None)):
+            await topology(world, node, group)
+        await world.client.delete(OPERATORS, names.OPERATOR_SINGLETON)
+        await eventually(lambda: world.is_gone(OPERATORS, names.OPERATOR_SINGLETON))
+        assert await published(world) == ["elsewhere"]
+
+        async def nothing() -> bool:
+            return not [name for kind in KINDS for name in await objects(world, kind)]
+
+        await eventually(nothing)
+        await eventually(lambda: world.is_gone(SECRETS, names.EXPORTER_CERTIFICATE, world.namespace))
+        assert await world.is_there(CRDS, str(TOPOLOGIES))
+    assert await audit.refused() == []
+
+
+async def is_served(world: World) -> bool:
+    return await served(world, TOPOLOGIES)
+
+
+async def test_no_070_no_071_a_removed_group_and_a_node_that_leaves_it(world: World) -> None:
+    """NO-070, NO-071, NO-045: what a group made goes with it, and what a node published when it has left."""
+    nodes = await label(world, 2)
+    async with world.operator():
+        everyone = {"matchExpressions": [{"key": ROLE, "operator": "DoesNotExist"}]}
+        await create(world, [{"poolName": GROUP}, {"poolName": "rest", "nodeSelector": everyone}])
+        for group in (GROUP, "rest"):
+            await eventually(lambda group=group: world.is_there(DAEMONSETS, f"numaresourcesoperator-{group}"))
+        await world.client.patch(
+            OPERATORS, names.OPERATOR_SINGLETON, MergePatch({"spec": {"nodeGroups": [{"poolName": GROUP}]}})
+        )
+        for kind in (DAEMONSETS, CONFIGMAPS):
+            await eventually(lambda kind=kind: world.is_gone(kind, "numaresourcesoperator-rest", world.namespace))
+        assert await world.is_there(DAEMONSETS, DAEMON_SET)
+        for node in nodes:
+            await topology(world, node, GROUP)
+        await topology(world, "foreign", None)
+        gone = {"metadata": {"labels": {ROLE: None}}}
+        await world.client.patch(NODES, nodes[0], MergePatch(gone))
+
+        async def left() -> bool:
+            return await published(world) == sorted([nodes[1], "foreign"])
+
+        await eventually(left, seconds=120)
+
+
+async def test_no_033_manifests_of_the_predecessor_apply_unchanged(world: World) -> None:
+    """NO-001, NO-033, NO-034: v1alpha1 with poolName, and v1 with the selector of a MachineConfigPool."""
+    nodes = await label(world, 1)
+    async with world.operator():
+        await create(world, [{"poolName": GROUP}], version="v1alpha1")
+        await eventually(lambda: world.is_there(DAEMONSETS, DAEMON_SET))
+        selector = {"matchLabels": {f"pools.operator.machineconfiguration.openshift.io/{GROUP}": ""}}
+        await world.client.patch(
+            OPERATORS,
+            names.OPERATOR_SINGLETON,
+            MergePatch({"spec": {"nodeGroups": [{"poolName": None, "machineConfigPoolSelector": selector}]}}),
+        )
+        await asyncio.sleep(1)
+        daemon_set = await world.client.get(DAEMONSETS, DAEMON_SET, namespace=world.namespace)
+
+        async def scheduled() -> bool:
+            found = await world.client.get(DAEMONSETS, DAEMON_SET, namespace=world.namespace)
+            return found["status"].get("desiredNumberScheduled") == len(nodes)
+
+        await eventually(scheduled)
+        assert daemon_set["spec"]["template"]["metadata"]["labels"]["name"] == "resource-topology"
+
+
+async def test_no_042_no_043_a_foreign_change_is_undone_and_a_settled_cluster_is_only_read(world: World) -> None:
+    """NO-042, NO-043: and what others set beside ours stays."""
+    async with world.operator():
+        await create(world, [{"poolName": "all", "nodeSelector": {}}])
+        name = "numaresourcesoperator-all"
+        await eventually(lambda: world.is_there(DAEMONSETS, name))
+        foreign = {"metadata": {"annotations": {"example.com/mine": "yes"}}, "data": {"config.yaml": "podExclude: []"}}
+        before = await world.client.get(CONFIGMAPS, name, namespace=world.namespace)
+        await world.client.patch(CONFIGMAPS, name, MergePatch(foreign), namespace=world.namespace)
+
+        async def undone() -> bool:
+            found = await world.client.get(CONFIGMAPS, name, namespace=world.namespace)
+            return bool(
+                found["data"] == before["data"] and found["metadata"]["annotations"]["example.com/mine"] == "yes"
+            )
+
+        await eventually(undone, seconds=30)
+        await asyncio.sleep(3)
+        audit = world.audit()
+        await world.client.patch(
+            OPERATORS, names.OPERATOR_SINGLETON, MergePatch({"metadata": {"labels": {"touched": "once"}}})
+        )
+        await asyncio.sleep(8)
+        assert await writes(audit) == []
+
+
+async def test_no_038_no_087_what_is_wrong_is_said_and_nothing_changes(world: World) -> None:
+    """NO-036, NO-038, NO-057, NO-087, §13: two groups of one node, a name that is not the name, a missing label."""
+    nodes = await label(world, 1)
+    async with world.operator():
+        await create(world, [{"poolName": GROUP}])
+        await eventually(lambda: world.is_there(DAEMONSETS, DAEMON_SET))
+        overlap = [{"poolName": GROUP}, {"poolName": "every", "nodeSelector": {}}]
+        await world.client.patch(OPERATORS, names.OPERATOR_SINGLETON, MergePatch({"spec": {"nodeGroups": overlap}}))
+
+        async def refused() -> bool:
+            kind, reason, message = await state(world)
+            return (kind, reason) == ("Degraded", "ValidationErrorUnderNodeGroups") and nodes[0] in message
+
+        await eventually(refused)
+        assert await objects(world, DAEMONSETS) == [DAEMON_SET]
+        await world.client.patch(
+            OPERATORS, names.OPERATOR_SINGLETON, MergePatch({"spec": {"nodeGroups": [{"poolName": GROUP}]}})
+        )
+
+        async def recovered() -> bool:
+            return (await state(world))[0] != "Degraded"
+
+        await eventually(recovered)
+        no_label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+        await world.client.patch(NAMESPACES, world.namespace, MergePatch(no_label))
+
+        async def names_the_label() -> bool:
+            kind, _, message = await state(world)
+            return kind == "Degraded" and "pod-security.kubernetes.io/enforce" in message
+
+        await eventually(names_the_label)
+
+
+async def test_no_074_adoption_after_a_new_installation_restarts_no_pod(world: World) -> None:
+    """NO-074: the operator goes, exporters stay; another one takes everything over as it is."""
+    await label(world, 1)
+    async with world.operator():
+        await create(world, [{"poolName": GROUP}])
+        await eventually(lambda: world.is_there(DAEMONSETS, DAEMON_SET))
+        await eventually(lambda: has_status(world))
+    before = await world.client.get(DAEMONSETS, DAEMON_SET, namespace=world.namespace)
+    audit = world.audit()
+    async with world.operator():
+        await world.client.patch(
+            OPERATORS, names.OPERATOR_SINGLETON, MergePatch({"metadata": {"labels": {"seen": "again"}}})
+        )
+        await asyncio.sleep(10)
+    after = await world.client.get(DAEMONSETS, DAEMON_SET, namespace=world.namespace)
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert await writes(audit) == []
+
+
+async def writes(audit: Audited) -> list[str]:
+    """What was written, but for Events and for what the process itself needs."""
+    asked = [each for each in await audit.requests() if not each.startswith(("get ", "list "))]
+    return [each for each in asked if each.split()[1] not in ("events", "tokenreviews", "subjectaccessreviews")]
+
+
+async def has_status(world: World) -> bool:
+    return bool((await state(world))[0])
+
+
+async def test_no_080_no_073_the_scheduler_comes_and_goes(world: World) -> None:
+    """NO-080, NO-082, NO-086, NO-073: objects, a condition, and after the deletion an Event for whoever waits."""
+    audit = world.audit()
+    async with world.operator():
+        await world.create(SCHEDULERS, names.SCHEDULER_SINGLETON, {"replicas": 1})
+        await eventually(lambda: world.is_there(DEPLOYMENTS, names.SCHEDULER))
+
+        async def progressing() -> bool:
+            kind, reason, _ = await state(world, SCHEDULERS)
+            return (kind, reason) == ("Progressing", "DeploymentIsUpdating")
+
+        await eventually(progressing)
+        found = await resource(world, SCHEDULERS)
+        assert found["status"]["schedulerName"] == "topo-aware-scheduler"
+        assert {"topo-aware-scheduler-config", "numa-extender-config"} <= set(
+            await objects(world, CONFIGMAPS, NUMA_SCHEDULER)
+        )
+        team = await world.team()
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "waiting"},
+            "spec": {
+                "schedulerName": "topo-aware-scheduler",
+                "containers": [{"name": "main", "image": "registry.example/app:1"}],
+            },
+        }
+        await world.client.create(PODS, pod, namespace=team)
+        await world.client.delete(SCHEDULERS, names.SCHEDULER_SINGLETON)
+        await eventually(lambda: world.is_gone(SCHEDULERS, names.SCHEDULER_SINGLETON))
+
+        async def told() -> bool:
+            events = await world.client.list(Resource("events.k8s.io", "v1", "events", "Event"), namespace=team)
+            return any(each.get("reason") == "SchedulerRemoved" for each in events.items)
+
+        await eventually(told)
+
+        async def nothing() -> bool:
+            return not [name for kind in KINDS for name in await objects(world, kind, NUMA_SCHEDULER)]
+
+        await eventually(nothing)
+    assert await audit.refused() == []

@@ -1,0 +1,31 @@
+"""The kubelet model against the kubelet itself: its CPU, memory and topology managers, linked into a Go program
+(``tools/peers/managers``), and the model play the same random cases (NS-164)."""
+
+import json
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from kubelet_chances import alike, play
+
+CASES = 500
+SEEDS = range(4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ns_164_the_model_decides_as_the_kubelets_own_managers(peer: Callable[[str], str], seed: int) -> None:
+    """Verdict, message and both state files after every step: pods admitted and ended, containers created, restarts."""
+    program = peer("kubelet-managers")
+    played = [play(random.Random(seed * CASES + number)) for number in range(CASES)]
+    asked = "".join(f"{json.dumps(case)}\n" for case, _ in played)
+    answered = subprocess.run([program], input=asked, capture_output=True, text=True, timeout=240, check=False)
+    assert answered.returncode == 0, answered.stderr
+    reasons: Counter[str] = Counter()
+    for line, (case, expected) in zip(answered.stdout.splitlines(), played, strict=True):
+        found = json.loads(line)
+        reasons.update(each["reason"] for each in found)
+        assert [alike(each) for each in found] == [alike(each) for each in expected], json.dumps(case)
+    assert reasons.keys() >= {"", "TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError"}

@@ -1,0 +1,164 @@
+"""The conditions of the exporter's own Pod (NE-120), and the pods of its node that have ended (NE-068)."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from manual_clock import ManualClock
+from polyarch.kube.client.requests import Selection
+from polyarch.kube.client.watch_event import Page
+from polyarch.kube.errors import NotFound, Unavailable
+from polyarch.kube.resources import PODS
+from polyarch.kube.runtime.informer import Informer
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.model.condition import Condition
+from polyarch.model.meta import Key, ObjectMeta
+from polyarch.numa import names
+from polyarch.numa.exporter.cluster.own_pod import MESSAGE, OwnPod
+from polyarch.numa.exporter.cluster.terminal_pods import PodPhase, TerminalPods, selector
+
+FINE = Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan succeeded")
+BROKEN = Condition(names.PODRESOURCES_FETCHED, "False", "ScanFailed", "list: no answer")
+
+
+class PodApi:
+    """One Pod; ``errors`` are raised by the next requests."""
+
+    def __init__(self, *conditions: dict[str, str]) -> None:
+        self.conditions = {each["type"]: each for each in conditions}
+        self.patches: list[list[dict[str, Any]]] = []
+        self.errors: list[Exception] = []
+
+    async def get(self, resource, name, *, namespace="", type):
+        assert (resource, namespace, name) == (PODS, "home", "rte-1")
+        self._fail()
+        return msgspec.convert({"status": {"conditions": list(self.conditions.values())}}, type)
+
+    async def patch(self, resource, name, patch, *, namespace="", subresource=""):
+        assert (resource, namespace, name, subresource) == (PODS, "home", "rte-1", "status")
+        self._fail()
+        changed = patch.document["status"]["conditions"]
+        self.patches.append(changed)
+        for each in changed:
+            self.conditions[each["type"]] = self.conditions.get(each["type"], {}) | each
+
+    def _fail(self):
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+@asynccontextmanager
+async def running(api):
+    clock = ManualClock()
+    pod = OwnPod(api, "home", "rte-1", clock=clock, chance=lambda: 0.5)
+    task = asyncio.create_task(pod.run())
+    try:
+        yield SimpleNamespace(pod=pod, clock=clock, task=task)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_ne_120_conditions_are_written_when_they_change_and_only_then():
+    api = PodApi({"type": "Ready", "status": "False"})
+    async with running(api) as world:
+        for condition in (FINE, FINE, BROKEN, BROKEN, FINE):
+            world.pod.set(condition)
+            await world.clock.run(60)
+        assert [[(each["type"], each["status"]) for each in patch] for patch in api.patches] == [
+            [(names.PODRESOURCES_FETCHED, status)] for status in ("True", "False", "True")
+        ]
+        assert api.conditions["Ready"] == {"type": "Ready", "status": "False"}
+
+
+async def test_ne_120_the_time_of_a_transition_moves_with_the_status_alone():
+    api = PodApi()
+    async with running(api) as world:
+        world.pod.set(BROKEN)
+        await world.clock.run(60)
+        since = api.conditions[names.PODRESOURCES_FETCHED]["lastTransitionTime"]
+        world.pod.set(msgspec.structs.replace(BROKEN, message="list: refused"))
+        await world.clock.run(60)
+        found = api.conditions[names.PODRESOURCES_FETCHED]
+        assert (found["lastTransitionTime"], found["message"]) == (since, "list: refused")
+        world.pod.set(FINE)
+        await world.clock.run(1)
+        assert api.conditions[names.PODRESOURCES_FETCHED]["lastTransitionTime"] != since
+
+
+async def test_ne_120_an_exporter_that_starts_again_writes_nothing_that_is_there_already():
+    api = PodApi({"type": FINE.type, "status": FINE.status, "reason": FINE.reason, "message": FINE.message})
+    async with running(api) as world:
+        world.pod.set(FINE)
+        await world.clock.run(60)
+        assert api.patches == []
+
+
+async def test_ne_120_a_write_that_fails_is_tried_again_with_what_is_true_by_then():
+    api = PodApi()
+    api.errors = [Unavailable(503), Unavailable(503)]
+    async with running(api) as world:
+        world.pod.set(BROKEN)
+        await world.clock.run(0.1)
+        world.pod.set(FINE)
+        await world.clock.run(30)
+        assert [patch[0]["status"] for patch in api.patches] == ["True"]
+
+
+async def test_ne_120_a_pod_that_is_gone_ends_the_writing_and_nothing_else():
+    api = PodApi()
+    api.errors = [NotFound(404)]
+    async with running(api) as world:
+        world.pod.set(FINE)
+        await world.clock.run(1)
+        assert world.task.done()
+        assert world.task.exception() is None
+        world.pod.set(BROKEN)
+
+
+async def test_ne_120_the_cause_is_short():
+    api = PodApi()
+    async with running(api) as world:
+        world.pod.set(msgspec.structs.replace(BROKEN, message="x" * 5000))
+        await world.clock.run(1)
+        assert len(api.patches[0][0]["message"]) == MESSAGE
+
+
+# -- pods that have ended ----------------------------------------------------------------------------------------------
+
+
+class Nothing:
+    """A client that is never asked: the test feeds the informer itself."""
+
+    async def list_page(self, *_: Any, **__: Any) -> Page[Any]:
+        raise AssertionError
+
+
+def pod(name, phase, version):
+    metadata = ObjectMeta(name=name, namespace="shop", uid=name, resource_version=str(version))
+    return msgspec.convert({"metadata": msgspec.to_builtins(metadata), "status": {"phase": phase}}, PodPhase)
+
+
+async def test_ne_068_pods_that_succeeded_or_failed_are_terminal_from_the_first_scan_on():
+    ended = []
+    informer = Informer(Nothing(), PODS, PodPhase, selection=Selection(field_selector=selector("worker-1")))
+    terminal = TerminalPods(informer, changed=lambda: ended.append(True))
+    waiting = asyncio.create_task(terminal.known())
+    await asyncio.sleep(0)
+    assert not waiting.done(), "until all pods are known, scans wait"
+    first = [pod("runs", "Running", 1), pod("done", "Succeeded", 2), pod("broken", "Failed", 3)]
+    for output in (Init(), *map(InitApply, first), InitDone("3")):
+        informer.take(output)
+    await waiting
+    assert terminal.names() == {("shop", "done"), ("shop", "broken")}
+    assert ended == [], "what had ended before is nothing new"
+    informer.take(Apply(pod("runs", "Succeeded", 4)))
+    informer.take(Delete(Key("shop", "done"), "5"))
+    assert (terminal.names(), ended) == ({("shop", "runs"), ("shop", "broken")}, [True])
+
+
+def test_ne_140_pods_are_asked_for_by_their_node():
+    assert selector("worker-1") == "spec.nodeName=worker-1"

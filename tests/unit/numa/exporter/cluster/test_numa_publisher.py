@@ -1,0 +1,541 @@
+"""The publisher: one write per change, none without one, and what it does when writes fail (§10, §16)."""
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+
+import pytest
+from followed_api import NODE, FollowedApi
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import (
+    ApiError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from polyarch.model.condition import Condition
+from polyarch.numa import names
+from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
+from polyarch.numa.exporter.cluster.followed import Followed
+from polyarch.numa.exporter.cluster.own_node import OwnNode
+from polyarch.numa.exporter.cluster.publisher import Offer, Publisher, PublisherSettings, pause_after
+from polyarch.numa.exporter.cluster.topology_write import TopologyMissing
+
+SETTINGS = PublisherSettings()
+
+
+def document(available="3", **metadata):
+    amounts = {"name": "cpu", "capacity": "4", "allocatable": "4", "available": available}
+    return {
+        "apiVersion": TOPOLOGIES.api_version,
+        "kind": TOPOLOGIES.kind,
+        "metadata": {"name": NODE, **metadata},
+        "attributes": [{"name": names.POLICY, "value": "none"}],
+        "zones": [{"name": "node-0", "type": "Node", "resources": [amounts]}],
+    }
+
+
+class Counted:
+    """What the publisher says of itself."""
+
+    def __init__(self):
+        self.writes = []
+        self.patch_failures = []
+        self.skips = 0
+
+    def written(self, operation, trigger, *, seconds, size_ratio):
+        self.writes.append((operation, trigger))
+
+    def patch_failed(self, trigger):
+        self.patch_failures.append(trigger)
+
+    def skipped(self):
+        self.skips += 1
+
+    def published(self):
+        pass
+
+
+class World:
+    def __init__(self, settings, *, owned):
+        self.api, self.clock, self.counted = FollowedApi(), ManualClock(), Counted()
+        self.conditions: list[Condition] = []
+        self.scans = 0
+        self.owner = OwnNode(self.api, NODE, clock=self.clock, chance=lambda: 0.5, replaced=self.wake)
+        self.topology = Followed(
+            self.api,
+            TOPOLOGIES,
+            NODE,
+            NodeResourceTopology,
+            clock=self.clock,
+            resync=600.0,
+            chance=lambda: 0.5,
+            changed=self.wake,
+        )
+        self.publisher = Publisher(
+            self.api,
+            NODE,
+            topology=self.topology,
+            owner=self.owner if owned else None,
+            settings=settings,
+            metrics=self.counted,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            tell=self.conditions.append,
+        )
+
+    def wake(self):
+        self.publisher.wake()
+
+    def scan(self, made, trigger="periodic"):
+        self.scans += 1
+        self.publisher.offer(Offer(made, trigger, self.clock.monotonic(), f"scan {self.scans}"))
+
+    async def settle(self, seconds=0.0):
+        await self.clock.run(seconds)
+
+    @property
+    def owner_uid(self):
+        [reference] = self.api.topology()["metadata"]["ownerReferences"]
+        return reference["uid"]
+
+    @property
+    def available(self):
+        return self.api.topology()["zones"][0]["resources"][0]["available"]
+
+
+@asynccontextmanager
+async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: world.api.node("one")):
+    world = World(settings, owned=owned)
+    prepared(world)
+    parts = [world.publisher, world.topology, *([world.owner] if owned else [])]
+    tasks = [asyncio.create_task(each.run()) for each in parts]
+    world.task = tasks[0]
+    try:
+        await world.settle()
+        yield world
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+async def test_ne_110_equal_results_cause_no_request_at_all():
+    async with running() as world:
+        world.scan(document())
+        await world.settle()
+        before = len(world.api.requests)
+        for trigger in ("periodic", "reactive") * 5:
+            world.scan(document(), trigger)
+            await world.settle(10)
+        assert world.api.requests[before:] == []
+        assert (world.counted.writes, world.counted.skips) == ([("create", "periodic")], 10)
+
+
+async def test_ne_111_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger():
+    async with running() as world:
+        world.scan(document())
+        await world.settle()
+        patches = []
+        real = world.api.patch
+
+        async def patch(resource, name, patch, **more):
+            patches.append(patch.document)
+            return await real(resource, name, patch, **more)
+
+        world.api.patch = patch
+        world.scan(document("1"), "reactive")
+        await world.settle(1)
+        [sent] = patches
+        assert sent == {"zones": document("1")["zones"], "metadata": {"annotations": {names.TRIGGER: "reactive"}}}
+        assert world.counted.writes == [("create", "periodic"), ("patch", "reactive")]
+
+
+async def test_ne_111_without_patch_mode_the_object_is_read_and_put_with_what_others_wrote():
+    async with running(PublisherSettings(patch_mode=False)) as world:
+        world.scan(document())
+        await world.settle(1)
+        found = world.api.topology()
+        found["metadata"]["labels"] = {"theirs": "stays"}
+        world.api.put(TOPOLOGIES, found)
+        world.scan(document("1"))
+        await world.settle(1)
+        assert (world.available, world.api.topology()["metadata"]["labels"]) == ("1", {"theirs": "stays"})
+        assert world.api.verbs() == ["create", "get", "replace"]
+
+
+async def test_ne_111_a_topology_that_somebody_else_has_just_created_is_patched():
+    async with running() as world:
+
+        async def race(verb, resource, name):
+            if (verb, resource) == ("create", TOPOLOGIES):
+                world.api.hook = None
+                world.api.put(TOPOLOGIES, document("9"))
+
+        world.api.hook = race
+        world.scan(document())
+        await world.settle(2)
+        assert (world.available, world.owner_uid) == ("3", "one")
+        assert world.api.verbs() == ["create", "get", "patch"]
+
+
+async def test_ne_112_an_edit_and_a_deletion_by_others_are_repaired_within_seconds():
+    async with running() as world:
+        world.scan(document())
+        await world.settle(2)
+        found = world.api.topology()
+        found["zones"][0]["resources"][0]["available"] = "77"
+        found["metadata"]["annotations"]["theirs"] = "stays"
+        world.api.put(TOPOLOGIES, found)
+        await world.settle(5)
+        assert (world.available, world.api.topology()["metadata"]["annotations"]["theirs"]) == ("3", "stays")
+        world.api.delete(TOPOLOGIES, NODE)
+        await world.settle(5)
+        assert (world.available, world.owner_uid) == ("3", "one")
+        assert world.api.verbs() == ["create", "patch", "create"]
+
+
+async def test_ne_112_where_the_watch_is_forbidden_the_object_is_read_every_ten_minutes_and_repaired():
+    def prepared(world):
+        world.api.node("one")
+        world.api.refuse(TOPOLOGIES, "watch", "list")
+
+    async with running(prepared=prepared) as world:
+        world.scan(document())
+        await world.settle(30)
+        assert world.available == "3"
+        found = world.api.topology()
+        found["zones"][0]["resources"][0]["available"] = "77"
+        world.api.put(TOPOLOGIES, found)
+        await world.settle(620)
+        assert world.available == "3"
+
+
+async def test_ne_152_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_requests():
+    def prepared(world):
+        world.api.node("one")
+        world.api.refuse(TOPOLOGIES, "watch", "list")
+
+    async with running(prepared=prepared) as world:
+        world.scan(document())
+        await world.settle(60)
+        before = len(world.api.requests)
+        await world.settle(3600)
+        asked = [verb for verb, resource, _ in world.api.requests[before:] if resource == str(TOPOLOGIES)]
+        assert 6 <= len(asked) <= 12, asked
+
+
+async def test_ne_132_without_a_watch_the_object_is_read_after_some_patches():
+    def prepared(world):
+        world.api.node("one")
+        world.api.refuse(TOPOLOGIES, "watch", "list")
+
+    async with running(PublisherSettings(patch_resync=3), prepared=prepared) as world:
+        world.scan(document())
+        await world.settle(20)
+        before = len(world.api.verbs())
+        for available in ("1", "2", "1", "2"):
+            world.scan(document(available))
+            await world.settle(2)
+        assert world.api.verbs()[before:] == ["patch", "patch", "patch", "get", "patch"]
+
+
+# -- the owner ---------------------------------------------------------------------------------------------------------
+
+
+async def test_ne_018_a_node_that_was_registered_again_owns_the_topology_within_a_minute_though_no_scan_is_made():
+    async with running() as world:
+        world.scan(document())
+        await world.settle(2)
+        assert world.owner_uid == "one"
+        world.api.node("two")
+        await world.settle(60)
+        assert world.owner_uid == "two"
+
+
+async def test_ne_018_a_uid_that_died_while_the_watch_was_blind_is_never_written():
+    """The watch of the Node shows the old one; the Node is read once more before its uid is written."""
+    async with running() as world:
+        world.api.silent = True
+        world.api.node("two")
+        world.scan(document())
+        await world.settle(2)
+        assert (world.owner_uid, world.api.verbs()) == ("two", ["create"])
+
+
+async def test_ne_018_without_a_node_the_topology_is_published_without_owner_until_there_is_one():
+    async with running(prepared=lambda world: None) as world:
+        world.scan(document())
+        await world.settle(2)
+        assert "ownerReferences" not in world.api.topology()["metadata"]
+        world.api.node("late")
+        await world.settle(60)
+        assert world.owner_uid == "late"
+
+
+async def test_ne_018_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_not_lost():
+    """The list of owners is replaced as a whole, so the patch says which version it is made from."""
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "7"}
+    async with running(prepared=lambda world: world.api.put(TOPOLOGIES, document())) as world:
+        world.scan(document())
+        await world.settle(2)
+
+        async def race(verb, resource, name):
+            if (verb, resource) == ("patch", TOPOLOGIES):
+                world.api.hook = None
+                found = world.api.topology()
+                found["metadata"]["ownerReferences"] = [theirs]
+                world.api.put(TOPOLOGIES, found)
+
+        world.api.hook = race
+        world.api.node("one")
+        await world.settle(5)
+        references = world.api.topology()["metadata"]["ownerReferences"]
+        assert [each["uid"] for each in references] == ["7", "one"]
+
+
+async def test_ne_018_an_owner_that_is_not_wanted_is_not_looked_for():
+    async with running(owned=False) as world:
+        world.scan(document())
+        await world.settle(2)
+        assert "ownerReferences" not in world.api.topology()["metadata"]
+        assert not [each for each in world.api.requests if each[1] == "nodes"]
+
+
+# -- one at a time -----------------------------------------------------------------------------------------------------
+
+
+async def test_ne_116_scans_do_not_wait_for_a_slow_write_and_the_newest_result_replaces_an_unsent_one():
+    async with running() as world:
+        released = asyncio.Event()
+        writing = []
+
+        async def slow(verb, resource, name):
+            if resource is TOPOLOGIES and verb in ("create", "patch"):
+                writing.append(verb)
+                assert writing.count("in flight") == 0, "two writes at once"
+                await released.wait()
+
+        world.api.hook = slow
+        for available in "3210":
+            world.scan(document(available))
+            await world.settle(10)
+        assert writing == ["create"]
+        released.set()
+        await world.settle(2)
+        assert (world.available, writing) == ("0", ["create", "patch"])
+
+
+async def test_ne_152_two_writes_begin_at_least_a_second_apart():
+    async with running() as world:
+        times = []
+
+        async def note(verb, resource, name):
+            if resource is TOPOLOGIES and verb in ("create", "patch"):
+                times.append(world.clock.monotonic())
+
+        world.api.hook = note
+        for number in range(40):
+            world.scan(document(str(number)))
+            await world.settle(0.1)
+        await world.settle(2)
+        assert world.available == "39"
+        assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 1.0
+
+
+async def test_ne_113_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for_long():
+    async with running(PublisherSettings(heartbeat=100)) as world:
+        for _ in range(10):
+            world.scan(document())
+            await world.settle(30)
+        assert [verb for verb, _ in world.counted.writes] == ["create", "patch", "patch", "patch"]
+        assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
+
+
+async def test_ne_113_without_a_new_scan_there_is_no_heartbeat():
+    """It says when the last scan was; one that does not come must be seen."""
+    async with running(PublisherSettings(heartbeat=100)) as world:
+        world.scan(document())
+        waits = []
+        wait = world.publisher._wait
+
+        async def counted():
+            waits.append(world.clock.monotonic())
+            await wait()
+
+        world.publisher._wait = counted
+        await world.settle(1000)
+        assert world.counted.writes == [("create", "periodic")]
+        assert len(waits) < 5, "and nobody asks all the time"
+
+
+async def test_ne_019_timing_is_told_with_a_write_and_is_no_reason_for_one():
+    async with running(PublisherSettings(expose_timing=True, sleep_interval=90)) as world:
+        world.scan(document(), "periodic")
+        await world.settle(40)
+        world.scan(document(), "reactive")
+        await world.settle(20)
+        world.scan(document("1"), "reactive")
+        await world.settle(2)
+        annotations = world.api.topology()["metadata"]["annotations"]
+        assert annotations[names.TRIGGER] == "reactive"
+        assert (annotations[names.SLEEP_DURATION], annotations[names.UPDATE_INTERVAL]) == ("1m30s", "1m")
+        assert len(world.counted.writes) == 2
+
+
+async def test_ne_114_without_publishing_nothing_is_written_and_the_exporter_is_ready():
+    async with running(PublisherSettings(publishes=False)) as world:
+        assert world.publisher.not_ready() is not None
+        world.scan(document())
+        await world.settle(10)
+        assert (world.publisher.not_ready(), world.api.verbs()) == (None, [])
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so_ne_16():
+    def prepared(world):
+        world.api.node("one")
+        world.api.served = False
+
+    async with running(prepared=prepared) as world:
+        world.scan(document())
+        await world.settle(100)
+        assert "noderesourcetopologies.topology.node.k8s.io is not served" in world.publisher.not_ready()
+        assert world.conditions[-1].status == "False"
+        assert world.api.verbs() == [], "what is not served is not written"
+        world.api.served = True
+        await world.settle(45)
+        assert (world.available, world.publisher.not_ready()) == ("3", None)
+        assert world.conditions[-1].status == "True"
+
+
+async def test_a_kind_that_discovery_shows_and_requests_do_not_find_counts_as_missing_ne_16():
+    def prepared(world):
+        world.api.node("one")
+        world.api.refuse(TOPOLOGIES, "list", "watch", error=NotFound(404, reason="NotFound"))
+
+    async with running(prepared=prepared) as world:
+        world.scan(document())
+        await world.settle(60)
+        assert "is not served" in world.publisher.not_ready()
+        assert world.api.verbs() == []
+        world.api.allow()
+        await world.settle(45)
+        assert world.available == "3"
+
+
+async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_patch_each_time_ne_16():
+    async with running() as world:
+        world.scan(document())
+        await world.settle(2)
+        world.api.refuse(TOPOLOGIES, "patch")
+        for available in ("1", "2"):
+            world.scan(document(available))
+            await world.settle(5)
+        assert world.available == "2"
+        assert world.api.verbs() == ["create", "patch", "get", "replace", "get", "replace"]
+        assert world.conditions[-1].status == "True"
+        assert world.counted.patch_failures == ["periodic"]
+        world.api.allow()
+        await world.settle(600)
+        world.scan(document("1"))
+        await world.settle(5)
+        assert world.api.verbs()[-1] == "patch", "the right may have been granted meanwhile"
+
+
+async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_ne_16():
+    async with running() as world:
+        world.api.refuse(TOPOLOGIES, "create", "patch", "replace")
+        world.scan(document())
+        await world.settle(30)
+        assert world.conditions[-1].reason == "UpdateFailed"
+        assert "403" in world.publisher.not_ready()
+        await world.settle(100)
+        assert world.api.verbs() == ["create"] * 3
+        world.api.allow()
+        await world.settle(60)
+        assert (world.available, world.conditions[-1].status) == ("3", "True")
+
+
+async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_most_ne_16():
+    async with running(PublisherSettings(patch_mode=False)) as world:
+        world.scan(document())
+        await world.settle(2)
+        world.api.refuse(TOPOLOGIES, "replace", error=Conflict(409, reason="Conflict"))
+        world.scan(document("1"))
+        await world.settle(0.2)
+        assert world.api.verbs().count("replace") == 3
+        assert world.conditions[-1].status == "False"
+        world.api.allow()
+        await world.settle(10)
+        assert world.available == "1"
+
+
+async def test_after_a_failure_the_newest_result_is_sent_ne_16():
+    async with running() as world:
+        world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
+        for available in "321":
+            world.scan(document(available))
+            await world.settle(20)
+        world.api.allow()
+        await world.settle(60)
+        assert (world.available, world.counted.writes) == ("1", [("create", "periodic")])
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "seconds"),
+    [
+        (TopologyMissing(404), 0, 30),
+        (Forbidden(403), 5, 60),
+        (Invalid(422), 0, 60),
+        (TooManyRequests(429, retry_after=7), 0, 7.5),
+        (Unavailable(503), 0, 0.5),
+        (Unavailable(503), 3, 4),
+        (ConnectionFailed("reset"), 20, 30),
+        (Conflict(409), 1, 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_how_long_a_failed_write_rests_ne_16(error, failures, seconds):
+    """With chance in the middle; 60 s is the most, plus what the server asked for."""
+    assert pause_after(error, failures, chance=lambda: 0.5) == seconds
+
+
+async def test_a_stop_lets_the_write_in_flight_end_ne_16():
+    async with running() as world:
+        ended = asyncio.Event()
+
+        async def slow(verb, resource, name):
+            if verb == "create":
+                await ended.wait()
+
+        world.api.hook = slow
+        world.scan(document())
+        await world.settle()
+        world.task.cancel()
+        await world.settle()
+        assert not world.task.done()
+        ended.set()
+        await asyncio.gather(world.task, return_exceptions=True)
+        assert world.available == "3"
+
+
+async def test_an_error_of_the_api_that_nobody_foresaw_is_a_failed_write_like_others():
+    async with running() as world:
+        world.api.refuse(TOPOLOGIES, "create", error=ApiError(418, reason="Teapot"))
+        world.scan(document())
+        await world.settle(1)
+        assert "Teapot" in world.conditions[-1].message
+        world.api.allow()
+        await world.settle(5)
+        assert world.available == "3"

@@ -1,0 +1,42 @@
+"""NE-140: the rights of an exporter are those that its settings make it use."""
+
+import pytest
+
+from polyarch.kube.rights import Access, grants
+from polyarch.numa.api.scan_settings import ScanSettings
+from polyarch.numa.exporter.cluster.rights import rights
+from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, PublishSettings
+
+GROUP, PLURAL = "topology.node.k8s.io", "noderesourcetopologies"
+TOPOLOGIES = {Access(verb, GROUP, PLURAL) for verb in ("get", "list", "watch", "create", "update", "patch")}
+NODE = {Access(verb, "", "nodes") for verb in ("get", "list", "watch")}
+FILE = HostSettings(kubelet_config="file")
+
+
+@pytest.mark.parametrize(
+    ("settings", "further"),
+    [
+        (ExporterSettings(host=FILE), NODE),
+        (ExporterSettings(), NODE | {Access("get", "", "nodes/configz")}),
+        (
+            ExporterSettings(host=FILE, scan=ScanSettings(exclude_terminal_pods=True)),
+            NODE | {Access("list", "", "pods"), Access("watch", "", "pods")},
+        ),
+        (ExporterSettings(host=FILE, scan=ScanSettings(add_nrt_owner=False)), set()),
+        (
+            ExporterSettings(host=HostSettings(topology_manager_policy="none", topology_manager_scope="pod")),
+            NODE,
+        ),
+    ],
+    ids=["file", "configz", "terminal pods", "without owner", "settings are told"],
+)
+def test_ne_140_each_right_comes_with_the_option_that_uses_it(settings, further):
+    assert set(grants(rights(settings).cluster)) == TOPOLOGIES | further
+
+
+def test_ne_140_in_its_own_namespace_an_exporter_may_write_conditions_and_nothing_if_it_writes_none():
+    assert set(grants(rights(ExporterSettings()).namespace)) == {
+        Access("get", "", "pods"),
+        Access("patch", "", "pods/status"),
+    }
+    assert rights(ExporterSettings(publish=PublishSettings(podreadiness=False))).namespace == ()

@@ -1,0 +1,352 @@
+"""What a NUMAResourcesScheduler brings, and what its status says (NO-080 – NO-087, NS-090, NS-091)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.model.meta import ObjectMeta
+from polyarch.numa import names
+from polyarch.numa.operator.scheduler import image, nodes
+from polyarch.numa.operator.scheduler.image import ImageRules
+from polyarch.numa.operator.scheduler.nodes import Candidates, NodeInfo, NodeSpec, NodeStatus, SchedulableNode
+from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
+from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, is_available, plan
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+Json = dict[str, Any]
+DIGEST = "sha256:" + "a" * 64
+
+
+def observed(spec: Json | None = None, **fields: Any) -> SchedulerObserved:
+    annotations = fields.pop("annotations", {})
+    name = fields.pop("name", names.SCHEDULER_SINGLETON)
+    metadata = {"name": name, "annotations": annotations, "generation": 1}
+    usual: Json = {
+        "operator": OperatorSettings(namespace="home", image="polyarch:1"),
+        "cluster": Cluster(version=(1, 33)),
+        "platform": "kubernetes",
+        "version": "v1.33.2",
+        "candidates": Candidates(control_plane=1, workers=5, oldest_kubelet=(1, 33)),
+        "owner": None,
+    }
+    return SchedulerObserved(
+        document={"metadata": metadata, "spec": spec or {}, "status": fields.pop("status", {})},
+        metadata=msgspec.convert(metadata, ObjectMeta),
+        **(usual | fields),
+    )
+
+
+def made(planned: SchedulerPlan) -> dict[tuple[str, str], Json]:
+    assert planned.documents is not None
+    return {(each["kind"], each["metadata"]["name"]): each for each in planned.documents}
+
+
+def scheduler_file(planned: SchedulerPlan) -> Json:
+    text = made(planned)["ConfigMap", "topo-aware-scheduler-config"]["data"]["config.yaml"]
+    found: Json = msgspec.json.decode(text)
+    return found
+
+
+def pod_of(planned: SchedulerPlan) -> Json:
+    spec: Json = made(planned)["Deployment", "secondary-scheduler"]["spec"]["template"]["spec"]
+    return spec
+
+
+def container(planned: SchedulerPlan, name: str) -> Json:
+    return next(each for each in pod_of(planned)["containers"] if each["name"] == name)
+
+
+def test_no_080_the_objects_have_the_names_that_tools_know() -> None:
+    assert set(made(plan(observed()))) == {
+        ("ServiceAccount", "secondary-scheduler"),
+        ("ClusterRole", "topology-aware-scheduler"),
+        ("ClusterRoleBinding", "topology-aware-scheduler"),
+        ("ClusterRoleBinding", "topology-aware-scheduler-as-kube-scheduler"),
+        ("ClusterRoleBinding", "topology-aware-scheduler-as-volume-scheduler"),
+        ("Role", "topology-aware-scheduler-leader-elect"),
+        ("RoleBinding", "topology-aware-scheduler-leader-elect"),
+        ("Role", "topology-aware-scheduler-kick"),
+        ("RoleBinding", "topology-aware-scheduler-kick"),
+        ("RoleBinding", "topology-aware-scheduler-authentication-reader"),
+        ("ConfigMap", "topo-aware-scheduler-config"),
+        ("ConfigMap", "numa-extender-config"),
+        ("NetworkPolicy", "scheduler-default-deny-all"),
+        ("NetworkPolicy", "scheduler-egress-to-api-server"),
+        ("NetworkPolicy", "ingress-to-scheduler-metrics"),
+        ("Deployment", "secondary-scheduler"),
+    }
+
+
+def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> None:
+    found = made(plan(observed()))
+    bound = {
+        each["roleRef"]["name"]: each["subjects"]
+        for (kind, _), each in found.items()
+        if kind.endswith("Binding") and each["roleRef"]["name"].startswith(("system:", "extension-"))
+    }
+    account = [{"kind": "ServiceAccount", "name": "secondary-scheduler", "namespace": "home"}]
+    assert bound == {
+        "system:kube-scheduler": account,
+        "system:volume-scheduler": account,
+        "extension-apiserver-authentication-reader": account,
+    }
+    lease = found["Role", "topology-aware-scheduler-leader-elect"]["rules"]
+    assert any(each.get("resourceNames") == ["numa-scheduler-leader"] for each in lease)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "requests", "limits"),
+    [
+        ({}, [("150m", "500Mi"), ("50m", "128Mi")], [None, None]),
+        (
+            {names.QOS_REQUEST: "guaranteed"},
+            [("600m", "1200Mi"), ("200m", "512Mi")],
+            [("600m", "1200Mi"), ("200m", "512Mi")],
+        ),
+        ({names.QOS_REQUEST: "yes"}, [("150m", "500Mi"), ("50m", "128Mi")], [None, None]),
+    ],
+    ids=["usual", "guaranteed", "any other value is as if it were not there"],
+)
+def test_no_081_what_the_pod_asks_for(annotations: Json, requests: list[Any], limits: list[Any]) -> None:
+    planned = plan(observed(annotations=annotations))
+    for name, request, limit in zip(("secondary-scheduler", "numa-extender"), requests, limits, strict=True):
+        found = container(planned, name)["resources"]
+        assert (found["requests"]["cpu"], found["requests"]["memory"]) == request
+        assert (tuple(found["limits"].values()) if "limits" in found else None) == limit
+
+
+def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_plane() -> None:
+    planned = plan(observed())
+    pod = pod_of(planned)
+    assert [each["name"] for each in pod["containers"]] == ["secondary-scheduler", "numa-extender"]
+    assert all("readinessProbe" in each for each in pod["containers"])
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert {each["key"] for each in pod["tolerations"]} == set(CONTROL_PLANE_KEYS)
+    assert "--config=/etc/kubernetes/config.yaml" in container(planned, "secondary-scheduler")["args"]
+    assert container(planned, "numa-extender")["args"][:2] == ["run", "numa-extender"]
+    dumps = next(each for each in pod["volumes"] if each["name"] == "dumps")
+    assert dumps["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Mi"}
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_no_081_another_configuration_rolls_the_pods() -> None:
+    def annotation(spec: Json) -> str:
+        template = made(plan(observed(spec)))["Deployment", "secondary-scheduler"]["spec"]["template"]
+        return str(template["metadata"]["annotations"][names.CONFIG_HASH])
+
+    assert annotation({}) == annotation({"logLevel": "Debug"})
+    assert annotation({}) != annotation({"schedulerName": "other"})
+
+
+def node(*, name: str = "n", control_plane: bool = False, cordoned: bool = False, version: str = "v1.33.0") -> Any:
+    labels = {CONTROL_PLANE_KEYS[0]: ""} if control_plane else {}
+    return SchedulableNode(
+        ObjectMeta(name=name, labels=labels), NodeSpec(cordoned, None), NodeStatus(NodeInfo(version))
+    )
+
+
+def test_no_082_what_counts_as_a_candidate() -> None:
+    tainted = SchedulableNode(ObjectMeta(), NodeSpec(None, [{"key": "gpu", "effect": "NoSchedule"}]))
+    found = Candidates.of([node(control_plane=True, version="v1.34.1"), node(), node(cordoned=True), tainted])
+    assert found == Candidates(control_plane=1, workers=1, oldest_kubelet=(1, 33))
+    assert found.plus(Candidates(workers=2, oldest_kubelet=(1, 31))) == Candidates(
+        control_plane=1, workers=3, oldest_kubelet=(1, 31)
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "platform", "replicas", "problem"),
+    [
+        (None, Candidates(control_plane=3), "kubernetes", 3, ""),
+        (None, Candidates(control_plane=2, workers=9), "kubernetes", 1, ""),
+        (None, Candidates(workers=3), "kubernetes", 3, ""),
+        (None, Candidates(control_plane=3, workers=1), "hypershift", 1, ""),
+        (None, Candidates(workers=9), "openshift", 0, "there are no control-plane nodes"),
+        (None, Candidates(), "kubernetes", 0, "there are no schedulable worker nodes"),
+        (2, Candidates(control_plane=2), "kubernetes", 2, ""),
+        (0, Candidates(control_plane=2), "kubernetes", 0, ""),
+        (4, Candidates(control_plane=3, workers=9), "kubernetes", 0, "spec.replicas is 4, and there are only 3"),
+    ],
+    ids=[
+        "three control-plane nodes",
+        "two control-plane nodes",
+        "no control plane visible",
+        "HyperShift counts workers",
+        "OpenShift shows its control plane",
+        "no node at all",
+        "as many as there are",
+        "none is a number",
+        "more than there are",
+    ],
+)
+def test_no_082_replicas(wanted: int | None, found: Candidates, platform: Any, replicas: int, problem: str) -> None:
+    seats = nodes.seats(wanted, found, platform)
+    assert (seats.replicas, seats.problem[: len(problem)]) == (replicas, problem)
+    assert bool(seats.problem) == bool(problem)
+
+
+def test_no_082_too_many_replicas_leave_the_deployment_alone_and_several_elect() -> None:
+    planned = plan(observed({"replicas": 7}, status={"schedulerName": "topo-aware-scheduler"}))
+    assert (planned.documents, planned.verdict.state) == (None, "Degraded")
+    assert planned.status == {"schedulerName": "topo-aware-scheduler"}
+    three = plan(observed(candidates=Candidates(control_plane=3)))
+    assert scheduler_file(three)["leaderElection"]["leaderElect"] is True
+    assert scheduler_file(plan(observed()))["leaderElection"] == {"leaderElect": False}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "oldest", "platform", "expected"),
+    [
+        (None, (1, 33), "kubernetes", "Dedicated"),
+        (None, (1, 34), "kubernetes", "Shared"),
+        (None, (1, 33), "openshift", "Shared"),
+        (None, (1, 32), "openshift", "Dedicated"),
+        (None, None, "kubernetes", "Dedicated"),
+        ("Dedicated", (1, 40), "kubernetes", "Dedicated"),
+        ("Shared", (1, 30), "kubernetes", "Shared"),
+    ],
+)
+def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) -> None:
+    found = Candidates(control_plane=1, oldest_kubelet=oldest)
+    assert nodes.informer(wanted, found, platform) == expected
+    spec = {"schedulerInformer": wanted} if wanted else {}
+    planned = plan(observed(spec, candidates=found, platform=platform))
+    (condition,) = planned.extra
+    assert (condition.type, condition.status) == (
+        "DedicatedInformerActive",
+        "True" if expected == "Dedicated" else "False",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environment", "version", "expected"),
+    [
+        ("", {}, "v1.33.2+k3s1", "registry.k8s.io/kube-scheduler:v1.33.2"),
+        ("", {"KUBE_SCHEDULER_IMAGE": "mirror/kube-scheduler:1"}, "v1.33.2", "mirror/kube-scheduler:1"),
+        ("own/scheduler:x", {"KUBE_SCHEDULER_IMAGE": "mirror/s:1"}, "v1.33.2", "own/scheduler:x"),
+    ],
+)
+def test_no_084_the_image(wanted: str, environment: Json, version: str, expected: str) -> None:
+    assert image.chosen(wanted, ImageRules.of(environment), version=version).image == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (f"own/scheduler@{DIGEST}", ""),
+        ("own/scheduler:1.33", "must be given by its digest"),
+        (f"own/scheduler@{DIGEST[:-1]}", "must be given by its digest"),
+        ("own/scheduler@sha256:" + "b" * 64, "is not among those of SCHEDULER_IMAGE_DIGESTS"),
+    ],
+    ids=["listed", "a tag", "a short digest", "another digest"],
+)
+def test_no_084_images_are_checked_where_that_is_asked_for(wanted: str, problem: str) -> None:
+    environment = {"SCHEDULER_IMAGE_VALIDATION": "true", "SCHEDULER_IMAGE_DIGESTS": f"sha256:{'c' * 64}, {DIGEST}"}
+    planned = plan(observed({"imageSpec": wanted}, image_rules=ImageRules.of(environment)))
+    if problem:
+        assert (planned.verdict.reason, planned.documents) == ("InvalidSchedulerImage", None)
+        assert problem in planned.verdict.message
+    else:
+        assert container(planned, "secondary-scheduler")["image"] == wanted
+    assert plan(observed({"imageSpec": wanted})).documents is not None, "off by default"
+
+
+@pytest.mark.parametrize(("tag", "warns"), [("v1.32.0", False), ("v1.31.9", True), ("1.35.0-rc.1", True), ("x", False)])
+def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
+    ready = deployed(available="True")
+    message = plan(observed({"imageSpec": f"own/scheduler:{tag}"}, deployment=ready)).verdict.message
+    assert ("more than one minor version away" in message) is warns
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "verb"),
+    [
+        ({}, {}, {}),
+        ({}, {names.SCHEDULING_MODE: "advise"}, {"prioritizeVerb": "prioritize", "weight": 10}),
+        ({}, {names.SCHEDULING_MODE: "compat"}, {"prioritizeVerb": "prioritize", "weight": 1}),
+        ({}, {names.CANDIDATES: "4"}, {"prioritizeVerb": "prioritize", "weight": 10}),
+    ],
+    ids=["exact", "advise", "compat", "several candidates"],
+)
+def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
+    assert scheduler_file(plan(observed(spec, annotations=annotations))) == {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,
+        "profiles": [{"schedulerName": "topo-aware-scheduler"}],
+        "extenders": [
+            {
+                "urlPrefix": "http://127.0.0.1:9448/numa",
+                "filterVerb": "filter",
+                "nodeCacheCapable": True,
+                "ignorable": False,
+                "httpTimeout": "5s",
+                **verb,
+            }
+        ],
+    }
+
+
+def test_ns_091_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
+    planned = plan(observed(annotations={names.IGNORABLE: "true"}, deployment=deployed(available="True")))
+    assert scheduler_file(planned)["extenders"][0]["ignorable"] is True
+    assert "blind to NUMA while the extender is down" in planned.verdict.message
+
+
+def test_no_011_what_the_extender_is_told() -> None:
+    spec = {
+        "cacheResyncPeriod": "0s",
+        "scoringStrategy": {"type": "LeastNUMANodes", "resources": [{"name": "cpu", "weight": 0}]},
+        "preemptionMode": "Enabled",
+    }
+    text = made(plan(observed(spec)))["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
+    told = msgspec.json.decode(text)
+    assert (told["reservations"], told["strategy"], told["weights"], told["preempt"]) == (
+        "off",
+        "LeastNUMANodes",
+        {"cpu": 1},
+        True,
+    )
+
+
+def test_no_013_an_annotation_with_another_value_leaves_everything_as_it_is() -> None:
+    planned = plan(observed(annotations={names.CANDIDATES: "17"}))
+    assert (planned.verdict.state, planned.documents) == ("Degraded", None)
+    assert names.CANDIDATES in planned.verdict.message
+
+
+def deployed(*, available: str, generation: int = 2, seen: int = 2) -> Json:
+    conditions = [{"type": "Available", "status": available}]
+    return {"metadata": {"generation": generation}, "status": {"observedGeneration": seen, "conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "ready"),
+    [
+        (None, False),
+        (deployed(available="True"), True),
+        (deployed(available="False"), False),
+        (deployed(available="True", seen=1), False),
+    ],
+    ids=["not there", "available", "not available", "available as it was before"],
+)
+def test_no_086_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> None:
+    assert is_available(deployment) is ready
+    planned = plan(observed(deployment=deployment))
+    expected = ("Available", "AsExpected", None) if ready else ("Progressing", "DeploymentIsUpdating", 5.0)
+    assert (planned.verdict.state, planned.verdict.reason, planned.requeue) == expected
+
+
+def test_no_087_another_name_brings_nothing() -> None:
+    planned = plan(observed(name="mine"))
+    assert (planned.verdict.reason, planned.documents) == ("IncorrectNUMAResourcesSchedulerResourceName", None)
+
+
+def test_no_012_no_094_the_status_names_what_to_look_at() -> None:
+    status = plan(observed({"schedulerName": "numa"})).status
+    assert status["deployment"] == {"namespace": "home", "name": "secondary-scheduler"}
+    assert (status["schedulerName"], status["cacheResyncPeriod"]) == ("numa", "5s")
+    assert {each["resource"] for each in status["relatedObjects"]} == {"namespaces", "deployments"}

@@ -1,0 +1,59 @@
+"""What the operator holds for NUMA (NO-120)."""
+
+import pytest
+
+from polyarch.installation.operator import operator_rights
+from polyarch.installation.settings import InstallationSettings
+from polyarch.kube.objects.rbac import granting
+from polyarch.kube.rights import Access, grants, missing
+from polyarch.numa.operator.exporters import rights as exporters
+from polyarch.numa.operator.exporters.surroundings import Surroundings
+from polyarch.numa.operator.operator_rights import operator_rights as for_numa
+from polyarch.numa.operator.scheduler.objects import BOUND_CLUSTER_ROLES, election_rules, extender_rules, kick_rules
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+SETTINGS = OperatorSettings(namespace="home")
+
+
+@pytest.mark.parametrize("openshift", [False, True])
+def test_no_120_the_operator_holds_what_it_grants(openshift: bool) -> None:
+    """Who creates a Role must have its rights: nothing is escalated."""
+    held = for_numa(SETTINGS, Cluster(openshift=openshift))
+    documents = exporters.documents(Surroundings(settings=SETTINGS))
+    in_cluster = [each for each in documents if each["kind"] == "ClusterRole"]
+    assert missing(held.cluster, grants((*granting(in_cluster), *extender_rules(preempts=True)))) == []
+    at_home = [each for each in documents if each["kind"] == "Role"]
+    granted = grants((*granting(at_home), *election_rules(), *kick_rules()))
+    assert missing((*held.cluster, *held.namespaces["home"]), granted) == []
+
+
+@pytest.mark.parametrize("openshift", [False, True])
+def test_no_120_no_wildcard_no_escalation_and_three_roles_to_bind(openshift: bool) -> None:
+    held = for_numa(SETTINGS, Cluster(openshift=openshift))
+    several = [*grants(held.cluster), *(each for rules in held.namespaces.values() for each in grants(rules))]
+    assert not [each for each in several if "*" in (each.verb, each.group, each.resource) or each.verb == "escalate"]
+    assert {each.name for each in several if each.verb == "bind"} == {
+        *BOUND_CLUSTER_ROLES,
+        "extension-apiserver-authentication-reader",
+    }
+
+
+def test_no_120_of_secrets_only_the_certificate_and_its_authority() -> None:
+    held = for_numa(SETTINGS, Cluster(openshift=True))
+    assert not [each for each in grants(held.cluster) if each.resource == "secrets"]
+    read = {each.name for each in grants(held.namespaces["home"]) if (each.resource, each.verb) == ("secrets", "get")}
+    assert read == {"rte-metrics-service-cert", "polyarch-numa-ca"}
+
+
+def test_no_120_openshift_s_objects_are_asked_for_on_openshift_alone() -> None:
+    groups = {each.group for each in grants(for_numa(SETTINGS, Cluster()).cluster)}
+    assert not [each for each in groups if each.endswith("openshift.io") and not each.startswith("nodetopology")]
+    on_openshift = grants(for_numa(SETTINGS, Cluster(openshift=True)).cluster)
+    assert Access("get", "config.openshift.io", "clusterversions") in on_openshift
+
+
+def test_no_120_whoever_has_no_numa_grants_nothing_for_it() -> None:
+    settings = InstallationSettings().operator_settings("home")
+    held = operator_rights(settings, Cluster())
+    assert not [each for each in grants(held.cluster) if each.group == "nodetopology.openshift.io"]
+    assert set(held.namespaces) == {"home"}
