@@ -25,6 +25,7 @@ from polyarch.sandbox.kubelet_model.admission import Held
 from polyarch.sandbox.kubelet_model.machine import Node
 from polyarch.sandbox.numa_nodes import checkpoints
 from polyarch.sandbox.numa_nodes.account import STATE
+from polyarch.sandbox.numa_nodes.checkpoints import Damaged
 
 SECONDS = 120.0
 EVENTS = {"infoRefreshMode": "PeriodicAndEvents", "infoRefreshPeriod": "5s"}
@@ -129,7 +130,11 @@ class Fleet:
 
     async def difference(self, node: str) -> Json:
         """Empty: none."""
-        expected, topology = self.account(node), await self.topology(node)
+        try:
+            expected = self.account(node)
+        except (Damaged, UnicodeDecodeError) as problem:
+            return {"damaged": str(problem)}
+        topology = await self.topology(node)
         published = zones_of(topology)
         found: Json = {}
         if published != expected:

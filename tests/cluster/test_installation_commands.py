@@ -11,7 +11,7 @@ import pytest
 import yaml
 from installing import NAMESPACE, Cluster, Json
 
-from polyarch.installation import removing
+from polyarch.installation import removing, waiting
 from polyarch.kube.client import jsonpatch
 from polyarch.kube.client.patches import JsonPatch, MergePatch
 from polyarch.kube.errors import Invalid, NotFound
@@ -29,6 +29,12 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.model.meta import Key
+from polyarch.numa import names as numa
+from polyarch.numa.api import crds as numa_definitions
+from polyarch.numa.api import topology_crd
+from polyarch.numa.api.resources import OPERATORS
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.operating.labels import PART_OF
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -315,6 +321,78 @@ async def test_in_002_the_namespace_of_somebody_else_survives(cluster: Cluster) 
     assert namespace["metadata"].get("deletionTimestamp") is None
     await cluster.client.delete(NAMESPACES, name)
     await _gone(cluster, NAMESPACES, name)
+
+
+# Component numa -------------------------------------------------------------------------------------------------------
+
+
+async def test_in_003_no_072_numa_leaves_nothing_where_no_operator_runs(cluster: Cluster) -> None:
+    """Its objects go although the operator's finalizer holds them, and so does what exporters have published."""
+    done = await cluster.polyarch("install", "--component", "numa", "-q")
+    assert done.code == 0, done.err
+    exporters = await cluster.client.get(OPERATORS, numa.OPERATOR_SINGLETON)
+    assert [group["poolName"] for group in exporters["spec"]["nodeGroups"]] == ["all"]
+    await cluster.client.patch(
+        OPERATORS, numa.OPERATOR_SINGLETON, MergePatch({"metadata": {"finalizers": [numa.FINALIZER]}})
+    )
+    level = (await cluster.client.get(NAMESPACES, NAMESPACE))["metadata"]["labels"][
+        "pod-security.kubernetes.io/enforce"
+    ]
+    assert level == "privileged", "exporters mount parts of the host (NO-057)"
+    await _topology_definition(cluster)
+    await _topology(cluster, "ours", {numa.NODE_GROUP_LABEL: "all"})
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert "nothing is left of it" in removed.out
+    assert str(TOPOLOGIES) not in {each["metadata"]["name"] for each in (await cluster.client.list(CRDS)).items}
+
+
+async def test_in_003_topologies_of_others_and_their_definition_are_kept_and_named(cluster: Cluster) -> None:
+    await cluster.polyarch("install", "--component", "numa", "-q")
+    await _topology_definition(cluster)
+    await _topology(cluster, "ours", {numa.NODE_GROUP_LABEL: "all"})
+    await _topology(cluster, "theirs", {})
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert f"kept: {TOPOLOGIES}: there are NodeResourceTopology theirs of others" in removed.out
+    found = (await cluster.client.list(TOPOLOGIES)).items
+    assert [each["metadata"]["name"] for each in found] == ["theirs"]
+    await cluster.client.delete(CRDS, str(TOPOLOGIES))
+    await _gone(cluster, CRDS, str(TOPOLOGIES))
+
+
+async def test_in_003_another_operators_numa_is_no_part_of_an_installation_without_it(cluster: Cluster) -> None:
+    """The same names in a cluster where polyarch only places pods: definition and object stay as they are."""
+    (definition, _) = numa_definitions.crds()
+    await cluster.client.apply(CRDS, definition, field_manager="another")
+    await waiting.established(cluster.client, [str(OPERATORS)])
+    theirs = {
+        "apiVersion": OPERATORS.api_version,
+        "kind": OPERATORS.kind,
+        "metadata": {"name": numa.OPERATOR_SINGLETON},
+        "spec": {"nodeGroups": [{"poolName": "all"}]},
+    }
+    await cluster.client.create(OPERATORS, theirs)
+    assert (await cluster.polyarch("install", "-q")).code == 0
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert "deletionTimestamp" not in (await cluster.client.get(OPERATORS, numa.OPERATOR_SINGLETON))["metadata"]
+    await cluster.client.delete(CRDS, str(OPERATORS))
+    await _gone(cluster, CRDS, str(OPERATORS))
+
+
+async def _topology_definition(cluster: Cluster) -> None:
+    """As the operator makes it."""
+    made = topology_crd.definition()
+    made["metadata"] = {**made["metadata"], "labels": dict(PART_OF)}
+    await cluster.client.apply(CRDS, made)
+    await waiting.established(cluster.client, [str(TOPOLOGIES)])
+
+
+async def _topology(cluster: Cluster, name: str, labels: dict[str, str]) -> None:
+    metadata = {"name": name, "labels": labels}
+    made = {"apiVersion": TOPOLOGIES.api_version, "kind": TOPOLOGIES.kind, "metadata": metadata, "zones": []}
+    await cluster.client.create(TOPOLOGIES, made)
 
 
 async def _gone(cluster: Cluster, resource: Resource, name: str) -> None:

@@ -196,8 +196,9 @@ def test_in_010_component_taints_is_its_object_and_nothing_else(helm: Helm) -> N
 
 def test_in_010_no_120_component_numa_brings_its_definitions_rights_and_objects(helm: Helm) -> None:
     """IN-010: as templates they are there with the component alone, as another operator may have its own."""
-    templated = ("--set", "crds.enabled=true", "--skip-crds", "--api-versions", "nodetopology.openshift.io/v1")
     group = "nodetopology.openshift.io"
+    served = ("--api-versions", f"multiarch.openshift.io/v1beta1,{group}/v1")
+    templated = ("--set", "crds.enabled=true", "--skip-crds", *served)
     assert group not in str(helm.rendered(*templated))
     rendered = helm.rendered(*templated, "--set", "components={numa}", "--set", "numa.scheduler.replicas=1")
     definitions = [each["metadata"]["name"] for each in rendered if is_definition(each)]

@@ -929,6 +929,24 @@
   - patch
   - delete
 - apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - prometheusrules
+  resourceNames:
+  - polyarch-numa-exporter
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - prometheusrules
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
   - cert-manager.io
   resources:
   - issuers
@@ -994,6 +1012,13 @@
   - get
   - delete
   - patch
+- apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - servicemonitors
+  verbs:
+  - list
+  - watch
 - apiGroups:
   - ''
   resources:

@@ -14,6 +14,7 @@ from polyarch.installation import applying, checking, documents, removing, waiti
 from polyarch.installation.applying import Applied, ApplyRefused
 from polyarch.installation.settings import (
     InstallationSettings,
+    Numa,
     OperatorPods,
     Placement,
     Registries,
@@ -40,6 +41,16 @@ LOOK_SECONDS: Final = 0.1
 LOOPBACK_RANGE: Final = "127.0.0.0/8"
 GLOBAL_PULL_SECRET: Final = "global-pull-secret"
 """The Secret in polyarch's namespace that, if it exists, serves as pull secret of every pod."""
+EXPORTERS: Final = {
+    "nodeGroups": [
+        {
+            "poolName": "all",
+            "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}},
+            "config": {"infoRefreshMode": "PeriodicAndEvents"},
+        }
+    ]
+}
+"""Of a sandbox whose nodes have cells: one on every node, which looks as soon as the kubelet has written something."""
 ACCOUNTS: Final = f"system:serviceaccount:{DEFAULT_NAMESPACE}:"
 """User names of polyarch's ServiceAccounts in the audit log begin so."""
 
@@ -48,6 +59,8 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
     """The values of the sandbox's installation."""
     proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
     return InstallationSettings(
+        components=("placement", "numa") if settings.numa is not None else ("placement",),
+        numa=Numa(configuration=EXPORTERS),
         tolerations=tuple(Toleration(operator="Exists", effect=each) for each in ("NoSchedule", "NoExecute")),
         registries=Registries(
             configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),

@@ -14,6 +14,7 @@ from polyarch.cli.options.values import (
     Namespace,
     Number,
     Placeholder,
+    flag,
     option,
     subject,
 )
@@ -85,12 +86,7 @@ class OperatorFlags:
         option("Namespace of NUMA exporters and scheduler", group=OPERATOR, show_default="that of the operator"),
     ] = ""
     manage_namespace: Annotated[
-        bool,
-        Parameter(
-            help="Set the Pod Security level that NUMA exporters need on their namespace; off by default",
-            group=OPERATOR,
-            show_default=False,
-        ),
+        bool, flag("Set the Pod Security level that NUMA exporters need on their namespace", group=OPERATOR)
     ] = False
     kubelet_root: Annotated[Directory, option("Directory of the kubelets, for NUMA exporters", group=OPERATOR)] = (
         "/var/lib/kubelet"

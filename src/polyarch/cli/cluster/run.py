@@ -15,6 +15,7 @@ from polyarch.cli.cluster.taint_flags import FROM_THE_CLUSTER, TaintFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.misplaced import other_command
 from polyarch.cli.options.values import (
     CLUSTER,
     OUTPUT,
@@ -158,9 +159,12 @@ def run(
     if print_settings:
         print(printed(as_read), end="")
         return 0
-    if plan:
+    if plan is not None:
         if role is not Choice.OPERATOR:
-            raise UsageError(f"run {role.label}: --plan is for run operator")
+            elsewhere = other_command(("run", role.label, "--plan"))
+            raise UsageError(f"run {role.label}: --plan is for run operator.{elsewhere}".removesuffix("."))
+        if not plan:
+            raise UsageError("run operator: --plan needs at least one file")
         return _print_plans(plan, deployed.settings(namespace, None, ()), messages)
     from polyarch.cli.cluster.handover import Handover
     from polyarch.kube.process.settings import ProcessSettings

@@ -18,11 +18,12 @@ from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import ComponentName, InstallationSettings
 from polyarch.numa.api import topology_crd
+from polyarch.numa.operator.monitoring import dashboard as numa
 from polyarch.placement.operator.monitoring import dashboard as placement
 from polyarch.taints.operator.monitoring import dashboard as taints
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
-DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD)
+DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD, numa.DASHBOARD)
 EVERYTHING = InstallationSettings(components=get_args(ComponentName))
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 

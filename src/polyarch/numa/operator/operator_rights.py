@@ -43,7 +43,9 @@ from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE, KUBELET_CON
 from polyarch.numa.operator.observed import API_SERVERS, POOLS
 from polyarch.numa.operator.scheduler import objects as scheduler
 from polyarch.numa.operator.scheduler.configuration import KICK
+from polyarch.operating import names as shared
 from polyarch.operating import serving
+from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
 from polyarch.operating.rights import Rights
 from polyarch.operating.settings import Cluster, OperatorSettings
 
@@ -57,6 +59,7 @@ _NAMED: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     (DEPLOYMENTS, (names.SCHEDULER,)),
     (ROLES, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
     (ROLE_BINDINGS, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
+    (RULES, (shared.NUMA_EXPORTER,)),
     (serving.ISSUERS, (names.EXPORTER_CERTIFICATE,)),
     (serving.CERTIFICATES, (names.EXPORTER_CERTIFICATE,)),
 )
@@ -85,6 +88,7 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
             rule(SECRETS, "create"),
             rule(PODS, "list"),
             rule(scheduler.CAPACITIES, "get", "delete", names=[KICK]),
+            rule(SERVICE_MONITORS, "list", "watch"),
             # granted
             *exporters.OWN_PODS,
             *scheduler.election_rules(),

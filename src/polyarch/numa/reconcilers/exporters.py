@@ -12,7 +12,6 @@ import structlog
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.metrics import Metrics
 from polyarch.kube.objects import finalizers
 from polyarch.kube.objects.apply_set import ApplyFailed
 from polyarch.kube.objects.owners import Owner
@@ -25,6 +24,7 @@ from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.operator import conditions
 from polyarch.numa.operator.conditions import Verdict
+from polyarch.numa.operator.monitoring.alerts import ALERTS
 from polyarch.numa.operator.observed import NodeLabels, Observed, Platform
 from polyarch.numa.operator.outcome import Document, Plan
 from polyarch.numa.operator.plan import plan
@@ -32,15 +32,18 @@ from polyarch.numa.reconcilers.census import TopologyCensus, exporter_pods
 from polyarch.numa.reconcilers.definition import TopologyDefinition
 from polyarch.numa.reconcilers.kubelets import KubeletConfigReconciler
 from polyarch.numa.reconcilers.leaving import ExporterRemoval
-from polyarch.numa.reconcilers.optional_kinds import optional_kinds
-from polyarch.numa.reconcilers.platforms import Platforms
+from polyarch.numa.reconcilers.platforms import Platforms, optional_kinds
+from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.numa.reconcilers.signing import ExporterCertificate
 from polyarch.numa.reconcilers.stalling import Stalling
 from polyarch.numa.reconcilers.telling import Telling
 from polyarch.numa.reconcilers.watching import Watched
-from polyarch.operating.keeping.discovery import Discovery
+from polyarch.operating import names as shared
+from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
+from polyarch.operating.labels import finished, owned
+from polyarch.operating.monitoring.alerting import prometheus_rule
 from polyarch.operating.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)
@@ -69,7 +72,7 @@ class ExporterReconciler:
         sets: OperandSets,
         removal: ExporterRemoval,
         telling: Telling,
-        metrics: Metrics,
+        series: NumaSeries,
         image_restricted: bool,
         clock: Clock,
         look_at_kubelets: Callable[[], None],
@@ -90,10 +93,7 @@ class ExporterReconciler:
         self._census = TopologyCensus(client, clock)
         self._certificate = ExporterCertificate(client, clock)
         self._stalling = Stalling(clock)
-        self._nodes = metrics.gauge(
-            "polyarch_numa_operator_group_nodes", "Nodes of each NUMA group, and those that publish", ("group", "state")
-        )
-        self._groups: frozenset[str] = frozenset()
+        self._series = series
 
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
@@ -187,11 +187,21 @@ class ExporterReconciler:
         """Seconds until another pass is needed, if it is. Raises ``KubernetesError``."""
         if planned.namespace is not None and _lacks(planned.namespace, observed.namespace_labels):
             await self._client.apply(NAMESPACES, planned.namespace)
-        await self._certificate.keep(planned.certificate, Owner.of(OPERATORS, live.metadata))
-        outcome = await self._sets.apply(planned.documents or (), keeps=lambda _: False)
+        owner = Owner.of(OPERATORS, live.metadata)
+        await self._certificate.keep(planned.certificate, owner)
+        outcome = await self._sets.apply(
+            [*(planned.documents or ()), *self._alerts(planned, owner)], keeps=lambda _: False
+        )
         if outcome.contested:
             return CONTESTED
         return WAITING if outcome.leaving else None
+
+    def _alerts(self, planned: Plan, owner: Owner) -> list[Document]:
+        """Where Prometheus' operator is, and exporters are."""
+        if not planned.documents or MONITORING - self._discovery.served:
+            return []
+        rule = prometheus_rule(shared.NUMA_EXPORTER, shared.NUMA_EXPORTER, ALERTS, self._settings.numa_home)
+        return [owned(finished(rule), owner)]
 
     async def _clean_up(self, planned: Plan) -> float | None:
         """Looks at what exporters have published when it is time to; seconds until the next look."""
@@ -204,17 +214,14 @@ class ExporterReconciler:
         return self._census.next_look(expecting=expecting or left > 0)
 
     def _count(self, planned: Plan, observed: Observed) -> None:
+        named = _daemon_set_names(planned)
         ready = {
             group: int(((observed.daemon_sets.get(name) or {}).get("status") or {}).get("numberReady") or 0)
-            for group, name in _daemon_set_names(planned).items()
+            for group, name in named.items()
         }
-        for gone in self._groups - planned.group_nodes.keys():
-            for state in ("desired", "ready"):
-                self._nodes.remove(gone, state)
-        for group, several in planned.group_nodes.items():
-            self._nodes.labels(group, "desired").set(len(several))
-            self._nodes.labels(group, "ready").set(ready.get(group, 0))
-        self._groups = frozenset(planned.group_nodes)
+        self._series.nodes(
+            {group: (len(several), ready.get(group, 0)) for group, several in planned.group_nodes.items()}
+        )
 
     async def _tell(self, live: Unstructured, planned: Plan) -> Result:
         status = planned.status if planned.status is not None else _without_conditions(live.status)

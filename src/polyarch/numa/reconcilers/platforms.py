@@ -1,6 +1,6 @@
-"""On which platform the operator runs (NO-030): asked until there is an answer, and never guessed."""
+"""On which platform the operator runs (NO-030): asked until there is an answer, and never guessed; and which kinds exporters have objects of there."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import structlog
@@ -9,6 +9,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import Resource
 from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES, platform_of
+from polyarch.numa.operator.exporters.openshift import CONSTRAINTS, MACHINE_CONFIGS
 from polyarch.numa.operator.observed import Platform
 from polyarch.operating.settings import OperatorSettings
 
@@ -47,3 +48,9 @@ class Platforms:
             return await self._client.get(resource, name)
         except NotFound:
             return None
+
+
+def optional_kinds(platform: Platform, served: Collection[Resource]) -> frozenset[Resource]:
+    """``served``: what discovery found of cert-manager and Prometheus."""
+    openshift = {"openshift": (CONSTRAINTS, MACHINE_CONFIGS), "hypershift": (CONSTRAINTS,), "kubernetes": ()}
+    return frozenset((*served, *openshift[platform]))

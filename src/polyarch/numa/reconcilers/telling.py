@@ -7,7 +7,6 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.client.patches import MergePatch
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.metrics import Metrics
 from polyarch.kube.objects.conditions import Condition, merged
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.events import Recorder, Regarding
@@ -16,6 +15,7 @@ from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
 from polyarch.numa.operator.conditions import STATES
 from polyarch.numa.operator.outcome import Announcement
+from polyarch.numa.reconcilers.series import NumaSeries
 
 ACTION: Final = "Reconcile"
 REMEMBERED: Final = 64
@@ -32,20 +32,16 @@ class Telling:
         cache: Informer[Unstructured],
         *,
         recorder: Recorder,
-        metrics: Metrics,
+        series: NumaSeries,
         clock: Clock,
     ) -> None:
         self._client = client
         self._resource = resource
         self._cache = cache
         self._recorder = recorder
+        self._series = series
         self._clock = clock
         self._announced: dict[str, tuple[Announcement, ...]] = {}
-        self._conditions = metrics.gauge(
-            "polyarch_numa_operator_condition",
-            "Conditions of the custom resources of NUMA: 1 if True, 0 if False, -1 if Unknown",
-            ("kind", "type"),
-        )
 
     async def tell(
         self,
@@ -55,9 +51,7 @@ class Telling:
         announcements: Iterable[Announcement] = (),
     ) -> bool:
         """Writes what differs. False: the object has changed meanwhile, look again."""
-        for each in conditions:
-            value = {"True": 1, "False": 0}.get(each.status, -1)
-            self._conditions.labels(self._resource.kind, each.type).set(value)
+        self._series.conditions(self._resource.kind, conditions)
         self._announce(live, tuple(announcements))
         known = live.status.get("conditions")
         listed = merged(conditions, known, generation=live.metadata.generation, now=self._clock.now())

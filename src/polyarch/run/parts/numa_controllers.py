@@ -35,6 +35,7 @@ from polyarch.numa.reconcilers.kubelets import KubeletConfigReconciler
 from polyarch.numa.reconcilers.leaving import ExporterRemoval, SchedulerRemoval
 from polyarch.numa.reconcilers.platforms import Platforms
 from polyarch.numa.reconcilers.scheduler import SchedulerReconciler
+from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.numa.reconcilers.telling import Telling
 from polyarch.numa.reconcilers.watching import Watched
 from polyarch.operating import names as shared
@@ -109,8 +110,10 @@ class NumaControllers:
             )
         )
 
+        series = NumaSeries(process.metrics)
+
         def telling(resource: Resource, cache: Informer[Unstructured]) -> Telling:
-            return Telling(client, resource, cache, recorder=recorder, metrics=process.metrics, clock=clock)
+            return Telling(client, resource, cache, recorder=recorder, series=series, clock=clock)
 
         platforms = Platforms(client, settings)
         self._kubelets = KubeletConfigReconciler(
@@ -127,7 +130,7 @@ class NumaControllers:
             sets=exporter_sets,
             removal=ExporterRemoval(client, exporter_sets, recorder, home=place, clock=clock),
             telling=telling(OPERATORS, watched.operators),
-            metrics=process.metrics,
+            series=series,
             image_restricted=environment.get(IMAGE_RESTRICTION, "").lower() != "false",
             clock=clock,
             look_at_kubelets=lambda: enqueue(KUBELETS, kubelets.KEY),

@@ -203,6 +203,12 @@ class TestMistakes:
         assert code == 2
         assert "a plan does not depend on Pod" in said
 
+    def test_no_040_plan_of_nothing(self, shop: Shop) -> None:
+        """NO-040: it does not start an operator."""
+        code, _, said = shop.run()
+        assert code == 2
+        assert "--plan needs at least one file" in said
+
     def test_no_040_plan_of_another_role(self, shop: Shop) -> None:
         """NO-040."""
         code, _, said = shop.run(OPERATOR, role="taints")

@@ -63,9 +63,10 @@ EXCEPTIONS = (
     ("up", ("--numa",)),
     ("install", ("--dry-run",)),
     ("run", ("--platform",)),
+    ("run", ("--plan",)),
     ("run numa-exporter", ("-v",)),
 )
-"""SB-002, SB-003, IN-002, NO-030 and NE-132 have them; ``kubectl`` has the third."""
+"""SB-002, SB-003, IN-002, NO-030, NO-040 and NE-132 have them; ``kubectl`` has the third."""
 
 
 def test_an_option_means_the_same_in_every_command() -> None:

@@ -1,6 +1,6 @@
 """Alerts, runbooks and dashboards of all features: every expression is PromQL over metrics that a role exports.
 
-PL-720, PL-721, TN-083.
+PL-720, PL-721, TN-083, NO-095.
 """
 
 import json
@@ -15,6 +15,10 @@ from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
 from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informers
 from polyarch.kube.serving.certificates import FileCertificates
+from polyarch.model.condition import Condition
+from polyarch.numa.operator.monitoring.alerts import ALERTS as NUMA_ALERTS
+from polyarch.numa.operator.monitoring.dashboard import DASHBOARD as NUMA_DASHBOARD
+from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.operating.labels import labels
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
@@ -29,8 +33,8 @@ from polyarch.taints.operator.monitoring.dashboard import DASHBOARD as TAINTS_DA
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
-ALERTS = (*alerts.ALERTS, *TAINT_ALERTS)
-DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD)
+ALERTS = (*alerts.ALERTS, *TAINT_ALERTS, *NUMA_ALERTS)
+DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD, NUMA_DASHBOARD)
 ROWS = tuple(row for each in DASHBOARDS for row in each.rows)
 OF_TARGETS = {"job", "namespace", "pod", "instance", "service"}
 """Labels that Prometheus adds to what it scrapes."""
@@ -46,6 +50,9 @@ def exported(folder: str) -> dict[str, set[str]]:
     metrics = Metrics(process=True)
     PlacementMetrics(metrics, LookupMetrics(metrics))
     TaintMetrics(metrics)
+    numa = NumaSeries(metrics)
+    numa.nodes({"any": (0, 0)})
+    numa.conditions("any", [Condition("Degraded", "False", "AsExpected")])
     registry_metrics(metrics)
     RequestMetrics(metrics)
     QueueMetrics(metrics, "pods", depth=lambda: 0, oldest_age=lambda: 0)
@@ -124,6 +131,8 @@ def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_dela
         "PolyarchTaintsDegraded": ("5m", "warning"),
         "PolyarchTaintsPodsGatedTooLong": ("1m", "warning"),
         "PolyarchNodesUntainted": ("5m", "warning"),
+        "PolyarchNumaDegraded": ("5m", "warning"),
+        "PolyarchNumaNodesSilent": ("15m", "warning"),
     }
 
 

@@ -135,7 +135,8 @@ class TestUnderstood:
         root = folder / ".rte"
         (root / "extra").mkdir(parents=True, exist_ok=True)
         (root / "extra/config.yaml").write_text(text)
-        understood = read([*flags(made), str(root)], {"NODE_NAME": "n1"}, home=folder)
+        given = [each.replace("$(POD_IP)", "10.0.0.1") for each in flags(made)]  # as a kubelet does
+        understood = read([*given, str(root)], {"NODE_NAME": "n1"}, home=folder)
         assert understood.warnings == ()
         return understood.settings
 
