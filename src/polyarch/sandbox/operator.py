@@ -25,9 +25,12 @@ from polyarch.installation.settings import (
 )
 from polyarch.installation.waiting import NotInTime
 from polyarch.kube.client.client import Client
+from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, PODS
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
+from polyarch.numa.api.resources import OPERATORS
+from polyarch.numa.names import OPERATOR_SINGLETON
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
@@ -103,6 +106,8 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
     Returns what was done with each object.
     """
     wanted = documents.documents(installation(layout, settings))
+    if settings.numa is None:
+        await _without_exporters(client, progress)
     try:
         applied = await applying.apply_all(client, wanted, await checking.gather(client, wanted))
         await waiting.available(
@@ -118,6 +123,26 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
     await _until_rolled_out(client, settings.replicas)
     await until_asked(client)
     return applied
+
+
+async def _without_exporters(client: Client, progress: Progress) -> None:
+    """What component numa made goes while the operator still has that component: the nodes have no cells any more."""
+
+    async def are_gone() -> bool:
+        try:
+            await client.get(OPERATORS, OPERATOR_SINGLETON)
+        except NotFound:
+            return True
+        return False
+
+    if await are_gone():
+        return
+    progress.step("removing the exporters of NUMA zones")
+    await client.delete(OPERATORS, OPERATOR_SINGLETON)
+    if not await until(are_gone, seconds=START_SECONDS):
+        raise ProcessFailed(
+            f"{OPERATORS.kind} {OPERATOR_SINGLETON} is not gone after {START_SECONDS:.0f} s: see the operator's log"
+        )
 
 
 async def _until_rolled_out(client: Client, replicas: int) -> None:

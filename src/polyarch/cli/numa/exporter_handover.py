@@ -4,7 +4,6 @@ There is one on every node, so its memory counts (NE-150): like all processes of
 libraries that read its flags.
 """
 
-import importlib
 from typing import Final
 
 import msgspec
@@ -44,8 +43,8 @@ def play(given: ExporterHandover) -> int:
     """Returns when the daemon has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
     from polyarch.cli.cluster.process_errors import explained
     from polyarch.cli.collecting import collect_as_usual
+    from polyarch.run import numa_exporter
 
-    daemon = importlib.import_module("polyarch.run.numa_exporter")
     collect_as_usual()
-    with explained("run numa-exporter", usage=lambda: daemon.USAGE_ERRORS):
-        return int(daemon.play(given.settings))
+    with explained("run numa-exporter", usage=lambda: numa_exporter.USAGE_ERRORS):
+        return numa_exporter.play(given.settings)

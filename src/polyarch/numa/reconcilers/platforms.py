@@ -1,4 +1,7 @@
-"""On which platform the operator runs (NO-030): asked until there is an answer, and never guessed; and which kinds exporters have objects of there."""
+"""On which platform the operator runs (NO-030), and which kinds exporters have objects of there.
+
+The platform is asked for until there is an answer, and never guessed.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any

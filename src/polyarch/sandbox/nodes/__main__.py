@@ -98,7 +98,8 @@ async def serve(folder: Folder) -> None:
             await pods.synced()
             await adopted.wait()
             numa.start(_by_node(pods.store.values()))
-            runner.sweep({pod.metadata.uid for pod in pods.store.values()})
+            names = {plan.name for plan in plans}
+            runner.sweep({pod.metadata.uid for pod in pods.store.values() if pod.spec.node_name in names})
             for key in registered.keys:
                 keeper.queue.add(key)
             tasks.create_task(numa.run())

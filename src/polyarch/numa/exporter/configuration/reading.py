@@ -81,7 +81,6 @@ def read(
     settings = merging.settings(values)
     settings = msgspec.structs.replace(
         settings,
-        host=msgspec.structs.replace(settings.host, kubelet_address=environment.get("HOST_IP", "")),
         pod=_first(environment, "POD_NAME", "REFERENCE_POD_NAME") or host_name(),
         namespace=_first(environment, "POD_NAMESPACE", "REFERENCE_NAMESPACE") or _own_namespace(service_account),
     )

@@ -189,6 +189,13 @@ def test_ne_132_debug_is_a_level_of_the_logs(home: Home) -> None:
     assert home.read("--debug", "-v6").settings.verbosity == 6
 
 
+def test_ne_101_the_kubelets_address_is_the_hosts_unless_a_file_says_another(home: Home) -> None:
+    variable = {"HOST_IP": "10.0.0.1"}
+    assert home.read(environment=variable).settings.host.kubelet_address == "10.0.0.1"
+    home.write("daemon/config.yaml", "topologyExporter: {kubeletAddress: 10.0.0.2}")
+    assert home.read(environment=variable).settings.host.kubelet_address == "10.0.0.2"
+
+
 # Topology manager -----------------------------------------------------------------------------------------------------
 
 
