@@ -193,6 +193,7 @@ async def test_several_exporters_write_their_own_nodes_alone(sandbox, client, na
 
 @pytest.mark.parametrize("works", [True, False], ids=["works", "fails"])
 async def test_ne_115_oneshot_always_exits(sandbox, client, tmp_path, works):
+    """NE-115: --oneshot ends."""
     host = NumaHost(tmp_path / "host")
     if not works:
         host.break_kubelet()
@@ -207,6 +208,7 @@ async def test_ne_115_oneshot_always_exits(sandbox, client, tmp_path, works):
 
 
 async def test_ne_143_no_pod_is_named_in_the_log_above_debug(sandbox, client, namespace, tmp_path):
+    """NE-143: logs do not name pods."""
     host = NumaHost(tmp_path / "host")
     host.pods({"secret-project": [5]})
     async with exporting(sandbox, client, namespace, tmp_path, host, "--sleep-interval=1s", "-v=2") as exporter:

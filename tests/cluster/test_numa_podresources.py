@@ -146,7 +146,7 @@ async def test_ne_050_sixteen_mib_are_read_and_a_byte_more_is_refused(
 async def test_ne_052_a_kubelet_that_dies_and_comes_back_is_not_seen_by_the_caller(
     serve: Serve, tmp_path: Path, socket: Path
 ) -> None:
-    """Killed with a call in flight; the next one removes the socket and makes its own."""
+    """NE-052: Killed with a call in flight; the next one removes the socket and makes its own."""
     save(tmp_path, "list", {"pod_resources": [{"name": "web", "namespace": "shop"}]})
     async with asking(f"unix://{socket}") as kubelet:
         async with serve("--hold", "60s") as first:

@@ -234,6 +234,7 @@ async def test_ne_085_a_status_file_that_cannot_be_written_does_not_fail_a_scan(
 
 
 async def test_ne_125_delays_have_the_true_trigger():
+    """NE-125: metrics that dashboards know."""
     async with running() as world:
         world.scanner.hangs = asyncio.Event()
         world.triggers.poke("signal")
@@ -248,6 +249,7 @@ async def test_ne_125_delays_have_the_true_trigger():
 
 
 async def test_ne_126_scans_zones_and_pods_are_counted():
+    """NE-126: metrics of zones and scans."""
     async with running() as world:
         world.scanner.pods = (pod("a", cpus=[5]), pod("b"))
         await world.clock.run(61)
@@ -305,6 +307,7 @@ async def test_ne_054_allocatable_is_asked_for_when_something_tells_that_it_may_
 
 
 async def test_ne_055_the_last_answer_is_good_for_ten_minutes_and_the_next_is_asked_for_with_every_scan():
+    """NE-055: a known answer is good for ten minutes."""
     kubelet, clock = Kubelet(), ManualClock()
     known = KnownAllocatable(kubelet, clock=clock)
     answer = await known.current(refresh=True)

@@ -220,6 +220,8 @@ async def test_ne_112_where_the_watch_is_forbidden_the_object_is_read_every_ten_
 
 
 async def test_ne_152_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_requests():
+    """NE-152: nothing is written while nothing changes."""
+
     def prepared(world):
         world.api.node("one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
@@ -352,6 +354,7 @@ async def test_ne_152_two_writes_begin_at_least_a_second_apart():
 
 
 async def test_ne_113_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for_long():
+    """NE-113: the heartbeat."""
     async with running(PublisherSettings(heartbeat=100)) as world:
         for _ in range(10):
             world.scan(document())
@@ -392,6 +395,7 @@ async def test_ne_019_timing_is_told_with_a_write_and_is_no_reason_for_one():
 
 
 async def test_ne_114_without_publishing_nothing_is_written_and_the_exporter_is_ready():
+    """NE-114: nothing is written with --no-publish."""
     async with running(PublisherSettings(publishes=False)) as world:
         assert world.publisher.not_ready() is not None
         world.scan(document())

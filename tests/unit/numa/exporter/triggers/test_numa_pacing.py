@@ -28,6 +28,7 @@ def wakes(of: Pacing, until: float) -> list[tuple[float, str, list[str]]]:
 
 
 def test_ne_117_the_first_scan_is_at_once_and_all_is_asked() -> None:
+    """NE-117: the timer."""
     wake = pacing(interval=60, started=False).take(0)
     assert wake == Wake("periodic", frozenset({"start"}), 0)
     assert wake.refreshes
@@ -50,6 +51,7 @@ def test_ne_117_zero_disables_the_timer_and_nothing_else() -> None:
 
 
 def test_ne_118_a_scan_follows_200_ms_of_quiet() -> None:
+    """NE-118: changes of the kubelet's files."""
     paces = pacing()
     paces.note_state("cpu", 5)
     paces.note_state("memory", 5.1)

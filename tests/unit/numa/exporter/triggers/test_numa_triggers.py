@@ -285,7 +285,7 @@ async def test_a_scan_that_failed_is_asked_for_again(files: Watched, clock: Manu
 
 
 async def test_ne_151_waiting_for_the_rate_does_not_look_without_a_pause(files: Watched) -> None:
-    """Between a change that is quiet and the scan that the rate allows lie ten seconds and as many looks."""
+    """NE-151: Between a change that is quiet and the scan that the rate allows lie ten seconds and as many looks."""
 
     class Counting(ManualClock):
         asked = 0

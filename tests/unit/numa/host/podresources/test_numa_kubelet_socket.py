@@ -148,6 +148,7 @@ async def test_ne_057_pods_without_a_name_are_passed_over_and_counted(
 async def test_ne_053_every_failed_call_is_counted_by_its_name(
     answers: Answers, socket: Path, counted: Counted
 ) -> None:
+    """NE-053: each failed call is counted."""
     answers.error = GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")
     answers.pod = GRPCError(Status.INTERNAL)
     async with serving(answers, socket), asking(socket, counted) as client:

@@ -73,6 +73,7 @@ def saved(folder: Path, counted: Counted | None = None, **answers: Any) -> PodRe
 
 @pytest.mark.parametrize("answer", [PROTO_NAMES, LOWER_CAMEL], ids=["proto", "lowerCamel"])
 async def test_ne_051_answers_are_read_with_either_spelling(tmp_path: Path, answer: Any) -> None:
+    """NE-051: files of answers stand in for a kubelet."""
     assert await saved(tmp_path, list=answer).list() == [FACTS]
 
 

@@ -109,6 +109,7 @@ def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> Non
     ids=["usual", "guaranteed", "any other value is as if it were not there"],
 )
 def test_no_081_what_the_pod_asks_for(annotations: Json, requests: list[Any], limits: list[Any]) -> None:
+    """NO-081: the Deployment."""
     planned = plan(observed(annotations=annotations))
     for name, request, limit in zip(("secondary-scheduler", "numa-extender"), requests, limits, strict=True):
         found = container(planned, name)["resources"]
@@ -209,6 +210,7 @@ def test_no_082_too_many_replicas_leave_the_deployment_alone_and_several_elect()
     ],
 )
 def test_no_083_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) -> None:
+    """NO-083: the informer's default."""
     found = Candidates(control_plane=1, oldest_kubelet=oldest)
     assert nodes.informer(wanted, found, platform) == expected
     spec = {"schedulerInformer": wanted} if wanted else {}
@@ -271,6 +273,7 @@ def test_no_084_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> Non
     ids=["exact", "advise", "compat", "several candidates"],
 )
 def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
+    """NO-085: the scheduler's configuration."""
     assert scheduler_file(plan(observed(spec, annotations=annotations))) == {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

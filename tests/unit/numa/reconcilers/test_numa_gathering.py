@@ -1,0 +1,318 @@
+"""What a pass starts from: platform, definition, roll-outs, kubelet configurations, what is read now and then."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from numa_api import NumaApi
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Forbidden, Unavailable
+from polyarch.kube.resources import CRDS, NODES, Resource
+from polyarch.kube.runtime.controller import Done
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+from polyarch.numa import names
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.api.topology_crd import definition
+from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES
+from polyarch.numa.operator.kubelet_configs import HOSTED_KEY
+from polyarch.numa.operator.observed import POOLS
+from polyarch.numa.operator.scheduler.nodes import Candidates
+from polyarch.numa.reconcilers.census import NodeCensus, TopologyCensus
+from polyarch.numa.reconcilers.definition import TopologyDefinition
+from polyarch.numa.reconcilers.kubelets import KEY, KubeletConfigReconciler
+from polyarch.numa.reconcilers.platforms import Platforms
+from polyarch.numa.reconcilers.stalling import Stalling
+from polyarch.numa.reconcilers.watching import Watched
+from polyarch.operating.settings import OperatorSettings
+
+Json = dict[str, Any]
+
+
+def named(name: str, **status: Any) -> Json:
+    return {"metadata": {"name": name}, "status": status}
+
+
+# The platform ---------------------------------------------------------------------------------------------------------
+
+
+async def platform(api: Any, *, openshift: bool, given: Any = "auto") -> str:
+    return await Platforms(api, OperatorSettings(platform=given)).find(openshift=openshift)
+
+
+async def test_no_030_the_platform_is_what_the_cluster_shows() -> None:
+    api = NumaApi()
+    assert await platform(api, openshift=False) == "kubernetes"
+    assert await platform(api, openshift=True) == "kubernetes", "others serve the group, too"
+    api.put(CLUSTER_VERSIONS, named("version"))
+    assert await platform(api, openshift=True) == "openshift"
+    api.put(INFRASTRUCTURES, named("cluster", controlPlaneTopology="External"))
+    assert await platform(api, openshift=True) == "hypershift"
+    assert await platform(api, openshift=True, given="kubernetes") == "kubernetes"
+
+
+async def test_no_030_an_api_server_that_cannot_tell_is_asked_again_and_nothing_wrong_is_remembered() -> None:
+    api = NumaApi()
+    client: Any = api
+    platforms = Platforms(client, OperatorSettings())
+
+    async def away(*_: object) -> None:
+        raise Unavailable(503)
+
+    api.hook = away
+    with pytest.raises(Unavailable):
+        await platforms.find(openshift=True)
+    api.hook = None
+    assert await platforms.find(openshift=True) == "kubernetes"
+    api.put(CLUSTER_VERSIONS, named("version"))
+    assert await platforms.find(openshift=True) == "openshift"
+    asked = len(api.requests)
+    assert await platforms.find(openshift=True) == "openshift"
+    assert len(api.requests) == asked
+
+
+# The definition -------------------------------------------------------------------------------------------------------
+
+
+class Definitions(NumaApi):
+    """With server-side apply of whole definitions."""
+
+    async def apply(self, resource: Resource, document: Any, **options: Any) -> Any:
+        await self._before("apply", resource, document["metadata"]["name"])
+        return msgspec.convert(self._store(resource, document), PartialObjectMetadata)
+
+    def get_cached(self) -> PartialObjectMetadata | None:
+        found = self.objects.get((CRDS, "", str(TOPOLOGIES)))
+        return msgspec.convert(found, PartialObjectMetadata) if found is not None else None
+
+
+class Metadata:
+    """A cache of the definition's metadata that is never late."""
+
+    def __init__(self, api: Definitions) -> None:
+        self._api = api
+
+    @property
+    def store(self) -> "Metadata":
+        return self
+
+    def get(self, key: Key) -> PartialObjectMetadata | None:
+        return self._api.get_cached()
+
+
+def keeper(api: Definitions) -> TopologyDefinition:
+    client: Any = api
+    cache: Any = Metadata(api)
+    return TopologyDefinition(client, cache)
+
+
+async def test_no_044_made_where_it_is_missing_and_then_not_even_read() -> None:
+    api = Definitions()
+    kept = keeper(api)
+    assert await kept.sync(left_alone=True) == ""
+    assert api.requests == []
+    assert await kept.sync(left_alone=False) == ""
+    made = api.read(CRDS, str(TOPOLOGIES))
+    assert "ownerReferences" not in made["metadata"]
+    assert made["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch"
+    asked = len(api.requests)
+    assert await kept.sync(left_alone=False) == ""
+    assert len(api.requests) == asked
+
+
+async def test_no_044_somebody_else_s_is_completed_without_becoming_ours() -> None:
+    api = Definitions()
+    theirs = definition()
+    theirs["spec"]["versions"] = [each for each in theirs["spec"]["versions"] if each["name"] == "v1alpha2"]
+    api.put(CRDS, theirs)
+    assert await keeper(api).sync(left_alone=False) == ""
+    found = api.read(CRDS, str(TOPOLOGIES))
+    assert len(found["spec"]["versions"]) == 2
+    assert "app.kubernetes.io/part-of" not in found["metadata"].get("labels", {})
+
+
+async def test_no_046_why_it_failed_names_object_and_cause() -> None:
+    api = Definitions()
+
+    async def refused(verb: str, *_: object) -> None:
+        if verb == "apply":
+            raise Forbidden(403, verb="patch", resource="customresourcedefinitions", name=str(TOPOLOGIES))
+
+    api.hook = refused
+    problem = await keeper(api).sync(left_alone=False)
+    assert str(TOPOLOGIES) in problem
+    assert "patch customresourcedefinitions" in problem
+
+
+# Roll-outs ------------------------------------------------------------------------------------------------------------
+
+
+def daemon_set(ready: int, *, generation: int = 1) -> Json:
+    numbers = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": ready}
+    return {"metadata": {"generation": generation}, "status": {"observedGeneration": generation, **numbers}}
+
+
+def test_no_093_time_without_progress_begins_again_with_every_step() -> None:
+    clock = ManualClock()
+    stalling = Stalling(clock)
+    assert stalling.look({"a": daemon_set(0)}) == {"a": 0.0}
+    clock.advance(500)
+    assert stalling.look({"a": daemon_set(1)}) == {"a": 0.0}
+    clock.advance(599)
+    assert not stalling.is_long(stalling.look({"a": daemon_set(1)}))
+    clock.advance(1)
+    assert stalling.is_long(stalling.look({"a": daemon_set(1)}))
+    assert not stalling.is_long(stalling.look({"a": daemon_set(3)}))
+    clock.advance(900)
+    assert not stalling.is_long(stalling.look({"a": daemon_set(3)})), "it is done"
+
+
+# Kubelet configurations -----------------------------------------------------------------------------------------------
+
+
+class Kubelets:
+    """What is watched, as far as the controller asks."""
+
+    has_synced = True
+
+    def __init__(self) -> None:
+        self.kubelet_configs: tuple[Json, ...] = ()
+        self.mirrored: tuple[Unstructured, ...] = ()
+
+
+def hosted(name: str, content: str | None) -> Unstructured:
+    metadata = {"name": name, "namespace": "openshift-config-managed", "labels": {names.NODE_POOL_LABEL: name}}
+    return Unstructured({"metadata": metadata, "data": {HOSTED_KEY: content} if content is not None else {}})
+
+
+def decode(place: str, content: str) -> Json:
+    if content == "broken":
+        raise ValueError(f"{place}: broken")
+    found: Json = msgspec.json.decode(content)
+    return found
+
+
+async def test_no_111_a_change_wakes_the_exporters_and_a_deletion_is_one() -> None:
+    watched, woken = Kubelets(), []
+    caches: Any = watched
+    controller = KubeletConfigReconciler(caches, changed=lambda: woken.append(controller.documents), decode=decode)
+    assert controller.expect("kubernetes")
+    assert await controller.reconcile(KEY) == Done()
+    assert woken == []
+    assert not controller.expect("openshift"), "not looked at yet"
+    watched.kubelet_configs = ({"metadata": {"name": "a"}},)
+    for _ in range(2):
+        await controller.reconcile(KEY)
+    assert controller.expect("openshift")
+    watched.kubelet_configs = ()
+    await controller.reconcile(KEY)
+    assert woken == [({"metadata": {"name": "a"}},), ()]
+
+
+async def test_no_110_no_112_configurations_of_hypershift_are_read_from_config_maps() -> None:
+    watched = Kubelets()
+    caches: Any = watched
+    controller = KubeletConfigReconciler(caches, changed=lambda: None, decode=decode)
+    controller.expect("hypershift")
+    watched.mirrored = (
+        hosted("pool", '{"spec": {"kubeletConfig": {"topologyManagerPolicy": "restricted"}}}'),
+        hosted("empty", None),
+        hosted("wrong", "broken"),
+    )
+    await controller.reconcile(KEY)
+    (found,) = controller.documents
+    assert found["metadata"]["labels"] == {names.NODE_POOL_LABEL: "pool"}
+    assert found["spec"]["kubeletConfig"] == {"topologyManagerPolicy": "restricted"}
+
+
+# What is watched ------------------------------------------------------------------------------------------------------
+
+
+class Informer:
+    """Collects its handlers; complete from the start."""
+
+    def __init__(self) -> None:
+        self.handlers: list[Any] = []
+        self.has_synced = True
+
+    def add_handler(self, handler: Any) -> None:
+        self.handlers.append(handler)
+
+    def remove_handler(self, handler: Any) -> None:
+        self.handlers.remove(handler)
+
+
+class Informers:
+    def __init__(self) -> None:
+        self.made: dict[tuple[Resource, Any], Informer] = {}
+
+    def informer(self, resource: Resource, type: Any, /, *, required: bool = True, **options: Any) -> Informer:
+        assert not required, "whoever has no use for NUMA is not kept from being ready"
+        return self.made.setdefault((resource, type), Informer())
+
+    def release(self, informer: Informer) -> None:
+        self.made = {what: each for what, each in self.made.items() if each is not informer}
+
+
+def test_no_045_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> None:
+    informers, woken = Informers(), []
+    shares: Any = informers
+    watched = Watched(shares, OperatorSettings(), changed=lambda: woken.append(1), kubelets_changed=lambda: None)
+    (handle,) = informers.made[NODES, PartialObjectMetadata].handlers
+
+    def node(version: str, **labels: str) -> PartialObjectMetadata:
+        return PartialObjectMetadata(ObjectMeta(name="a", resource_version=version, labels=labels))
+
+    for old, new in (
+        (None, node("1", role="worker")),
+        (node("1", role="worker"), node("2", role="worker")),
+        (node("2", role="worker"), node("3", role="other")),
+        (node("3", role="other"), None),
+    ):
+        handle(Change("apply" if new else "delete", Key("", "a"), old, new, False))
+    assert (len(woken), watched.node_arrivals) == (3, 3), "a heartbeat wakes nobody"
+
+
+def test_no_045_what_only_openshift_has_is_watched_there_alone() -> None:
+    informers = Informers()
+    shares: Any = informers
+    watched = Watched(shares, OperatorSettings(), changed=lambda: None, kubelets_changed=lambda: None)
+    watched.expect("openshift")
+    assert (POOLS, Unstructured) in informers.made
+    watched.expect("kubernetes")
+    assert not [kind for kind, _ in informers.made if "openshift" in kind.group and "nodetopology" not in kind.group]
+
+
+# What is read now and then --------------------------------------------------------------------------------------------
+
+
+async def test_no_082_nodes_are_counted_page_by_page_when_some_have_come_or_gone() -> None:
+    api, clock = NumaApi(), ManualClock()
+    client: Any = api
+    for number in range(250):
+        api.put(NODES, {"metadata": {"name": f"n{number}"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}})
+    census = NodeCensus(client, clock)
+    assert await census.look(1) == Candidates(workers=250, oldest_kubelet=(1, 33))
+    assert len(api.requests) == 3
+    await census.look(1)
+    assert len(api.requests) == 3
+    api.objects.clear()
+    assert await census.look(2) == Candidates()
+
+
+async def test_no_091_topologies_are_looked_at_often_only_while_some_are_expected() -> None:
+    api, clock = NumaApi(), ManualClock()
+    client: Any = api
+    census = TopologyCensus(client, clock)
+    assert census.is_due(expecting=False)
+    attribute = {"name": names.CPU_MANAGER_POLICY, "value": "none"}
+    api.put(TOPOLOGIES, {"metadata": {"name": "a"}, "zones": [], "attributes": [attribute]})
+    found = await census.look()
+    assert (found.labelled, len(found.findings["a"])) == ((), 1)
+    clock.advance(30)
+    assert census.is_due(expecting=True)
+    assert not census.is_due(expecting=False)
+    clock.advance(570)
+    assert census.is_due(expecting=False)

@@ -1,0 +1,153 @@
+"""What goes after a deletion or when a node leaves its group, in which order, and that it ends (NO-071 – NO-073)."""
+
+from typing import Any
+
+import pytest
+from numa_api import NumaApi, Told
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Resource
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+from polyarch.numa import names
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.operator.scheduler.objects import CAPACITIES
+from polyarch.numa.reconcilers.census import TopologyCensus
+from polyarch.numa.reconcilers.leaving import ExporterRemoval, SchedulerRemoval
+
+HOME = "home"
+DAEMON_SET = Ref(DAEMONSETS, Key(HOME, "numaresourcesoperator-all"))
+
+
+class Sets:
+    """The operands, as far as they are asked for here."""
+
+    def __init__(self, api: NumaApi) -> None:
+        self._api = api
+
+    async def live(self) -> dict[Ref, PartialObjectMetadata]:
+        listed = await self._api.list(DAEMONSETS, type=PartialObjectMetadata)
+        return {Ref(DAEMONSETS, each.metadata.key): each for each in listed.items}
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock, self.api, self.told = ManualClock(), NumaApi(), Told()
+        api: Any = self.api
+        told: Any = self.told
+        sets: Any = Sets(self.api)
+        self.exporters = ExporterRemoval(api, sets, told, home=HOME, clock=self.clock)
+        self.scheduler = SchedulerRemoval(api, told, home=HOME, clock=self.clock)
+        self.census = TopologyCensus(api, self.clock)
+
+    def put(self, resource: Resource, name: str, *, namespace: str = "", **metadata: Any) -> None:
+        spec = {"nodeName": metadata.pop("node", "")}
+        self.api.put(
+            resource, {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": spec, "zones": []}
+        )
+
+    def deleted(self, kind: Resource, name: str, **status: Any) -> Unstructured:
+        """The custom resource, whose deletion was asked for now."""
+        moment = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        document = {
+            "metadata": {"name": name, "uid": "u", "finalizers": [names.FINALIZER], "deletionTimestamp": moment},
+            "status": status,
+        }
+        self.api.put(kind, document)
+        return self.live(kind, name)
+
+    def live(self, kind: Resource, name: str) -> Unstructured:
+        return Unstructured(self.api.read(kind, name))
+
+    def is_free(self, kind: Resource, name: str) -> bool:
+        return not self.live(kind, name).metadata.finalizers
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.put(DAEMONSETS, DAEMON_SET.key.name, namespace=HOME)
+    made.put(PODS, "exporter", namespace=HOME, labels=dict(names.EXPORTER_POD_LABELS), node="a")
+    for node, labels in (("a", {names.NODE_GROUP_LABEL: "all"}), ("foreign", {})):
+        made.put(TOPOLOGIES, node, labels=labels)
+    return made
+
+
+async def test_no_072_exporters_first_then_what_they_published_then_the_object(world: World) -> None:
+    live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
+    assert await world.exporters.leave(live, at_once=False) == After(1.0)
+    assert world.api.deleted == [DAEMON_SET.key.name]
+    assert await world.exporters.leave(live, at_once=False) == After(1.0)
+    assert world.api.deleted == [DAEMON_SET.key.name], "its pod would write the object again"
+    await world.api.delete(PODS, "exporter", namespace=HOME)
+    await world.exporters.leave(live, at_once=False)
+    assert world.api.deleted[-1] == "a"
+    assert not world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
+    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
+    assert (TOPOLOGIES, "", "foreign") in world.api.objects
+    assert world.told.events == []
+
+
+async def test_no_072_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(world: World) -> None:
+    live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
+    await world.exporters.leave(live, at_once=False)
+    world.clock.advance(119)
+    await world.exporters.leave(live, at_once=False)
+    assert not world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
+    world.clock.advance(1)
+    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
+    ((reason, _, note),) = world.told.events
+    assert reason == "CleanupIncomplete"
+    assert "pods home/exporter" in note
+
+
+async def test_no_072_a_missing_right_does_not_keep_the_object_for_ever(world: World) -> None:
+    async def refused(verb: str, resource: Resource, name: str) -> None:
+        if (verb, resource) == ("delete", DAEMONSETS):
+            raise Forbidden(403, verb="delete", resource="daemonsets.apps", name=name)
+
+    world.api.hook = refused
+    live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
+    with pytest.raises(Forbidden):
+        await world.exporters.leave(live, at_once=False)
+    world.clock.advance(120)
+    assert await world.exporters.leave(live, at_once=False) == Done()
+    ((_, _, note),) = world.told.events
+    assert "delete daemonsets.apps" in note
+
+
+async def test_no_071_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is_gone(world: World) -> None:
+    await world.census.look()
+    assert await world.exporters.take_stale(world.census, {"all": ("a",)}) == 0
+    assert world.api.deleted == []
+    assert await world.exporters.take_stale(world.census, {"all": ()}) == 1, "its exporter still ends"
+    assert world.api.deleted == []
+    await world.api.delete(PODS, "exporter", namespace=HOME)
+    assert await world.exporters.take_stale(world.census, {"all": ()}) == 0
+    assert world.api.deleted[-1] == "a"
+    assert (TOPOLOGIES, "", "foreign") in world.api.objects
+    asked = len(world.api.requests)
+    await world.exporters.take_stale(world.census, {"all": ()})
+    assert len(world.api.requests) == asked, "nothing is left to look at"
+
+
+async def test_no_073_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_told(world: World) -> None:
+    world.put(DEPLOYMENTS, names.SCHEDULER, namespace=HOME)
+    world.put(CAPACITIES, "polyarch-numa-kick", namespace=HOME)
+    for number in range(120):
+        world.put(PODS, f"pending-{number}", namespace="team")
+    live = world.deleted(SCHEDULERS, names.SCHEDULER_SINGLETON, schedulerName="numa")
+    assert await world.scheduler.leave(live, at_once=False) == After(1.0)
+    assert world.api.deleted == [names.SCHEDULER, "polyarch-numa-kick"]
+    assert world.told.events == []
+    assert await world.scheduler.leave(live, at_once=False) == Done()
+    assert world.is_free(SCHEDULERS, names.SCHEDULER_SINGLETON)
+    assert len(world.told.events) == 100
+    selector = "spec.schedulerName=numa,spec.nodeName=,status.phase=Pending"
+    assert ("list", str(PODS), selector) in world.api.requests

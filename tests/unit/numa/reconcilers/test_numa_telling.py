@@ -1,0 +1,103 @@
+"""The status is written where it differs, and each transition is told once (NO-092, NO-095)."""
+
+from typing import Any
+
+from numa_api import NumaApi, Shown, Told
+
+from manual_clock import ManualClock
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.objects.conditions import Condition
+from polyarch.model.unstructured import Unstructured
+from polyarch.numa.api.resources import OPERATORS
+from polyarch.numa.operator.conditions import Verdict, four
+from polyarch.numa.operator.outcome import Announcement
+from polyarch.numa.reconcilers.series import NumaSeries
+from polyarch.numa.reconcilers.telling import Telling, difference, transition
+
+Json = dict[str, Any]
+AVAILABLE = four(Verdict("Available", message="all: 3 nodes"))
+DEGRADED = four(Verdict("Degraded", "ValidationErrorUnderNodeGroups", "nodeGroups[0]: no name"))
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock, self.api, self.told, self.metrics = ManualClock(), NumaApi(), Told(), Metrics()
+        self.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 3}})
+        self.telling = Telling(
+            self.api,  # type: ignore[arg-type]  # as far as it is asked
+            OPERATORS,
+            Shown(self.clock),  # type: ignore[arg-type]
+            recorder=self.told,  # type: ignore[arg-type]
+            series=NumaSeries(self.metrics),
+            clock=self.clock,
+        )
+
+    @property
+    def live(self) -> Unstructured:
+        return Unstructured(self.api.read(OPERATORS, "numaresourcesoperator"))
+
+    async def tell(self, status: Json, conditions: tuple[Condition, ...], *announcements: Announcement) -> bool:
+        return await self.telling.tell(self.live, status, conditions, announcements)
+
+
+async def test_no_092_the_same_status_is_not_written_twice() -> None:
+    world = World()
+    for _ in range(3):
+        assert await world.tell({"daemonsets": []}, AVAILABLE)
+        world.clock.advance(60)
+    assert world.api.writes() == [("patch", str(OPERATORS), "numaresourcesoperator")]
+    assert {each["observedGeneration"] for each in world.live.status["conditions"]} == {3}
+
+
+async def test_no_092_the_time_of_a_transition_moves_with_the_status_alone() -> None:
+    world = World()
+    await world.tell({}, AVAILABLE)
+    before = {each["type"]: each["lastTransitionTime"] for each in world.live.status["conditions"]}
+    world.clock.advance(60)
+    await world.tell({}, four(Verdict("Available", message="all: 4 nodes")))
+    found = world.live.status["conditions"]
+    assert {each["message"] for each in found} == {"all: 4 nodes"}
+    assert {each["type"]: each["lastTransitionTime"] for each in found} == before
+
+
+async def test_no_092_an_object_that_has_changed_meanwhile_is_read_again() -> None:
+    world = World()
+    seen = world.live
+    world.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 4}})
+    assert not await world.telling.tell(seen, {}, AVAILABLE)
+    assert world.live.status == {}
+
+
+async def test_no_095_a_transition_is_one_event_and_a_metric() -> None:
+    world = World()
+    for conditions in (AVAILABLE, AVAILABLE, DEGRADED, DEGRADED, AVAILABLE):
+        await world.tell({}, conditions)
+    assert [reason for reason, _, _ in world.told.events] == [
+        "Available",
+        "ValidationErrorUnderNodeGroups",
+        "Available",
+    ]
+    text = world.metrics.render()[0].decode()
+    assert 'polyarch_numa_operator_condition{kind="NUMAResourcesOperator",type="Available"} 1.0' in text
+    assert 'polyarch_numa_operator_condition{kind="NUMAResourcesOperator",type="Degraded"} 0.0' in text
+
+
+async def test_no_101_what_is_announced_is_told_once_as_long_as_it_is_true() -> None:
+    world = World()
+    unknown = Announcement("Warning", "UnknownAnnotation", "node group a has annotation b, which means nothing here")
+    for several in ((unknown,), (unknown,), (), (unknown,)):
+        await world.tell({}, AVAILABLE, *several)
+    assert [reason for reason, _, _ in world.told.events].count("UnknownAnnotation") == 2
+
+
+def test_no_095_another_reason_for_the_same_state_is_a_transition() -> None:
+    before = [{"type": each.type, "status": each.status, "reason": each.reason} for each in DEGRADED]
+    event = transition(before, four(Verdict("Degraded", "CustomUserImage", "no")))
+    assert event == Announcement("Warning", "CustomUserImage", "no")
+    assert transition(before, DEGRADED) is None
+
+
+def test_no_092_what_is_not_wanted_any_more_is_removed() -> None:
+    found = {"daemonsets": [1], "deployment": {"name": "a", "namespace": "b"}, "old": 1}
+    wanted = {"daemonsets": [1], "deployment": {"name": "c"}}
+    assert difference(found, wanted) == {"deployment": {"name": "c", "namespace": None}, "old": None}
