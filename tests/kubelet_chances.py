@@ -111,13 +111,13 @@ def play(chance: random.Random) -> tuple[Json, list[Json]]:
             steps.append({"do": "restart"})
             held = _read_back(here, held)
             for each in active.values():
-                held, refused = admission.align(here, admission.forget(held, active), each)
+                held, refused = admission.align(here, held, each, active)
                 if refused is not None:
                     break
         else:
             made = pod(chance, number, here)
             steps.append({"do": "admit", "pod": _document(made)})
-            held, refused = admission.align(here, admission.forget(held, {made.uid, *active}), made)
+            held, refused = admission.align(here, held, made, {made.uid, *active})
             if refused is None:
                 active[made.uid] = made
         answers.append(

@@ -8,6 +8,7 @@ is refused stays until the managers forget it as they forget pods that are over.
 import math
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
+from typing import Final
 
 import msgspec
 
@@ -47,21 +48,25 @@ def forget(held: Held, active: Collection[str]) -> Held:
 def admit(node: Node, held: Held, pod: Pod, others: Iterable[Pod]) -> tuple[Held, Refused | None]:
     """Admit the pod beside the ``others``, which are admitted and not over."""
     others = list(others)
-    held, refused = align(node, forget(held, {pod.uid, *(other.uid for other in others)}), pod)
+    held, refused = align(node, held, pod, {pod.uid, *(other.uid for other in others)})
     if refused is None:
         refused = _beyond(node, pod, others)
     return held, refused
 
 
-def align(node: Node, held: Held, pod: Pod) -> tuple[Held, Refused | None]:
-    """The topology manager's part of an admission."""
+def align(node: Node, held: Held, pod: Pod, active: Collection[str]) -> tuple[Held, Refused | None]:
+    """The topology manager's part of an admission. Pods that are not ``active`` are forgotten by every manager that is
+    asked: all are asked for hints, unless the policy is none."""
+    if node.configuration.topology_policy != "none":
+        held = forget(held, active)
     is_by_pod = node.configuration.topology_scope == "pod"
     try:
         for_pod = _hint(node, _pod_hints(node, held, pod)) if is_by_pod else None
         for container in pod.all:
             hint = for_pod or _hint(node, _hints(node, held, pod, container))
-            for allocate in (_allocate_devices, _allocate_cpus, _allocate_memory):
-                held = allocate(node, held, pod, container, hint)
+            for tidied, allocated in _MANAGERS:
+                held = tidied(node, held, container, active)
+                held = allocated(node, held, pod, container, hint)
     except Refused as refused:
         return held, refused
     return held, None
@@ -97,17 +102,40 @@ def _pod_hints(node: Node, held: Held, pod: Pod) -> list[Hints]:
     ]
 
 
+def _without_devices(node: Node, held: Held, container: Container, active: Collection[str]) -> Held:
+    """Devices of pods that are over are looked for only when somebody wants devices."""
+    if not requests.container_devices(container, node.machine.resources):
+        return held
+    return msgspec.structs.replace(held, devices=devices.forget(held.devices, active))
+
+
 def _allocate_devices(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
     after = devices.allocate(node, held.devices, pod, container, hint.cells)
     return msgspec.structs.replace(held, devices=after)
+
+
+def _without_cpus(_: Node, held: Held, __: Container, active: Collection[str]) -> Held:
+    return msgspec.structs.replace(held, cpus=cpus.forget(held.cpus, active))
 
 
 def _allocate_cpus(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
     return msgspec.structs.replace(held, cpus=cpus.allocate(node, held.cpus, pod, container, hint.cells))
 
 
+def _without_memory(_: Node, held: Held, __: Container, active: Collection[str]) -> Held:
+    return msgspec.structs.replace(held, memory=memory.forget(held.memory, active))
+
+
 def _allocate_memory(node: Node, held: Held, pod: Pod, container: Container, hint: Hint) -> Held:
     return msgspec.structs.replace(held, memory=memory.allocate(node, held.memory, pod, container, hint))
+
+
+_MANAGERS: Final = (
+    (_without_devices, _allocate_devices),
+    (_without_cpus, _allocate_cpus),
+    (_without_memory, _allocate_memory),
+)
+"""In the order in which the kubelet asks them: how each tidies up, and allocates."""
 
 
 def _beyond(node: Node, pod: Pod, others: Sequence[Pod]) -> Refused | None:

@@ -235,8 +235,10 @@ class _Case:
         return [at for at, taint in enumerate(self._taints) if self._is_recorded(taint) or self._is_adopted(taint)]
 
     def _is_recorded(self, taint: Taint) -> bool:
+        """An entry stands for the taint that equals it. Only if none does was ours changed by hand, and one like it is
+        ours: else a foreign taint with the same value would be ours as soon as we wrote beside it."""
         return any(
-            taint.key == entry.key and (taint.value == entry.value or taint.effect == entry.effect)
+            _same(taint, entry) or (_alike(taint, entry) and not any(_same(each, entry) for each in self._taints))
             for entry in self._recorded
         )
 
@@ -250,10 +252,7 @@ class _Case:
         return ",".join(sorted(str(entry) for entry in former | ({ours} if ours is not None else set())))
 
     def _is_there(self, entry: Taint) -> bool:
-        return any(
-            taint.key == entry.key and (taint.value == entry.value or taint.effect == entry.effect)
-            for taint in self._taints
-        )
+        return any(_alike(taint, entry) for taint in self._taints)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -319,3 +318,8 @@ def parse_record(text: str) -> tuple[Taint, ...]:
 def _same(taint: Taint, other: Taint) -> bool:
     """Whether they are equal but for the time they were added at."""
     return (taint.key, taint.value, taint.effect) == (other.key, other.value, other.effect)
+
+
+def _alike(taint: Taint, entry: Taint) -> bool:
+    """Whether the taint may be what somebody made of the entry by hand (TN-022)."""
+    return taint.key == entry.key and (taint.value == entry.value or taint.effect == entry.effect)

@@ -7,6 +7,7 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import generate
+from polyarch.installation.components import COMPONENTS
 from polyarch.installation.documents import definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.numa.api import topology_crd
@@ -14,7 +15,7 @@ from polyarch.numa.api import topology_crd
 PROJECT = Path(__file__).parents[4]
 DOCUMENTS = {
     document["metadata"]["name"]: document
-    for document in (*definitions(InstallationSettings()), topology_crd.definition())
+    for document in (*definitions(InstallationSettings(components=tuple(COMPONENTS))), topology_crd.definition())
 }
 
 
