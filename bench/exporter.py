@@ -175,8 +175,14 @@ class ApiServer:
         changes: asyncio.Queue[bytes] = asyncio.Queue()
         if what == "topologies":
             self._watches.append(changes)
-        while True:
-            await response.write(await changes.get())
+        try:
+            while True:
+                await response.write(await changes.get())
+        except ConnectionResetError:  # the exporter has ended
+            return response
+        finally:
+            if changes in self._watches:
+                self._watches.remove(changes)
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         self.requests["get topologies"] += 1
@@ -288,7 +294,7 @@ async def exporting(folder: Path, port: int, *flags: str) -> AsyncIterator[Expor
             line = await process.stdout.readline()
         if not line:
             raise RuntimeError((folder / "exporter.log").read_text())
-        yield Exporter(process, json.loads(line)["metrics"])
+        yield Exporter(process, json.loads(line)["metrics"] + "/metrics")
     finally:
         if process.returncode is None:
             process.terminate()

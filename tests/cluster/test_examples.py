@@ -209,3 +209,35 @@ async def test_tn_010_08_taints_is_accepted_by_the_api_server_and_as_a_file(clus
     assert made.spec.nodes.per_minute == 30
     read = TaintSettings.of(read_taints(str(EXAMPLES / "08-taints/taints.yaml")).spec)
     assert (read.tainted, read.gate_timeout, read.problems) == ({"arm64"}, 120.0, ())
+
+
+def test_no_035_09_numa_means_two_groups_without_a_shared_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NO-035, NO-062: as the operator would plan it for three nodes, judged by the definition's schema."""
+    telco = {"example.com/class": "telco"}
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"amd64-{each}", "labels": telco if each == 1 else {}},
+        }
+        for each in (1, 2, 3)
+    ]
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump_all(nodes))
+    example = EXAMPLES / "09-numa/numa.yaml"
+    assert main(["run", "operator", "--plan", str(example), str(tmp_path / "nodes.yaml")]) == 0
+    planned, said = capsys.readouterr()
+    made = list(yaml.safe_load_all(planned))
+    exporters = {each["metadata"]["name"]: each for each in made if each["kind"] == "DaemonSet"}
+    assert exporters.keys() == {"numaresourcesoperator-telco", "numaresourcesoperator-others"}
+    triggers = {
+        name: {flag for flag in each["spec"]["template"]["spec"]["containers"][0]["args"] if "sleep" in flag}
+        for name, each in exporters.items()
+    }
+    assert triggers == {
+        "numaresourcesoperator-telco": {"--sleep-interval=0"},
+        "numaresourcesoperator-others": {"--sleep-interval=30s"},
+    }
+    assert "node group telco: 1 node" in said
+    assert "node group others: 2 nodes" in said

@@ -12,13 +12,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec
 import pytest
 from installing import PROJECT
 from left_behind import Kubectl, leave_behind, taken_over
+from numa_left_behind import leave_numa_behind, numa_taken_over
 
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.state import Settings
 
 
@@ -33,8 +36,14 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
     "olm.md": (nothing, nothing),
     "migration.md": (leave_behind, taken_over),
     "taints.md": (nothing, nothing),
+    "numa.md": (nothing, nothing),
+    "numa-migration.md": (leave_numa_behind, numa_taken_over),
 }
 """With what there has to be in the cluster before, and what has to be so afterwards."""
+MIXED: Final = Settings(nodes={"amd64": 1, "arm64": 1}, polyarch=False)
+CELLED: Final = Settings(nodes={"amd64": 2}, numa=Numa.parse("2x8"), polyarch=False)
+CLUSTERS: Final = {"numa.md": CELLED, "numa-migration.md": CELLED}
+"""Of pages that need another one than :data:`MIXED`."""
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANYTHING = "…"
 SECONDS = 280
@@ -72,8 +81,8 @@ def differs(expected: tuple[str, ...], printed: list[str]) -> str | None:
 
 
 @pytest.fixture
-async def guide_sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    settings = Settings(name=f"guide-{os.getpid()}", nodes={"amd64": 1, "arm64": 1}, polyarch=False)
+async def guide_sandbox(page: str) -> AsyncIterator[Sandbox]:
+    settings = msgspec.structs.replace(CLUSTERS.get(page, MIXED), name=f"guide-{os.getpid()}")
     sandbox = await Sandbox.start(settings, owner=os.getpid())
     yield sandbox
     await sandbox.delete()  # the next page begins with a cluster that has never seen polyarch
@@ -92,6 +101,7 @@ async def test_in_041_the_commands_of_the_page_do_what_it_says(
     folder.mkdir()
     (folder / "deploy").symlink_to(PROJECT / "deploy")
     (folder / "values.yaml").symlink_to(guide_sandbox.folder.values)
+    (folder / "host").symlink_to(guide_sandbox.folder.root / "nodes" / "amd64-1" / "host")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("POLYARCH_")},
         "KUBECONFIG": str(guide_sandbox.kubeconfig),

@@ -51,6 +51,20 @@ def hidden(least: Mapping[Place, int], listed: Mapping[Place, int]) -> Amounts:
     return {place: amount - listed.get(place, 0) for place, amount in least.items() if amount > listed.get(place, 0)}
 
 
+def taken_from(allocatable: Mapping[Place, int], kept: HandedOut, listed: Mapping[Place, int]) -> Amounts:
+    """The room that each cell has for blocks that span several (NE-063).
+
+    The kubelet knows from which of its cells it took a block, and what the files say is on one cell must not be counted
+    on another as well. Files that have less of a group than the answer are late, and say nothing of it.
+    """
+    room = dict(allocatable)
+    for (cell, resource), amount in kept.amounts.items():
+        places = [(each, resource) for each in kept.groups.get(cell, ())]
+        if places and sum(kept.amounts.get(each, 0) for each in places) >= sum(listed.get(each, 0) for each in places):
+            room[cell, resource] = amount
+    return room
+
+
 def _held_memory(state: MemoryState, layout: Layout) -> Amounts:
     """What is not free, without the blocks of pods that are over: the kubelet frees these when somebody wants them."""
     held = {

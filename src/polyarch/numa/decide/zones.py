@@ -12,7 +12,7 @@ from polyarch.numa.api.scan_settings import ScanSettings
 from polyarch.numa.decide import exclusions, placement_vectors
 from polyarch.numa.decide.facts import Cell, Facts, ListedPod
 from polyarch.numa.decide.fingerprint import fingerprint, has_exclusive_resources
-from polyarch.numa.decide.hidden_usage import NOTHING, handed_out, hidden
+from polyarch.numa.decide.hidden_usage import NOTHING, handed_out, hidden, taken_from
 from polyarch.numa.decide.placement_vectors import NotExpressible, Vectors
 from polyarch.numa.decide.usage import (
     CPU,
@@ -98,12 +98,15 @@ def zones(facts: Facts, settings: ScanSettings, node_name: str) -> Zones:
 
     capacity = _capacity(facts.machine.cells)
     allocatable = allocatable_amounts(facts.allocatable, layout, capacity)
-    used = used_amounts(counted, layout, allocatable)
-    groups = memory_groups((block for pod in counted for each in pod.containers for block in each.memory), layout)
     kept = NOTHING
     if settings.usage_source == "max":
         kept = handed_out(facts.states, frozenset(facts.allocatable.cpus), layout)
-    unlisted = hidden(kept.amounts, used if len(counted) == len(listed) else used_amounts(listed, layout, allocatable))
+    groups = memory_groups((block for pod in counted for each in pod.containers for block in each.memory), layout)
+    room = allocatable
+    if kept.groups:
+        room = taken_from(allocatable, kept, used_amounts(listed, layout, allocatable))
+    used = used_amounts(counted, layout, room)
+    unlisted = hidden(kept.amounts, used if len(counted) == len(listed) else used_amounts(listed, layout, room))
 
     findings = _unknown_cpus(listed, layout)
     vectors = None

@@ -37,6 +37,8 @@ PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
 """What a namespace needs for pods that mount directories of the host (NO-057)."""
 DAEMON_SETS_AGAIN: Final = 5.0
 POOLS_AGAIN: Final = 60.0
+STUCK_AGAIN: Final = 60.0
+"""A DaemonSet that gets on is seen by its watch; each look reads the pods of all exporters."""
 API_FAILED: Final = "FailedAPISync"
 
 
@@ -220,7 +222,7 @@ class _Planned:
             return Verdict("Degraded", conditions.VALIDATION, "; ".join(self._resolved.complaints)), None
         updating = {name: each for name, each in progress.items() if not each.ready}
         if stuck := [*self._stuck(updating)]:
-            return Verdict("Degraded", conditions.INTERNAL_ERROR, "; ".join(stuck)), DAEMON_SETS_AGAIN
+            return Verdict("Degraded", conditions.INTERNAL_ERROR, "; ".join(stuck)), STUCK_AGAIN
         if waiting:
             pools = few(sorted(group.name for group in waiting))
             return Verdict("Progressing", conditions.POOL_UPDATING, f"MachineConfigPools {pools}"), POOLS_AGAIN
@@ -235,7 +237,7 @@ class _Planned:
             seconds = self._observed.stalled_for.get(name, 0.0)
             if group.name in updating and seconds >= rollout.PATIENCE:
                 pods = self._observed.waiting_pods.get(name, ())
-                yield rollout.stuck(pods, updating[group.name].message, seconds)
+                yield rollout.stuck(pods, updating[group.name].message)
 
     def _summary(self) -> str:
         if not self._groups:

@@ -39,9 +39,12 @@ def progress(wanted: Document, live: Document | None) -> Progress:
     return Progress(False, f"{where} is updating ({ready}/{desired})")
 
 
-def stuck(waiting: tuple[str, ...], message: str, seconds: float) -> str:
-    """What is said of a roll-out that gets no further. ``waiting``: ``pod: reason``."""
-    told = f"{message} and has got no further for {int(seconds // 60)} minutes"
+def stuck(waiting: tuple[str, ...], message: str) -> str:
+    """What is said of a roll-out that gets no further. ``waiting``: ``pod: reason``.
+
+    The time is not counted on: a node that is down for days would mean a write of the status every minute.
+    """
+    told = f"{message} and has got no further for {PATIENCE / 60:g} minutes or more"
     return f"{told}: {few(waiting)}" if waiting else told
 
 

@@ -49,15 +49,20 @@ class TopologyDefinition:
         try:
             installed: dict[str, Any] = await self._client.get(CRDS, NAME)
         except NotFound:
-            described = ours["metadata"]
-            marked = {**described, "labels": {**described.get("labels", {}), **PART_OF}}
-            written: PartialObjectMetadata = await self._client.apply(CRDS, {**ours, "metadata": marked})
+            written: PartialObjectMetadata = await self._client.apply(CRDS, _marked(ours))
             log.info("definition made", definition=NAME)
             return written.metadata.resource_version
         if not is_behind(installed, ours):
             if others := beyond_ours(installed, ours):
                 log.info("definition left alone: it has more than ours", definition=NAME, more=others[:NAMED])
             return str(installed["metadata"]["resourceVersion"])
-        written = await self._client.apply(CRDS, ours)
+        made_by_us = PART_OF.items() <= (installed["metadata"].get("labels") or {}).items()
+        written = await self._client.apply(CRDS, _marked(ours) if made_by_us else ours)
         log.info("definition completed", definition=NAME)
         return written.metadata.resource_version
+
+
+def _marked(ours: dict[str, Any]) -> dict[str, Any]:
+    """As one that we made, which an uninstall looks for; what is not applied again would be lost."""
+    described = ours["metadata"]
+    return {**ours, "metadata": {**described, "labels": {**described.get("labels", {}), **PART_OF}}}

@@ -132,11 +132,11 @@ class ExporterReconciler:
             return After(SOON)
         try:
             again = await self._apply(live, planned, observed)
+            self._count(planned, observed)
+            waiting = await self._clean_up(planned)
         except KubernetesError as error:
             await self._tell(live, _degraded(planned, f"{FAILED}: {_words(error)}"))
             raise
-        self._count(planned, observed)
-        waiting = await self._clean_up(planned)
         result = await self._tell(live, planned)
         if problem and not isinstance(result, After):
             return After(WAITING)

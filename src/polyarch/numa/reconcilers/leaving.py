@@ -76,7 +76,7 @@ class ExporterRemoval:
             return Done()
         late = at_once or _seconds_since(metadata.deletion_timestamp, self._clock) >= PATIENCE
         try:
-            left = await self._step()
+            left = await self._step(late=late) if metadata.name == names.OPERATOR_SINGLETON else []
         except KubernetesError as error:
             if not late:
                 raise
@@ -89,24 +89,28 @@ class ExporterRemoval:
         log.info("exporters removed", left=left)
         return Done()
 
-    async def _step(self) -> list[str]:
-        """What is still there; empty: the rest goes by itself."""
+    async def _step(self, *, late: bool) -> list[str]:
+        """What is still there; empty: the rest goes by itself.
+
+        The pod of a node that is down is never gone, so all other topologies do not wait for it, and in the end none.
+        """
         found = await self._sets.live()
         daemon_sets = {ref: each for ref, each in found.items() if ref.resource == DAEMONSETS}
         for ref, each in daemon_sets.items():
             await deletion.delete(self._client, ref.resource, ref.key, uid=each.metadata.uid)
-        if daemon_sets:
+        if daemon_sets and not late:
             return [str(ref) for ref in daemon_sets]
-        if pods := await exporter_pods(self._client, self._home):
-            return [str(Ref(PODS, pod.metadata.key)) for pod in pods]
+        pods = await exporter_pods(self._client, self._home)
+        exporters_on = set() if late else {pod.spec.node_name for pod in pods}
+        left = [*map(str, daemon_sets), *(str(Ref(PODS, pod.metadata.key)) for pod in pods)]
         try:
             listed = await self._client.list(
                 TOPOLOGIES, type=PartialObjectMetadata, label_selector=names.NODE_GROUP_LABEL
             )
         except NotFound:
-            return []
-        await _together(self._delete(each.metadata) for each in listed.items)
-        return [str(Ref(TOPOLOGIES, each.metadata.key)) for each in listed.items]
+            return left
+        await _together(self._delete(each.metadata) for each in listed.items if each.metadata.name not in exporters_on)
+        return left if late else [*left, *(str(Ref(TOPOLOGIES, each.metadata.key)) for each in listed.items)]
 
     async def _delete(self, metadata: ObjectMeta) -> None:
         try:
@@ -140,7 +144,7 @@ class SchedulerRemoval:
             return Done()
         late = at_once or _seconds_since(metadata.deletion_timestamp, self._clock) >= PATIENCE
         try:
-            left = await self._step()
+            left = metadata.name == names.SCHEDULER_SINGLETON and await self._step()
             if not left:
                 await self._tell_pods(str(live.status.get("schedulerName") or ""))
         except KubernetesError as error:

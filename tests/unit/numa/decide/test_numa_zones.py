@@ -236,6 +236,37 @@ def test_ne_069_memory_of_pods_that_are_over_is_free_although_the_file_still_has
     assert [zone.memory_group for zone in over.zones] == [(), ()]
 
 
+def test_ne_063_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_and_on_another_by_the_file() -> None:
+    """NE-063, NE-069: the pod came when the first cell was full; what was there has ended since."""
+    state = MemoryState(
+        "Static",
+        (
+            CellMemoryState(0, "memory", 3 * GIB, 3 * GIB, (0, 1)),
+            CellMemoryState(1, "memory", 4 * GIB, 2 * GIB, (0, 1)),
+        ),
+    )
+    gathered = facts(pod("holder", memory=(MemoryBlock("memory", 2 * GIB, (0, 1)),)))
+    decided = zones(replace(gathered, states=ManagerStates(memory=state)), ScanSettings(), "worker")
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 2 * GIB)]
+    assert not any(each.hidden for zone in decided.zones for each in zone.resources)
+
+
+def test_ne_063_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> None:
+    """NE-063, NE-069: a pod whose directory is not made yet looks like one that is over."""
+    block = MemoryBlock("memory", 5 * GIB, (0, 1))
+    state = MemoryState(
+        "Static",
+        (
+            CellMemoryState(0, "memory", 3 * GIB, 0, (0, 1)),
+            CellMemoryState(1, "memory", 4 * GIB, 2 * GIB, (0, 1)),
+        ),
+        ended=(block,),
+    )
+    gathered = facts(pod("holder", memory=(block,)))
+    decided = zones(replace(gathered, states=ManagerStates(memory=state)), ScanSettings(), "worker")
+    assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 2 * GIB)]
+
+
 def test_ne_069_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
     """NE-067, NE-069: an excluded pod's CPUs are missing from the shared pool, too."""
     states = ManagerStates(cpu=CpuState("static", frozenset({0, 1, 2, 3, 6, 7})))

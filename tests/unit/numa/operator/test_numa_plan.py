@@ -266,6 +266,15 @@ class TestReadiness:
         assert made.documents, "it goes on"
         assert not planned(WORKERS, stalled_for={name: 600.0}, daemon_sets=self.live()).is_degraded
 
+    def test_no_043_a_node_that_is_down_for_days_is_no_reason_to_write_every_minute(self) -> None:
+        """NO-043, NO-093: the same is said after hours, and pods are not read every five seconds."""
+        live = self.live(numberReady=2)
+        name = "numaresourcesoperator-worker"
+        first, later = (planned(WORKERS, stalled_for={name: each}, daemon_sets=live) for each in (600.0, 7200.0))
+        assert first.is_degraded
+        assert first.conditions == later.conditions
+        assert later.look_again == 60.0
+
     def test_no_039_a_daemon_set_with_nothing_to_run_is_ready(self) -> None:
         """NO-039."""
         made = planned(WORKERS, nodes=(), daemon_sets=self.live(desired=0))

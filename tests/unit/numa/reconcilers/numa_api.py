@@ -11,7 +11,7 @@ from polyarch.kube.client.client import Listing
 from polyarch.kube.client.watch_event import Page
 from polyarch.kube.resources import Resource
 from polyarch.kube.runtime.store import Store
-from polyarch.kube.runtime.watch import Apply, Init, InitDone
+from polyarch.kube.runtime.watch import Init, InitApply, InitDone
 from polyarch.kube.runtime.writes import OwnWrites
 from polyarch.model.unstructured import Unstructured
 
@@ -84,5 +84,5 @@ class Shown:
     def __init__(self, clock: Any, *documents: dict[str, Any]) -> None:
         self.store: Store[Unstructured] = Store()
         self.writes: OwnWrites[Unstructured] = OwnWrites(self.store, clock=clock)
-        for output in (Init(), *(Apply(Unstructured(each)) for each in documents), InitDone("1")):
+        for output in (Init(), *(InitApply(Unstructured(each)) for each in documents), InitDone("1")):
             self.store.take(output)

@@ -133,6 +133,19 @@ async def test_no_044_somebody_else_s_is_completed_without_becoming_ours() -> No
     assert "app.kubernetes.io/part-of" not in found["metadata"].get("labels", {})
 
 
+async def test_no_044_one_that_we_made_stays_ours_when_it_is_completed() -> None:
+    """By its label an uninstall finds it."""
+    api = Definitions()
+    await keeper(api).sync(left_alone=False)
+    older = api.read(CRDS, str(TOPOLOGIES))
+    older["spec"]["versions"] = [each for each in older["spec"]["versions"] if each["name"] == "v1alpha2"]
+    api.put(CRDS, older)
+    assert await keeper(api).sync(left_alone=False) == ""
+    found = api.read(CRDS, str(TOPOLOGIES))
+    assert len(found["spec"]["versions"]) == 2
+    assert found["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch"
+
+
 async def test_no_046_why_it_failed_names_object_and_cause() -> None:
     api = Definitions()
 

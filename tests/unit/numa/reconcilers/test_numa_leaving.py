@@ -107,6 +107,37 @@ async def test_no_072_after_two_minutes_it_is_let_go_and_an_event_says_what_is_l
     assert "pods home/exporter" in note
 
 
+async def test_no_072_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(world: World) -> None:
+    """Its pod stays until somebody deletes the Node."""
+    world.put(TOPOLOGIES, "up", labels={names.NODE_GROUP_LABEL: "all"})
+    live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
+    await world.exporters.leave(live, at_once=False)
+    assert await world.exporters.leave(live, at_once=False) == After(1.0)
+    assert (TOPOLOGIES, "", "up") not in world.api.objects
+    assert (TOPOLOGIES, "", "a") in world.api.objects
+    world.clock.advance(120)
+    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert (TOPOLOGIES, "", "a") not in world.api.objects
+
+
+async def test_no_072_when_the_namespace_goes_the_topologies_go_before_the_rights(world: World) -> None:
+    live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
+    assert await world.exporters.leave(live, at_once=True) == Done()
+    assert world.api.deleted == [DAEMON_SET.key.name, "a"]
+    assert (TOPOLOGIES, "", "foreign") in world.api.objects
+    ((reason, _, note),) = world.told.events
+    assert reason == "CleanupIncomplete"
+    assert "pods home/exporter" in note
+
+
+async def test_no_072_an_object_of_another_name_takes_nothing_with_it(world: World) -> None:
+    """A manifest that was copied with its finalizer, under a definition that does not check names."""
+    live = world.deleted(OPERATORS, "copied")
+    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert world.is_free(OPERATORS, "copied")
+    assert world.api.deleted == []
+
+
 async def test_no_072_a_missing_right_does_not_keep_the_object_for_ever(world: World) -> None:
     async def refused(verb: str, resource: Resource, name: str) -> None:
         if (verb, resource) == ("delete", DAEMONSETS):

@@ -134,6 +134,8 @@ class Publisher:
         self._published = False
         self._problem = ""
         self._written_at: float | None = None
+        self._quiet_since = clock.monotonic()
+        """Of the last write, or of the start: an object that was right already gets its heartbeats, too (NE-113)."""
         self._put_until = 0.0
         self._patch_refusal_told = False
         self._unread_patches = 0
@@ -186,8 +188,8 @@ class Publisher:
         """Until there is something to ask about, or a heartbeat is due; one that is overdue waits for a new scan."""
         heartbeat = self._settings.heartbeat
         due = None
-        if heartbeat and self._written_at is not None:
-            rest = self._written_at + heartbeat - self._clock.monotonic()
+        if heartbeat:
+            rest = self._quiet_since + heartbeat - self._clock.monotonic()
             due = rest if rest > 0 else None
         with suppress(TimeoutError):
             async with deadline(self._clock, due):
@@ -250,7 +252,7 @@ class Publisher:
     ) -> Sent:
         began = self._clock.monotonic()
         stamps = self._stamps(offer, began)
-        self._written_at = began
+        self._written_at = self._quiet_since = began
         try:
             sent = await _finished(self._write.send(wanted, found, stamps=stamps, by_patch=by_patch, always=always))
         except KubernetesError:
@@ -277,11 +279,11 @@ class Publisher:
     def _heartbeat_due(self) -> bool:
         """Whether the time of the last scan is to be told although nothing has changed (NE-113)."""
         heartbeat = self._settings.heartbeat
-        if not heartbeat or self._offer is None or self._written_at is None:
+        if not heartbeat or self._offer is None:
             return False
         found = self._topology.object
         told = ((found.metadata.annotations if found is not None else None) or {}).get(names.LAST_SCAN)
-        return told != self._offer.scanned_at and self._clock.monotonic() - self._written_at >= heartbeat
+        return told != self._offer.scanned_at and self._clock.monotonic() - self._quiet_since >= heartbeat
 
     def _done(self, offer: Offer, sent: Sent | None) -> None:
         if sent is None and self._counted is not offer:

@@ -22,7 +22,8 @@ from polyarch.numa.host.tree import Tree, reason
 REFUSED_SECONDS: Final = 600.0
 """After a refusal ``/configz`` is asked again: rights and certificates change seldom."""
 FAILED_SECONDS: Final = 10.0
-"""The same after a failure: a kubelet that starts listens in a moment."""
+"""The same after a first failure: a kubelet that starts listens in a moment. After each further one it is twice as
+long, as a port that a firewall closes holds up the scan that asks."""
 DROP_IN: Final = ".conf"
 
 
@@ -87,6 +88,7 @@ class KubeletSettingsSource:
         self._due = float("-inf")
         self._answer: KubeletSettings | None = None
         """What ``/configz`` said; None while the file counts."""
+        self._failures = 0
         self._problem = ""
         """Why it gave no answer the last time."""
         self._known: Settings | None = None
@@ -119,17 +121,17 @@ class KubeletSettingsSource:
         now = self._clock.monotonic()
         if kubelet == self._kubelet and now < self._due:
             return
-        self._kubelet, wait = kubelet, REFUSED_SECONDS
+        failures = self._failures if kubelet == self._kubelet else 0
+        self._kubelet, self._failures, wait = kubelet, 0, REFUSED_SECONDS
         try:
             self._answer, self._problem = from_configz(await configz.get()), ""
-        except ConfigzUnavailable as error:
+        except (ConfigzUnavailable, UnusableConfiguration) as error:
             self._problem = str(error)
-            if error.refused:
+            if isinstance(error, ConfigzUnavailable) and error.refused:
                 self._answer = None
             else:
-                wait = FAILED_SECONDS
-        except UnusableConfiguration as error:
-            self._problem, wait = str(error), FAILED_SECONDS
+                self._failures = failures + 1
+                wait = min(FAILED_SECONDS * 2.0 ** min(failures, 6), REFUSED_SECONDS)
         self._due = now + wait
 
 

@@ -158,7 +158,10 @@ def _mounts(group: Group, surroundings: Surroundings) -> list[tuple[str, str, bo
 
 
 def _mounted(name: str, path: str, read_only: bool) -> Document:
-    return {"name": name, "mountPath": path} | ({"readOnly": True} if read_only else {})
+    # Volumes of pods are mounted below the kubelet's directory. Without propagation the exporter would keep those that
+    # were there when it started, and no device of them could be detached.
+    propagated = {"mountPropagation": "HostToContainer"} if path == flags.KUBELET else {}
+    return {"name": name, "mountPath": path} | ({"readOnly": True} if read_only else {}) | propagated
 
 
 def _volumes(group: Group, surroundings: Surroundings, *, config: str) -> list[Document]:

@@ -363,6 +363,19 @@ async def test_ne_113_a_heartbeat_tells_the_last_scan_when_nothing_else_was_writ
         assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
 
+async def test_ne_113_an_exporter_that_finds_its_object_right_when_it_starts_has_a_heartbeat_too():
+    def prepared(world):
+        world.api.node("one")
+        world.api.put(TOPOLOGIES, document())
+
+    async with running(PublisherSettings(heartbeat=100), owned=False, prepared=prepared) as world:
+        for _ in range(10):
+            world.scan(document())
+            await world.settle(30)
+        assert [verb for verb, _ in world.counted.writes] == ["patch", "patch", "patch"]
+        assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
+
+
 async def test_ne_113_without_a_new_scan_there_is_no_heartbeat():
     """It says when the last scan was; one that does not come must be seen."""
     async with running(PublisherSettings(heartbeat=100)) as world:

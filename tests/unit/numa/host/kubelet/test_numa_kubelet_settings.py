@@ -290,6 +290,22 @@ async def test_ne_100_until_a_kubelet_listens_its_file_counts(tmp_path: Path):
     assert await world.said() == ("configz", "restricted", "")
 
 
+async def test_ne_153_a_port_that_a_firewall_closes_is_asked_less_and_less(tmp_path: Path):
+    """NE-101, NE-153: the scan that asks waits ten seconds for nothing; a kubelet that restarts is asked at once."""
+    kubelet = Kubelet(FAILED)
+    world = World(tmp_path, kubelet)
+    world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
+    for _ in range(360):
+        assert await world.said() == ("file", "best-effort", "")
+        world.clock.advance(10)
+    asked = kubelet.asked
+    assert 6 < asked < 14, "in an hour"
+    await world.said(socket=2)
+    world.clock.advance(10)
+    await world.said(socket=2)
+    assert kubelet.asked == asked + 2
+
+
 async def test_ne_103_a_withdrawn_right_without_a_file_keeps_what_was_known(tmp_path: Path):
     world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
     await world.said(socket=1)

@@ -212,6 +212,12 @@ class TestMounts:
         }
         assert all(each["readOnly"] for each in exporter(made)["volumeMounts"])
 
+    def test_no_055_volumes_that_pods_let_go_are_not_held(self) -> None:
+        """NO-055: they are mounted below the kubelet's directory, so what the host unmounts goes here, too."""
+        mounts = exporter(planned(WORKERS))["volumeMounts"]
+        propagated = {each["mountPath"]: each.get("mountPropagation") for each in mounts}
+        assert propagated["/host-kubelet"] == "HostToContainer"
+
     @pytest.mark.parametrize(
         ("settings", "entry", "root"),
         [

@@ -1,0 +1,110 @@
+"""A whole pass over a NUMAResourcesOperator: what fails in it is told (NO-046)."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from numa_api import NumaApi, Shown, Told
+from numa_cluster import PRIVILEGED, WORKER, operator
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.objects.apply_set import Outcome
+from polyarch.kube.resources import Resource
+from polyarch.model.meta import ObjectMeta, PartialObjectMetadata
+from polyarch.model.unstructured import Unstructured
+from polyarch.numa import names
+from polyarch.numa.api.resources import OPERATORS
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.reconcilers.exporters import KEY, ExporterReconciler
+from polyarch.numa.reconcilers.leaving import ExporterRemoval
+from polyarch.numa.reconcilers.series import NumaSeries
+from polyarch.numa.reconcilers.telling import Telling
+from polyarch.operating import serving
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+
+class Applied:
+    """Operands that are always as they should be."""
+
+    is_complete = True
+
+    def serve(self, kinds: Any) -> None:
+        pass
+
+    def cached(self) -> list[Any]:
+        return []
+
+    async def apply(self, documents: Any, *, keeps: Any) -> Outcome:
+        return Outcome((), (), (), ())
+
+
+class World:
+    """One group with one node; the certificate is made by others, and the definition left alone."""
+
+    def __init__(self) -> None:
+        self.clock, self.api = ManualClock(), NumaApi()
+        api: Any = self.api
+        document = operator({"poolName": "worker"}, annotations={names.API_DEFINITION: "cluster"})
+        document["metadata"] |= {"finalizers": [names.FINALIZER]}
+        api.put(OPERATORS, document)
+        shown: Any = Shown(self.clock, api.read(OPERATORS, names.OPERATOR_SINGLETON))
+        settings = OperatorSettings(namespace="home")
+        node = PartialObjectMetadata(metadata=ObjectMeta(name="n1", labels={WORKER: ""}))
+        watched: Any = SimpleNamespace(
+            operators=shown,
+            definition=SimpleNamespace(store={}),
+            has_synced=True,
+            expect=lambda _: None,
+            namespace=ObjectMeta(name="home", labels=PRIVILEGED),
+            api_server_ports=(6443,),
+            tls_profile=None,
+            nodes=SimpleNamespace(store={"n1": node}),
+            pools=(),
+        )
+        series, told, sets = NumaSeries(Metrics()), Told(), Applied()
+        parts: dict[str, Any] = {
+            "home": SimpleNamespace(is_terminating=False),
+            "discovery": SimpleNamespace(cluster=Cluster(), served=frozenset({serving.ISSUERS, serving.CERTIFICATES})),
+            "platforms": SimpleNamespace(find=self._plain),
+            "kubelets": SimpleNamespace(expect=lambda _: True, documents={}),
+            "sets": sets,
+            "removal": ExporterRemoval(api, sets, told, home="home", clock=self.clock),  # type: ignore[arg-type]
+        }
+        self.reconciler = ExporterReconciler(
+            api,
+            settings,
+            watched=watched,
+            telling=Telling(api, OPERATORS, shown, recorder=told, series=series, clock=self.clock),  # type: ignore[arg-type]
+            series=series,
+            image_restricted=True,
+            clock=self.clock,
+            look_at_kubelets=lambda: None,
+            **parts,
+        )
+
+    async def _plain(self, *, openshift: bool) -> str:
+        return "kubernetes"
+
+    def condition(self, name: str) -> Any:
+        live = Unstructured(self.api.read(OPERATORS, names.OPERATOR_SINGLETON))
+        return next((each for each in live.status.get("conditions") or () if each["type"] == name), None)
+
+
+async def test_no_046_topologies_that_may_not_be_read_are_told_and_not_only_logged() -> None:
+    """§13: a missing right is Degraded, with verb and resource; exporters run meanwhile."""
+    world = World()
+
+    async def refused(verb: str, resource: Resource, name: str) -> None:
+        if (verb, resource) == ("list", TOPOLOGIES):
+            raise Forbidden(403, verb="list", resource=str(TOPOLOGIES))
+
+    world.api.hook = refused
+    with pytest.raises(Forbidden):
+        await world.reconciler.reconcile(KEY)
+    degraded = world.condition("Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "InternalError")
+    assert f"FailedRTESync: list {TOPOLOGIES}" in degraded["message"]
+    world.api.hook = None
+    await world.reconciler.reconcile(KEY)
