@@ -4,10 +4,11 @@ The flags are what a process cannot read from the cluster. Once it serves it pri
 where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease given back.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token
 
 from polyarch.cli.cluster.monitor_flags import ANY_NODE, MonitorFlags
 from polyarch.cli.cluster.operator_flags import AS_USUAL, OperatorFlags
@@ -57,7 +58,23 @@ class Choice(Enum):
         return self.name.lower().replace("_", "-")
 
 
-RoleName = Annotated[Choice, Placeholder("ROLE")]
+def _role(_: object, tokens: Sequence[Token]) -> Choice:
+    """The role of this name. Raises ``UsageError`` with all names, those of commands of their own as well."""
+    (word,) = (token.value for token in tokens)
+    roles = {each.label: each for each in Choice}
+    if word not in roles:
+        from difflib import get_close_matches
+
+        known = sorted([*roles, EXPORTER])
+        close = get_close_matches(word, known, n=1)
+        instead = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"run: there is no role {word!r}; {instead}the roles are {', '.join(known)}")
+    return roles[word]
+
+
+EXPORTER = "numa-exporter"
+"""The role whose flags are its own."""
+RoleName = Annotated[Choice, Placeholder("ROLE"), Parameter(converter=_role)]
 LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
 
 EPILOGUE = epilogue(
@@ -83,7 +100,7 @@ PROCESS = subject("Process")
 app = App(name="run", help_epilogue=EPILOGUE, config=from_environment)
 app.command(
     "polyarch.cli.numa.exporter:app",
-    name="numa-exporter",
+    name=EXPORTER,
     group="Processes with flags of their own",
     help="Publish this node's NUMA zones",
 )

@@ -53,6 +53,8 @@ class Asked(NamedTuple):
 def run_once(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -> int:
     """Does it; the exit code. Raises CommandError."""
     settings = _settings(asked, messages)
+    if not Path(settings.host.root).is_dir():
+        raise UsageError(f"{COMMAND}: --root {settings.host.root}: no such directory; give the one that has sys/ in it")
     counted: list[str] = []
     try:
         scanned = asyncio.run(_scanned(settings, _pod(asked.pod), counted))

@@ -380,3 +380,13 @@ def test_in_030_variables_of_service_links_are_no_settings(started, monkeypatch)
     monkeypatch.setenv("POLYARCH_OPERATOR_SERVICE_HOST", "10.96.0.7")
     assert main(["run", "placement-controller"]) == 0
     assert len(started) == 1
+
+
+@pytest.mark.parametrize(("word", "meant"), [("numa-exporterr", "numa-exporter"), ("taint", "taints")])
+def test_a_misspelt_role_is_told_with_all_roles_also_those_that_are_commands_of_their_own(started, capsys, word, meant):
+    assert main(["run", word]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no role {word!r}; did you mean {meant}?" in said
+    assert all(each.label in said for each in Choice)
+    assert "numa-exporter," in said
+    assert started == []

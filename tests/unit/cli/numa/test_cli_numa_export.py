@@ -290,3 +290,9 @@ def test_ne_154_no_server_is_imported(host: NumaHost):
     assert "polyarch.numa.exporter.scan" in imported
     assert sorted(HUGE & imported) == []
     assert sorted(each for each in imported if each.startswith("polyarch.kube.serving")) == []
+
+
+def test_ne_160_a_root_that_is_not_there_is_told_and_not_taken_for_a_missing_kubelet(export):
+    ran = export(source=["--root", "/nowhere"])
+    assert ran.code == 2
+    assert "--root /nowhere: no such directory" in ran.err
