@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numa_operated
 import pytest
 from operator_world import World, eventually
 
@@ -91,8 +92,16 @@ def commands() -> list[tuple[str, str]]:
     ]
 
 
-async def test_in_041_the_commands_of_the_runbooks_can_be_typed_as_they_stand(world: World, peer: Any) -> None:
+@pytest.fixture
+async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+    """With the kinds of every component."""
+    async with numa_operated.opened(operated_sandbox, tmp_path) as world:
+        yield world
+
+
+async def test_in_041_the_commands_of_the_runbooks_can_be_typed_as_they_stand(whole: World, peer: Any) -> None:
     """IN-041, PL-720: with the monitor enabled, and nothing wrong."""
+    world = whole
     tools = world.folder / "tools"
     tools.mkdir()
     (tools / "kubectl").symlink_to(peer("kubectl"))
@@ -106,6 +115,7 @@ async def test_in_041_the_commands_of_the_runbooks_can_be_typed_as_they_stand(wo
         await world.create(CPPCS, names.SINGLETON, {"plugins": {"execFormatErrorMonitor": {"enabled": True}}})
         await world.condition("Available", "True")
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"state": "paused"})
+        await numa_operated.create(world, [{"poolName": numa_operated.GROUP}])
         await eventually(handled)
         await eventually(lambda: world.is_there(DEPLOYMENTS, taint_names.ROLE))
         typed = commands()

@@ -154,7 +154,8 @@ async def test_tn_051_one_rollout_at_a_time_the_network_first(place: Place, tmp_
     async with configured(place.client, place.namespace), role:
 
         async def done() -> bool:
-            found = {name: await place.get(name) for name in order}
+            # From the last to the first: one that is read as changed had nothing before it under way any more.
+            found = {name: await place.get(name) for name in reversed(order)}
             changed = [name for name in order if found[name]["metadata"]["generation"] > 1]
             began.extend(name for name in changed if name not in began)
             under_way = [name for name in changed if not is_rolled_out(found[name])]

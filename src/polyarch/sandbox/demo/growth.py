@@ -59,12 +59,17 @@ async def grow(sandbox: Sandbox, client: Client) -> DemoGrowth:
     left = sorted(name for name, node in (await _nodes(client)).items() if _is_tainted(node))
     await client.delete(NAMESPACES, NAMESPACE)
     await _resize(sandbox, settings.nodes)
+    await _reached("polyarch's own containers are not ready", lambda: _are_well(sandbox))
     return msgspec.structs.replace(growth, left=left)
 
 
 async def _resize(sandbox: Sandbox, nodes: dict[str, int]) -> None:
     wanted = msgspec.structs.replace(sandbox.state.settings, nodes=nodes)
     await Sandbox.start(wanted, install=False, home=sandbox.folder.root.parent)
+
+
+async def _are_well(sandbox: Sandbox) -> bool:
+    return not any((await sandbox.container_problems()).values())
 
 
 async def _reached(problem: str, condition: Callable[[], Awaitable[bool]]) -> None:
