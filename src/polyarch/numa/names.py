@@ -97,3 +97,12 @@ SCHEDULING_MODE: Final = f"{PREFIX}scheduling-mode"
 RESTRICTED_POLICY: Final = f"{PREFIX}restricted-policy"
 CANDIDATES: Final = f"{PREFIX}candidates"
 IGNORABLE: Final = f"{PREFIX}ignorable"
+REQUIRE: Final = f"{PREFIX}require"
+"""Of a pod; ``aligned``: only nodes whose kubelet guarantees alignment will do (NS-044)."""
+
+# The extender beside the scheduler (NS-080, NS-087, NS-141).
+EXTENDER_PORT: Final = 9448
+"""On 127.0.0.1 alone: scheduler and extender are containers of one pod."""
+STATUS_PORT: Final = 8448
+KICK: Final = "polyarch-numa-kick"
+"""The CSIStorageCapacity by which the extender wakes rejected pods, and its storage class, which does not exist."""

@@ -58,7 +58,7 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "issuers.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
     "certificates.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
-    "csistoragecapacities.storage.k8s.io": (scheduler.KICK,),
+    "csistoragecapacities.storage.k8s.io": (numa_names.KICK,),
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
 RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")

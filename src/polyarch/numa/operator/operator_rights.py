@@ -34,6 +34,7 @@ from polyarch.kube.runtime import events
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.names import KICK
 from polyarch.numa.operator.detection import CLUSTER_VERSIONS, INFRASTRUCTURES
 from polyarch.numa.operator.exporters import network
 from polyarch.numa.operator.exporters import rights as exporters
@@ -42,7 +43,6 @@ from polyarch.numa.operator.exporters.surroundings import Surroundings
 from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE, KUBELET_CONFIGS
 from polyarch.numa.operator.observed import API_SERVERS, POOLS
 from polyarch.numa.operator.scheduler import objects as scheduler
-from polyarch.numa.operator.scheduler.configuration import KICK
 from polyarch.operating import names as shared
 from polyarch.operating import serving
 from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS

@@ -25,8 +25,8 @@ from polyarch.model.unstructured import Unstructured
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.names import KICK
 from polyarch.numa.operator.removal import stale_topologies
-from polyarch.numa.operator.scheduler.configuration import KICK
 from polyarch.numa.operator.scheduler.objects import CAPACITIES
 from polyarch.numa.reconcilers.census import TopologyCensus, exporter_pods
 from polyarch.operating.keeping.operand_sets import OperandSets

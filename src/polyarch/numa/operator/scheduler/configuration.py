@@ -10,15 +10,11 @@ import msgspec
 
 from polyarch.kube.objects.durations import go_duration
 from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.names import EXTENDER_PORT
 
 Document = dict[str, Any]
 
-EXTENDER_PORT: Final = 9448
-"""On 127.0.0.1 alone: scheduler and extender are containers of one pod."""
-STATUS_PORT: Final = 8448
 LEASE: Final = "numa-scheduler-leader"
-KICK: Final = "polyarch-numa-kick"
-"""The CSIStorageCapacity by which the extender wakes rejected pods (NS-141)."""
 SEVERAL: Final = 10
 """Weight of the extender's scores where in-tree scores take part (NS-090)."""
 

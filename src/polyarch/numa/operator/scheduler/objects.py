@@ -18,12 +18,9 @@ from polyarch.kube.runtime import events
 from polyarch.kube.serving import health
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.names import CONFIG_HASH, SCHEDULER
+from polyarch.numa.names import CONFIG_HASH, EXTENDER_PORT, KICK, SCHEDULER, STATUS_PORT
 from polyarch.numa.operator.scheduler.configuration import (
-    EXTENDER_PORT,
-    KICK,
     LEASE,
-    STATUS_PORT,
     extender_configuration,
     scheduler_configuration,
     text,

@@ -1,0 +1,60 @@
+"""Quantities of Kubernetes (``1500m``, ``16Gi``, ``12e6``) as whole thousandths, compared without rounding. Pure.
+
+The API server keeps no request of a pod finer than a thousandth, so a request that is rounded up and an amount that is
+rounded down compare as the exact values do. Source: ``apimachinery/pkg/api/resource``.
+"""
+
+import math
+import re
+from fractions import Fraction
+from typing import Final, Literal
+
+UNIT: Final = 1000
+"""Thousandths of one: of one CPU, one byte, one device."""
+MOST: Final = (1 << 63) - 1
+"""What an array of 64-bit numbers holds; larger amounts count as this one."""
+
+_SUFFIXES: Final = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
+    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15),
+    "E": Fraction(10**18), "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50), "Ei": Fraction(2**60),
+}  # fmt: skip
+_SHAPE: Final = re.compile(
+    r"([+-]?)([0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})(?:([eE])([+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)",
+    re.ASCII,
+)
+Rounding = Literal["up", "down"]
+
+
+class InvalidQuantity(ValueError):  # noqa: N818 - what is the case
+    """The text is no quantity; the message says which text."""
+
+
+def thousandths(quantity: str | float, rounding: Rounding) -> int:
+    """At most :data:`MOST`, at least its negative. Raises :class:`InvalidQuantity`."""
+    if isinstance(quantity, int):
+        exact = Fraction(quantity) * UNIT
+    else:
+        found = _SHAPE.fullmatch(quantity if isinstance(quantity, str) else repr(quantity))
+        if found is None:
+            raise InvalidQuantity(f"{str(quantity)[:40]!r} is not a quantity such as 500m, 4 or 16Gi")
+        sign, number, _, exponent, suffix = found.groups()
+        scale = Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""]
+        exact = Fraction(number if number[-1] != "." else number[:-1]) * scale * UNIT
+        if sign == "-":
+            exact = -exact
+    whole = math.ceil(exact) if rounding == "up" else math.floor(exact)
+    return max(-MOST, min(MOST, whole))
+
+
+def spelled(amount: int) -> str:
+    """Thousandths for people: ``2``, ``1500m``, ``16Gi``."""
+    if amount % UNIT:
+        return f"{amount}m"
+    whole = amount // UNIT
+    for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+        size = int(_SUFFIXES[suffix])
+        if whole and whole % size == 0:
+            return f"{whole // size}{suffix}"
+    return str(whole)
