@@ -106,3 +106,5 @@ EXTENDER_PORT: Final = 9448
 STATUS_PORT: Final = 8448
 KICK: Final = "polyarch-numa-kick"
 """The CSIStorageCapacity by which the extender wakes rejected pods, and its storage class, which does not exist."""
+KICKS: Final = f"{PREFIX}kicked-at"
+"""Annotation of what is written to wake rejected pods."""

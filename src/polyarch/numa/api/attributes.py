@@ -1,6 +1,7 @@
 """Names of zones, and lists of named values as objects and zones carry them (NE-006). Pure."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from polyarch.numa.api.topology import Attribute
@@ -17,6 +18,7 @@ def zone_name(cell: int) -> str:
     return f"{_ZONE}{cell}"
 
 
+@lru_cache(maxsize=1 << 10)  # a fleet has few names of zones, each of them in many places
 def cell_id(zone: str) -> int | None:
     """The cell that a zone of this name stands for; None: it is not a cell."""
     digits = zone.removeprefix(_ZONE)

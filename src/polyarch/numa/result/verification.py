@@ -51,7 +51,8 @@ def verified(topology: NodeResourceTopology, pods: Sequence[KnownPod] | None) ->
     verdict = check(published, _names(running))
     if verdict == "mismatch" and len(running) < len(counted):
         verdict = check(published, _names(counted))
-    note = "" if verdict != "mismatch" else f"{len(running)} pods by method {method}: {fingerprint(_names(running))}"
+    many = "1 pod" if len(running) == 1 else f"{len(running)} pods"
+    note = "" if verdict != "mismatch" else f"{many} by method {method}: {fingerprint(_names(running))}"
     return Verified(node, verdict, published, note)
 
 

@@ -78,6 +78,7 @@ def test_ne_161_pods_that_the_object_says_are_left_out_do_not_count():
 def test_ne_161_a_mismatch_says_what_was_expected():
     found = verified(topology(of("web")), PODS)
     assert found.note == f"2 pods by method all: {of('web', 'cache')}"
+    assert verified(topology(of("other")), PODS[:1]).note == f"1 pod by method all: {of('web')}"
 
 
 def test_ne_161_without_pods_the_form_alone_is_judged():

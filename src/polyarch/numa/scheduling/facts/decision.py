@@ -39,5 +39,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """By container with demand, or :data:`POD`; ascending. Empty where nothing has to be aligned."""
     taken: Mapping[int, Amounts] = {}
     """What is taken from the free amounts of each cell: what a reservation holds (NS-054)."""
+    memory_groups: tuple[tuple[int, ...], ...] = ()
+    """Sets of several cells that memory is taken from together: nobody else's memory may lie across their bounds."""
+    unseen: Mapping[int, Amounts] = {}
+    """The part of ``taken`` that no NodeResourceTopology will show, as long as the pod is there: devices that only its
+    ended init containers held."""
     score: int = 0
     """0 – 100."""

@@ -5,6 +5,7 @@ No content of a NodeResourceTopology is an error: what cannot be read is left ou
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from polyarch.numa.api.attributes import cell_id, value
 from polyarch.numa.api.scan_settings import PodPattern
 from polyarch.numa.api.topology import Attribute, NodeResourceTopology, Quantity, Zone
 from polyarch.numa.decide.facts import TopologyPolicy, TopologyScope
+from polyarch.numa.decide.placement_vectors import Vectors
 from polyarch.numa.scheduling.facts.amounts import Amounts
 
 HIGHEST_CELL: Final = 63
@@ -44,7 +46,7 @@ _NAMED_EXACT: Final[Mapping[str, tuple[TopologyPolicy, TopologyScope]]] = {
 }
 
 
-class CellFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class CellFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One cell. The three amounts have the same resources; availability is never negative."""
 
     id: int
@@ -55,9 +57,10 @@ class CellFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Distance by id of the other cell."""
     memory_group: tuple[int, ...] = ()
     """Cells whose memory the kubelet gives out together, ascending; empty: not known, or none."""
+    socket: int | None = None
 
 
-class NodeSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class NodeSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """How the kubelet aligns, as far as its object says."""
 
     policy: TopologyPolicy = "none"
@@ -75,7 +78,7 @@ class NodeSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pod_exclude: tuple[PodPattern, ...] = ()
 
 
-class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One node. ``cells`` ascending by id."""
 
     name: str
@@ -87,9 +90,13 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The Node's ``status.allocatable``; None: the Node is not known."""
     fingerprint: str = ""
     fingerprint_method: str = ""
+    vectors: Vectors | None = None
+    """On which cell each container sits, if the exporter says so."""
     zones_ignored: int = 0
     resource_version: str = ""
     """Of the NodeResourceTopology."""
+    last_scan: str = ""
+    """When its exporter scanned last, RFC 3339; empty where it tells nothing but changes."""
 
 
 def node_facts(
@@ -116,8 +123,10 @@ def node_facts(
         allocatable=node,
         fingerprint=fingerprint,
         fingerprint_method=method,
+        vectors=_vectors(topology) if exact else None,
         zones_ignored=len(topology.zones or ()) - len(cells),
         resource_version=topology.metadata.resource_version,
+        last_scan=(topology.metadata.annotations or {}).get(names.LAST_SCAN, ""),
     )
 
 
@@ -159,10 +168,10 @@ def _cell(identity: int, zone: Zone, *, exact: bool) -> CellFacts:
     allocatable: dict[str, int] = {}
     available: dict[str, int] = {}
     for each in zone.resources or ():
-        if each.name not in available:
-            capacity[each.name] = _amount(each.capacity)
-            allocatable[each.name] = _amount(each.allocatable)
-            available[each.name] = _amount(each.available)
+        if (name := each.name) not in available:
+            capacity[name] = _amount(each.capacity)
+            allocatable[name] = _amount(each.allocatable)
+            available[name] = _amount(each.available)
     costs: dict[int, int] = {}
     for cost in zone.costs or ():
         other = cell_id(cost.name)
@@ -176,9 +185,11 @@ def _cell(identity: int, zone: Zone, *, exact: bool) -> CellFacts:
         available=available,
         costs=costs,
         memory_group=_cells(group),
+        socket=_number(value(zone.attributes or (), names.ZONE_SOCKET)) if exact else None,
     )
 
 
+@lru_cache(maxsize=1 << 14)  # cells are much alike: of a hundred quantities of a fleet one is new
 def _amount(quantity: Quantity) -> int:
     try:
         return max(0, thousandths(quantity, "down"))
@@ -193,6 +204,19 @@ def _fingerprint(topology: NodeResourceTopology) -> tuple[str, str]:
         return value(said, names.FINGERPRINT_METHOD) or "all", found
     legacy = (topology.metadata.annotations or {}).get(names.LEGACY_FINGERPRINT, "")
     return ("all", legacy) if legacy else ("", "")
+
+
+def _vectors(topology: NodeResourceTopology) -> Vectors | None:
+    metadata = value(topology.attributes or (), names.PLACEMENT_METADATA)
+    if metadata is None:
+        return None
+    texts: dict[int, str] = {}
+    for zone in topology.zones or ():
+        identity = cell_id(zone.name)
+        text = value(zone.attributes or (), names.PLACEMENT_VECTOR)
+        if identity is not None and text is not None:
+            texts.setdefault(identity, text)
+    return Vectors(metadata, texts)
 
 
 def _number(text: str | None) -> int | None:

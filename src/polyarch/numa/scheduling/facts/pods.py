@@ -98,19 +98,25 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     annotations: Mapping[str, str] = {}
     scheduler_name: str = ""
     node_name: str = ""
+    resource_version: str = ""
     priority: int = 0
     preempts: bool = True
     """``preemptionPolicy`` is not ``Never``."""
     has_claims: bool = False
     """Of volumes or of devices: binding may take long."""
     phase: str = ""
-    started: bool = False
-    """``status.startTime`` is set: its kubelet has seen it."""
+    started_at: str = ""
+    """``status.startTime``: its kubelet has seen it."""
+    labels: Mapping[str, str] = {}
     terminating: bool = False
 
     @property
     def is_guaranteed(self) -> bool:
         return self.qos == "Guaranteed"
+
+    @property
+    def started(self) -> bool:
+        return bool(self.started_at)
 
     @property
     def has_ended(self) -> bool:
@@ -138,11 +144,13 @@ def pod_facts(pod: PodObject) -> PodFacts:
         annotations=pod.metadata.annotations or {},
         scheduler_name=spec.scheduler_name or "",
         node_name=spec.node_name or "",
+        resource_version=pod.metadata.resource_version,
         priority=spec.priority or 0,
         preempts=spec.preemption_policy != "Never",
         has_claims=bool(spec.resource_claims) or any(_is_claim(each) for each in spec.volumes or ()),
         phase=status.phase or "",
-        started=bool(status.start_time),
+        started_at=status.start_time or "",
+        labels=pod.metadata.labels or {},
         terminating=pod.metadata.deletion_timestamp is not None,
     )
 

@@ -1,0 +1,63 @@
+"""Quantities as whole thousandths."""
+
+import pytest
+
+from polyarch.model.quantity import MOST, InvalidQuantity, spelled, thousandths
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [
+        ("0", 0),
+        ("1", 1000),
+        (1, 1000),
+        (1.5, 1500),
+        ("1500m", 1500),
+        ("1.5", 1500),
+        (".5", 500),
+        ("2.", 2000),
+        ("+3", 3000),
+        ("-3", -3000),
+        ("1k", 10**6),
+        ("1Ki", 1024_000),
+        ("16Gi", 16 * 2**30 * 1000),
+        ("12e6", 12 * 10**9),
+        ("12E6", 12 * 10**9),
+        ("1E", MOST),
+        ("5000000u", 5000),
+        ("1e-3", 1),
+    ],
+)
+def test_ns_006_quantities_are_read_exactly(quantity: str | float, expected: int) -> None:
+    """NS-006: what Kubernetes writes, and what it accepts."""
+    assert thousandths(quantity, "up") == thousandths(quantity, "down") == expected
+
+
+def test_ns_006_what_is_finer_than_a_thousandth_counts_against_the_pod() -> None:
+    """NS-006: a request is not more than it says on a node that has exactly that, and never less."""
+    assert (thousandths("100u", "up"), thousandths("100u", "down")) == (1, 0)
+    assert (thousandths("-100u", "up"), thousandths("-100u", "down")) == (0, -1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1 Gi", "1KI", "0x10", "1e9999", "--1", "1.2.3", "١", "inf", "nan", "1" * 65]
+)
+def test_ns_163_what_is_no_quantity_is_named(text: str) -> None:
+    """NS-163, NS-005."""
+    with pytest.raises(InvalidQuantity, match="is not a quantity such as 500m"):
+        thousandths(text, "up")
+
+
+def test_ns_006_no_amount_is_more_than_an_array_holds() -> None:
+    """NS-006: the difference to more than that is nobody's."""
+    assert thousandths("9e999", "up") == MOST
+    assert thousandths("-9e999", "down") == -MOST
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(0, "0"), (1500, "1500m"), (2000, "2"), (2**34 * 1000, "16Gi"), (1536 * 1000, "1536")]
+)
+def test_ns_161_amounts_are_spelled_for_people(amount: int, text: str) -> None:
+    """NS-161: as people write them."""
+    assert spelled(amount) == text
+    assert thousandths(spelled(amount), "up") == amount

@@ -1,0 +1,181 @@
+"""A NodeResourceTopology as scheduling by cells sees it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.scheduling.facts.nodes import NodeFacts, NodeSettings, node_facts
+
+OWN = "numa.polyarch.dev/"
+
+
+def facts(*, exact: bool = True, **document: Any) -> NodeFacts:
+    topology = msgspec.convert({"metadata": {"name": "worker"}, **document}, NodeResourceTopology)
+    return node_facts("worker", topology, None, exact=exact)
+
+
+def attributes(**given: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in given.items()]
+
+
+def own(**given: str) -> list[dict[str, str]]:
+    return [{"name": f"{OWN}{name.replace('_', '-')}", "value": value} for name, value in given.items()]
+
+
+def zone(name: str, type: str = "Node", **resources: Any) -> dict[str, Any]:
+    listed = [{"name": each, "capacity": 8, "allocatable": 8, "available": value} for each, value in resources.items()]
+    return {"name": name, "type": type, "resources": listed}
+
+
+def test_ns_005_cells_are_zones_of_nodes_by_their_number() -> None:
+    """NS-005: others are ignored and counted, and of two with one number the first one counts."""
+    zones = [
+        zone("node-10", cpu=1), zone("node-2", cpu=2), zone("node-2", cpu=3), zone("node-64"), zone("node-63"),
+        zone("node-01"), zone("node--1"), zone("node-"), zone("Node-1"), zone("node-3", "Socket"), zone("node-4", ""),
+    ]  # fmt: skip
+    found = facts(zones=zones)
+    assert [(each.id, each.available.get("cpu")) for each in found.cells] == [(2, 2000), (10, 1000), (63, None)]
+    assert found.zones_ignored == 8
+
+
+def test_ns_005_negative_availability_reads_as_none() -> None:
+    """NS-005; so does what is no quantity."""
+    (cell,) = facts(zones=[zone("node-0", cpu=-2, memory="much", nic="1500m")]).cells
+    assert cell.available == {"cpu": 0, "memory": 0, "nic": 1500}
+
+
+def test_ns_006_the_order_of_what_an_object_lists_is_nobodys_matter() -> None:
+    """NS-006."""
+    zones = [zone("node-0", cpu=1, memory=2), zone("node-1", cpu=3)]
+    said = own(cpu_manager_policy="static", memory_manager_policy="Static")
+    one = facts(zones=zones, attributes=said)
+    turned = [{**each, "resources": each["resources"][::-1]} for each in zones[::-1]]
+    assert facts(zones=turned, attributes=said[::-1]) == one
+
+
+def test_ns_001_no_object_is_not_the_same_as_one_without_cells() -> None:
+    """NS-001, NS-044."""
+    assert not node_facts("worker", None, {"cpu": "8"}).has_topology
+    assert facts().has_topology
+    assert node_facts("worker", None, {"cpu": "8"}).allocatable == {"cpu": 8000}
+    assert facts().allocatable is None
+
+
+def policy(**document: Any) -> tuple[str, str]:
+    found = facts(**document).settings
+    return found.policy, found.scope
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ([], ("none", "container")),
+        (["SingleNUMANodePodLevel"], ("single-numa-node", "pod")),
+        (["SingleNUMANodeContainerLevel"], ("single-numa-node", "container")),
+        (["RestrictedPodLevel"], ("restricted", "pod")),
+        (["RestrictedContainerLevel"], ("restricted", "container")),
+        (["BestEffortPodLevel"], ("best-effort", "pod")),
+        (["BestEffortContainerLevel"], ("best-effort", "container")),
+        (["Restricted"], ("restricted", "container")),
+        (["BestEffort"], ("best-effort", "container")),
+        (["None", "RestrictedPodLevel"], ("none", "container")),
+        (["singlenumanodepodlevel"], ("none", "container")),
+    ],
+)
+def test_ns_010_the_first_word_sets_policy_and_scope(named: list[str], expected: tuple[str, str]) -> None:
+    """NS-010."""
+    assert policy(topologyPolicies=named) == expected
+
+
+def test_ns_010_two_words_are_known_to_mode_exact_alone() -> None:
+    """NS-010: the plugin ignores them, and so does mode compat."""
+    assert policy(topologyPolicies=["Restricted"], exact=False) == ("none", "container")
+    assert policy(topologyPolicies=["RestrictedPodLevel"], exact=False) == ("restricted", "pod")
+
+
+def test_ns_010_attributes_override_one_by_one() -> None:
+    """NS-010: an invalid one is ignored."""
+    named = ["RestrictedPodLevel"]
+    said = attributes(topologyManagerPolicy="single-numa-node", topologyManagerScope="machine")
+    assert policy(topologyPolicies=named, attributes=said) == ("single-numa-node", "pod")
+    said = attributes(topologyManagerPolicy="Restricted", topologyManagerScope="container")
+    assert policy(topologyPolicies=named, attributes=said) == ("restricted", "container")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12", 12),
+        ("2", 2),
+        ("1", 8),
+        ("0", 8),
+        ("-4", 8),
+        ("many", 8),
+        ("", 8),
+        ("1025", 1024),
+        ("9" * 30, 8),
+        ("१२", 8),
+    ],
+)
+def test_ns_010_the_most_cells_are_a_number_above_one(text: str, expected: int) -> None:
+    """NS-010."""
+    assert facts(attributes=attributes(topologyManagerMaxNUMANodes=text)).settings.most_cells == expected
+
+
+def test_ns_011_mode_exact_reads_what_our_exporter_says() -> None:
+    """NS-011: the other mode does not."""
+    said = own(
+        cpu_manager_policy="static",
+        cpu_manager_options="full-pcpus-only=true, strict-cpu-reservation=false",
+        threads_per_core="2",
+        memory_manager_policy="Static",
+        topology_manager_options="prefer-closest-numa-nodes=true",
+        pod_level_managers="true",
+        refresh_period="10s",
+        pod_exclude='[{"namespacePattern": "kube-*", "namePattern": "*"}]',
+    )
+    zones = [{**zone("node-0"), "attributes": own(memory_group="1,0", socket="3")}]
+    found = facts(attributes=said, zones=zones)
+    settings = found.settings
+    assert (settings.cpu_manager, settings.memory_manager) == ("static", "Static")
+    assert settings.cpu_options == {"full-pcpus-only": "true", "strict-cpu-reservation": "false"}
+    assert (settings.threads_per_core, settings.refresh_period, settings.pod_level_managers) == (2, 10.0, True)
+    assert settings.topology_options == {"prefer-closest-numa-nodes": "true"}
+    assert [(each.namespace, each.name) for each in settings.pod_exclude] == [("kube-*", "*")]
+    assert (found.cells[0].memory_group, found.cells[0].socket) == ((0, 1), 3)
+    plain = facts(attributes=said, zones=zones, exact=False)
+    assert (plain.settings, plain.cells[0].memory_group, plain.cells[0].socket) == (NodeSettings(), (), None)
+
+
+def test_ns_011_what_other_exporters_leave_out_is_not_known() -> None:
+    """NS-011: which is not the same as off."""
+    found = facts().settings
+    assert (found.cpu_manager, found.memory_manager, found.threads_per_core) == (None, None, None)
+    assert (found.refresh_period, found.pod_level_managers, found.pod_exclude) == (None, False, ())
+
+
+def test_ns_011_nonsense_is_as_if_it_were_not_there() -> None:
+    """NS-011, NS-005."""
+    said = own(
+        cpu_manager_options="=,,x",
+        threads_per_core="two",
+        refresh_period="soon",
+        pod_exclude="[{}, 3, {",
+        pod_level_managers="yes",
+    )
+    found = facts(attributes=said, zones=[{**zone("node-0"), "attributes": own(memory_group="0,x", socket="-")}])
+    assert found.settings.cpu_options == {"x": ""}
+    assert (found.settings.threads_per_core, found.settings.refresh_period) == (None, None)
+    assert (found.settings.pod_exclude, found.settings.pod_level_managers) == ((), False)
+    assert (found.cells[0].memory_group, found.cells[0].socket) == ((), None)
+
+
+def test_ns_104_an_older_object_has_its_fingerprint_in_an_annotation() -> None:
+    """NS-104: it counts all pods then."""
+    metadata = {"name": "worker", "annotations": {"topology.node.k8s.io/fingerprint": "pfp0v001old"}}
+    assert (facts(metadata=metadata).fingerprint_method, facts(metadata=metadata).fingerprint) == ("all", "pfp0v001old")
+    said = attributes(nodeTopologyPodsFingerprint="new", nodeTopologyPodsFingerprintMethod="with-exclusive-resources")
+    found = facts(metadata=metadata, attributes=said)
+    assert (found.fingerprint_method, found.fingerprint) == ("with-exclusive-resources", "new")
