@@ -1,0 +1,175 @@
+"""Policies restricted and best-effort: which sets of cells will do, and which of them the kubelet takes."""
+
+import pytest
+from numa_nodes import amounts, cell, container, node, pod
+
+from polyarch.numa.scheduling.exact.evaluate import evaluate
+from polyarch.numa.scheduling.exact.options import ExactOptions
+from polyarch.numa.scheduling.exact.several import fewest
+from polyarch.numa.scheduling.facts.decision import Decision
+from polyarch.numa.scheduling.facts.pods import PodFacts
+
+THREE = tuple(cell(each, cpu=8, memory=32) for each in range(3))
+
+
+def decide(pod: PodFacts, *cells: object, policy: str = "restricted", **settings: object) -> Decision:
+    return evaluate(pod, node(*cells, policy=policy, **settings), {}, ExactOptions())
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ({"cpu": 8}, 1),
+        ({"cpu": 9}, 2),
+        ({"cpu": 24}, 3),
+        ({"cpu": 25}, None),
+        ({"memory": 36}, 2),
+        ({"memory": 30, "pages": 5}, 2),
+        ({"memory": 30, "pages": 13}, None),
+    ],
+)
+def test_ns_060_a_group_needs_as_many_cells_as_an_empty_machine_would_give_it(
+    group: dict[str, float], expected: int | None
+) -> None:
+    """NS-060: what is in use does not matter here; of CPUs the reserved ones count, too."""
+    cells = tuple(cell(each, cpu=8, memory=32, pages=4, used={"cpu": 5, "memory": 30}) for each in range(3))
+    assert fewest(cells, amounts(group)) == expected
+
+
+def test_ns_060_more_than_the_machine_has_is_short() -> None:
+    """NS-060: all three cells together have 24 CPUs."""
+    found = decide(pod(container("a", cpu=25, memory=1)), *THREE)
+    assert (found.kind, found.message) == ("short", "cannot align container: cpu")
+
+
+def test_ns_061_a_device_of_one_cell_keeps_two_cells_of_cpus_away() -> None:
+    """NS-061: as the kubelet sees it, no set of cells is as small as can be for both."""
+    cells = (cell(0, cpu=8, memory=32, nic=1), cell(1, cpu=8, memory=32))
+    found = decide(pod(container("a", cpu=10, nic=1), qos="Guaranteed"), *cells)
+    assert (found.kind, found.resources) == ("no-common-cell", ("cpu", "example.com/nic"))
+    assert decide(pod(container("a", cpu=4, nic=1)), *cells).cells == {"a": (0,)}
+
+
+def test_ns_061_a_group_that_finds_nothing_free_is_short() -> None:
+    """NS-061: two cells would do on an empty machine, and may not be three now."""
+    used = tuple(cell(each, cpu=8, memory=32, used={"cpu": 4}) for each in range(3))
+    found = decide(pod(container("a", cpu=10, memory=1)), *used)
+    assert (found.kind, found.resources) == ("short", ("cpu",))
+
+
+def test_ns_062_blocks_over_cells_want_them_unused_or_their_own() -> None:
+    """NS-062: one-cell blocks and groups do not mix."""
+    wide = pod(container("a", cpu=10, memory=36))
+    fresh = cell(0, cpu=8, memory=32), cell(1, cpu=8, memory=32)
+    touched = cell(0, cpu=8, memory=32, used={"memory": 1}), fresh[1]
+    assert decide(wide, *fresh).memory_groups == ((0, 1),)
+    assert decide(wide, *touched).kind == "short"
+    own = [cell(each, cpu=8, memory=32, group=(0, 1), used={"memory": 2}) for each in range(2)]
+    other = [cell(each, cpu=8, memory=32, group=(0, 1, 2), used={"memory": 2}) for each in range(3)]
+    assert decide(wide, *own).cells == {"a": (0, 1)}
+    assert decide(wide, *other).kind == "short"
+
+
+def test_ns_062_a_cell_of_a_group_is_no_single_cell() -> None:
+    """NS-062: both containers would fit cell 0, but its memory is given out together with that of cell 1."""
+    cells = [cell(each, cpu=8, memory=32, group=(0, 1) if each < 2 else ()) for each in range(3)]
+    assert decide(pod(container("a", cpu=2, memory=1), container("b", cpu=2)), *cells).cells == {"a": (2,), "b": (0,)}
+
+
+def test_ns_062_containers_of_one_pod_make_groups_for_each_other() -> None:
+    """NS-062: the second container finds cells 0 and 1 in a group."""
+    found = decide(pod(container("a", cpu=10, memory=36), container("b", cpu=2, memory=1)), *THREE)
+    assert found.cells == {"a": (0, 1), "b": (2,)}
+
+
+def test_ns_062_reserved_groups_count_before_any_object_shows_them() -> None:
+    """NS-062, NS-100: the pod that made the group is still on its way."""
+    small = pod(container("a", cpu=2, memory=1))
+    there = node(*THREE, policy="restricted")
+    assert evaluate(small, there, {}, ExactOptions(), groups=[(0, 1)]).cells == {"a": (2,)}
+
+
+def test_ns_062_pinned_cpus_must_lie_in_the_set() -> None:
+    """NS-062: cells 1 and 2 would do for the app container if its init container had not been on cell 0."""
+    cells = (cell(0, cpu=8, memory=32, used={"cpu": 6}), *(cell(each, cpu=8, memory=32) for each in (1, 2)))
+    wide = container("a", cpu=14, memory=40)
+    assert decide(pod(wide), *cells).cells == {"a": (1, 2)}
+    found = decide(pod(container("i", "init", cpu=2, memory=1), wide), *cells)
+    assert (found.kind, found.resources) == ("short", ("cpu",))
+
+
+def test_ns_063_the_lowest_set_is_taken_or_the_closest() -> None:
+    """NS-063: {0, 3} is closer together than {0, 1}."""
+    far = {0: {0: 10, 1: 21, 2: 21, 3: 11}, 1: {0: 21, 1: 10}, 2: {0: 21, 2: 10}, 3: {0: 11, 3: 10}}
+    cells = [cell(each, cpu=8, memory=32, costs=far[each]) for each in range(4)]
+    wide = pod(container("a", cpu=10, memory=36))
+    assert decide(wide, *cells).cells == {"a": (0, 1)}
+    closest = {"prefer-closest-numa-nodes": "true"}
+    assert decide(wide, *cells, topology_options=closest).cells == {"a": (0, 3)}
+
+
+def test_ns_063_low_numbers_go_by_value_and_not_by_order() -> None:
+    """NS-063: {1, 2} is 6 and {0, 3} is 9."""
+    used = {0: 0, 1: 0, 2: 0, 3: 0}
+    cells = [cell(each, cpu=8, memory=32, used={"cpu": used[each]}) for each in range(4)]
+    cells[0] = cell(0, cpu=8, memory=32, used={"cpu": 6})
+    cells[3] = cell(3, cpu=8, memory=32)
+    assert decide(pod(container("a", cpu=15, memory=40)), *cells).cells == {"a": (1, 2)}
+
+
+def test_ns_063_memory_and_devices_come_from_the_cells_in_ascending_order() -> None:
+    """NS-063."""
+    cells = [cell(each, memory=32, nic=2) for each in range(2)]
+    found = decide(pod(container("a", memory=40, nic=3)), *cells)
+    assert found.taken == {0: amounts({"memory": 32, "nic": 2}), 1: amounts({"memory": 8, "nic": 1})}
+
+
+def test_ns_063_cpus_come_as_the_cpu_manager_packs_them() -> None:
+    """NS-063, NS-109: the whole cell 1 first, then two of the cell that has less; in ascending order, the prediction
+    would be wrong each time that CPUs of cell 0 are reserved."""
+    cells = (cell(0, cpu=8, memory=32, used={"cpu": 1}), cell(1, cpu=8, memory=32))
+    found = decide(pod(container("a", cpu=10, memory=36)), *cells)
+    assert found.taken == {0: amounts({"cpu": 2, "memory": 32}), 1: amounts({"cpu": 8, "memory": 4})}
+    even = decide(pod(container("a", cpu=10, memory=36)), *THREE)
+    assert even.taken == {0: amounts({"cpu": 8, "memory": 32}), 1: amounts({"cpu": 2, "memory": 4})}
+
+
+def test_ns_064_best_effort_takes_one_cell_if_one_will_do() -> None:
+    """NS-064."""
+    cells = (cell(0, cpu=8, memory=32, nic=1, used={"nic": 1}), cell(1, cpu=8, memory=32, nic=1))
+    assert decide(pod(container("a", cpu=2, memory=1, nic=1)), *cells, policy="best-effort").cells == {"a": (1,)}
+
+
+def test_ns_064_best_effort_takes_the_smallest_set_with_enough_for_everything() -> None:
+    """NS-064: restricted refuses this one."""
+    wide = pod(container("a", cpu=10, memory=20))
+    assert decide(wide, *THREE).kind == "no-common-cell"
+    found = decide(wide, *THREE, policy="best-effort")
+    assert (found.fits, found.cells, found.score) == (True, {"a": (0, 1)}, 0)
+
+
+def test_ns_064_best_effort_fits_whatever_is_left() -> None:
+    """NS-064: there is not enough on all cells together; the sums of the node are not its matter."""
+    found = decide(pod(container("a", cpu=30, memory=20)), *THREE, policy="best-effort")
+    assert (found.fits, found.cells, found.score) == (True, {"a": (0, 1, 2)}, 0)
+
+
+def test_ns_064_best_effort_without_any_cell_fits() -> None:
+    """NS-064: nothing is known of the cells."""
+    found = decide(pod(container("a", cpu=3, memory=20)), policy="best-effort")
+    assert (found.fits, found.cells) == (True, {})
+
+
+@pytest.mark.parametrize(
+    ("memory", "first_used", "expected"),
+    [
+        pytest.param(20, 0, "no-common-cell", id="one-cell-of-memory"),
+        pytest.param(36, 0, (0, 1), id="two-cells-of-both"),
+        pytest.param(36, 4, (1, 2), id="cell-0-is-used-by-itself"),
+    ],
+)
+def test_ns_065_the_worked_case(memory: int, first_used: int, expected: object) -> None:
+    """NS-065: three cells of eight CPUs and 32 GiB, and a pod of ten CPUs."""
+    first = cell(0, cpu=8, memory=32, used={"memory": first_used})
+    found = decide(pod(container("a", cpu=10, memory=memory)), first, *THREE[1:])
+    assert (found.cells.get("a") or found.kind) == expected
