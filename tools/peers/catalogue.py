@@ -50,6 +50,7 @@ PEERS: Final = (
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
     Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),
+    Peer("numa-plugin", Origin.GO, "sigs.k8s.io/scheduler-plugins", "./plugin", MODULE.parent / "numa-plugin"),
     Peer("pre-commit", Origin.ENVIRONMENT),
     Peer("skopeo", Origin.SYSTEM),
     Peer("buildah", Origin.SYSTEM),
