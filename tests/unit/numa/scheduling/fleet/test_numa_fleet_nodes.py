@@ -1,0 +1,115 @@
+"""What the fleet keeps, and whom it chooses (NS-082, NS-100, NS-171)."""
+
+import pytest
+
+from polyarch.numa.decide.xxh64 import in_python
+from polyarch.numa.scheduling.exact.options import ExactOptions
+from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts, NodeSettings
+from polyarch.numa.scheduling.facts.pods import ContainerFacts, PodFacts
+from polyarch.numa.scheduling.fleet.arrays import ArrayTable
+from polyarch.numa.scheduling.fleet.choice import best
+from polyarch.numa.scheduling.fleet.columns import MakesTable
+from polyarch.numa.scheduling.fleet.lists import ListTable
+from polyarch.numa.scheduling.fleet.nodes import Fleet
+
+KINDS = pytest.mark.parametrize("table", [ArrayTable, ListTable])
+ALIGNING = NodeSettings(policy="single-numa-node")
+
+
+def a_node(name: str, *cpus: int, settings: NodeSettings = ALIGNING) -> NodeFacts:
+    cells = []
+    for number, each in enumerate(cpus):
+        amounts = {"cpu": each * 1000, "memory": 64_000}
+        cells.append(CellFacts(id=number, capacity=amounts, allocatable=dict(amounts), available=dict(amounts)))
+    return NodeFacts(name=name, cells=tuple(cells), settings=settings)
+
+
+def a_pod(cpus: int, uid: str = "uid") -> PodFacts:
+    requests = {"cpu": cpus * 1000, "memory": 1000}
+    return PodFacts(uid=uid, qos="Guaranteed", containers=(ContainerFacts("app", "app", requests, requests),))
+
+
+def a_fleet(table: MakesTable, *nodes: NodeFacts) -> Fleet:
+    fleet = Fleet(ExactOptions(), table=table)
+    for each in nodes:
+        fleet.put(each)
+    return fleet
+
+
+@KINDS
+def test_ns_100_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_released(table: MakesTable) -> None:
+    fleet = a_fleet(table, a_node("one", 8, 8))
+    decision = fleet.fit(a_pod(6), ["one"]).best()[0]
+    assert decision.cells == {"app": (0,)}
+    fleet.reserve("one", decision.taken)
+    assert fleet.free("one")[0]["cpu"] == 2000
+    assert fleet.fit(a_pod(6), ["one"]).best()[0].cells == {"app": (1,)}
+    fleet.release("one", decision.taken)
+    assert fleet.fit(a_pod(6), ["one"]).best()[0].cells == {"app": (0,)}
+    assert not fleet.reserved("one")
+
+
+@KINDS
+def test_ns_100_more_reserved_than_available_leaves_nothing_and_not_less(table: MakesTable) -> None:
+    fleet = a_fleet(table, a_node("one", 4))
+    fleet.reserve("one", {0: {"cpu": 6000}})
+    assert fleet.free("one")[0]["cpu"] == 0
+    fleet.put(a_node("one", 8))
+    assert fleet.fit(a_pod(2), ["one"]).fitting == ["one"]
+
+
+@KINDS
+def test_ns_103_reservations_outlast_the_object_of_their_node(table: MakesTable) -> None:
+    fleet = a_fleet(table, a_node("one", 8))
+    fleet.reserve("one", {0: {"cpu": 6000}})
+    fleet.remove("one")
+    assert fleet.fit(a_pod(4), ["one"]).has_demand is False
+    fleet.put(a_node("one", 8))
+    fits = fleet.fit(a_pod(4), ["one"])
+    assert fits.rejected == {"one": "cannot align container: cpu"}
+    assert fits.kinds == {"short": 1}
+
+
+@KINDS
+def test_ns_062_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alone(table: MakesTable) -> None:
+    fleet = a_fleet(table, a_node("one", 8, 8, 8))
+    fleet.reserve("one", {0: {"memory": 1000}}, memory_groups=[(0, 1)])
+    assert fleet.fit(a_pod(2), ["one"]).best()[0].cells == {"app": (2,)}
+    fleet.release("one", {0: {"memory": 1000}}, memory_groups=[(0, 1)])
+    assert fleet.fit(a_pod(2), ["one"]).best()[0].cells == {"app": (0,)}
+
+
+@KINDS
+def test_ns_081_each_name_counts_once_in_the_order_of_the_question(table: MakesTable) -> None:
+    fleet = a_fleet(table, a_node("b", 8), a_node("a", 8), a_node("small", 1))
+    fits = fleet.fit(a_pod(2), ["b", "small", "a", "b", "small"])
+    assert fits.fitting == ["b", "a"]
+    assert list(fits.rejected) == ["small"]
+
+
+@KINDS
+def test_ns_110_a_node_follows_its_new_policy_with_the_next_question(table: MakesTable) -> None:
+    fleet = a_fleet(table, a_node("one", 2, 2), a_node("two", 2, 2))
+    assert fleet.fit(a_pod(4), ["one", "two"]).fitting == []
+    fleet.put(a_node("one", 2, 2, settings=NodeSettings(policy="none")))
+    assert fleet.fit(a_pod(4), ["one", "two"]).fitting == ["one"]
+    assert fleet.fit(a_pod(4), ["one"]).best()[0].cells == {}
+
+
+def test_ns_082_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_order() -> None:
+    names = [f"node-{number}" for number in range(40)]
+    seed = in_python(b"uid-1", 0)
+    expected = sorted(names, key=lambda name: in_python(name.encode(), seed))
+    assert best(names, [70] * 40, uid="uid-1", count=40) == expected
+    assert best(list(reversed(names)), [70] * 40, uid="uid-1", count=3) == expected[:3]
+    assert len({best(names, [70] * 40, uid=f"uid-{number}", count=1)[0] for number in range(30)}) > 10
+
+
+def test_ns_082_a_better_score_goes_before_any_hash_and_what_does_not_fit_is_never_chosen() -> None:
+    assert best(["a", "b", "c", "d"], [10, 90, -1, 20], uid="uid", count=3) == ["b", "d", "a"]
+
+
+def test_ns_171_equal_amounts_of_cells_are_one_value() -> None:
+    fleet = a_fleet(ListTable, a_node("one", 8, 8), a_node("two", 8, 8))
+    cells = [cell for name in ("one", "two") for cell in fleet.node(name).cells]  # type: ignore[union-attr]
+    assert len({id(amounts) for cell in cells for amounts in (cell.capacity, cell.allocatable, cell.available)}) == 1
