@@ -62,11 +62,29 @@ unused = (*{UNUSED!r}, "polyarch.taints", "polyarch.placement", "cyclopts", "uvl
 print('imported', *(name for name in unused if name in sys.modules))
 """
 
+EXTENDER = f"""
+import sys
+import polyarch.run.libraries
+from polyarch.cli.numa import extender_handover
+from polyarch.run.numa_extender import ROLE
+from polyarch.run.logs import configure
+configure("json")
+unused = ({", ".join(repr(each) for each in UNUSED if each != "numpy")}, "polyarch.taints", "polyarch.placement")
+print('imported', *(name for name in (*unused, "cyclopts", "yaml", "polyarch.oci") if name in sys.modules))
+"""
+
 
 @pytest.mark.parametrize(
     "code",
-    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, EXPORTER],
-    ids=["the roles", "placement without taints", "polyarch run", "the monitor on every node", "the exporter ne_150"],
+    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, EXPORTER, EXTENDER],
+    ids=[
+        "the roles",
+        "placement without taints",
+        "polyarch run",
+        "the monitor on every node",
+        "the exporter ne_150",
+        "the extender ns_171",
+    ],
 )
 def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need_pl_810(code: str, tmp_path: Path) -> None:
     """rich and pygments alone are 3 MiB; cryptography is for processes that issue certificates."""

@@ -15,7 +15,7 @@ from polyarch.sandbox.demo import show as demo
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.show import WITH, WITHOUT, Shown
 from polyarch.sandbox.demo.workloads import WORKLOADS, Workload, platforms
-from polyarch.sandbox.document import DemoOperator
+from polyarch.sandbox.document import DemoCells, DemoOperator
 
 Tables = dict[str, tuple[Row, ...]]
 
@@ -144,6 +144,25 @@ def _without(rows: tuple[Row, ...]) -> Table:
     return table
 
 
+def _cells(compared: DemoCells) -> Table:
+    title = f"{compared.pods} pods with CPUs of their own, on {compared.nodes} nodes with NUMA cells"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    several = (compared.stock, compared.cells)
+    for each in several:
+        table.add_column(each.scheduler.upper(), justify="right")
+    rows: dict[str, list[str | Text]] = {
+        "running": [str(each.running) for each in several],
+        "refused by their kubelet": [
+            Text(str(each.refused), style="red" if each.refused else "green") for each in several
+        ],
+        "waiting for room": [str(each.waiting) for each in several],
+    }
+    for name, values in rows.items():
+        table.add_row(name, *values)
+    return table
+
+
 def _images(workload: Workload) -> str:
     return " ∩ ".join(_architectures(image) for image in workload.images)
 
@@ -161,6 +180,9 @@ def _state(row: Row) -> Text:
 
 def _print_end(console: Console, sandbox: Sandbox, shown: Shown) -> None:
     console.print()
+    if shown.demo.cells is not None:
+        console.print(_cells(shown.demo.cells))
+        console.print()
     for sentence in shown.demo.summary.split("; "):
         console.print(f"• {sentence}", markup=False)
     if shown.failed:

@@ -65,15 +65,15 @@ def _role(_: object, tokens: Sequence[Token]) -> Choice:
     if word not in roles:
         from difflib import get_close_matches
 
-        known = sorted([*roles, EXPORTER])
+        known = sorted([*roles, EXPORTER, EXTENDER])
         close = get_close_matches(word, known, n=1)
         instead = f"did you mean {close[0]}? " if close else ""
         raise UsageError(f"run: there is no role {word!r}; {instead}the roles are {', '.join(known)}")
     return roles[word]
 
 
-EXPORTER = "numa-exporter"
-"""The role whose flags are its own."""
+EXPORTER, EXTENDER = "numa-exporter", "numa-extender"
+"""The roles whose flags are their own."""
 RoleName = Annotated[Choice, Placeholder("ROLE"), Parameter(converter=_role)]
 LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
 
@@ -103,6 +103,12 @@ app.command(
     name=EXPORTER,
     group="Processes with flags of their own",
     help="Publish this node's NUMA zones",
+)
+app.command(
+    "polyarch.cli.numa.extender:app",
+    name=EXTENDER,
+    group="Processes with flags of their own",
+    help="Answer a kube-scheduler by NUMA cells",
 )
 
 

@@ -104,6 +104,7 @@ class Reflector:
         self._views: tuple[View, ...] = ()
         self._blind = 0.0
         self._blind_since: float | None = None
+        self._heard_at: float | None = None
         self._told: KubernetesError | None = None
         self._told_at = 0.0
         self._client = client
@@ -144,6 +145,11 @@ class Reflector:
         """Seconds since the watch broke; 0 while it is open."""
         since = self._blind_since
         return self._clock.monotonic() - since if since is not None else 0.0
+
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since anything came, if only a bookmark; 0 before the first time."""
+        return self._clock.monotonic() - self._heard_at if self._heard_at is not None else 0.0
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
@@ -207,6 +213,7 @@ class Reflector:
         self._feed(Missing())
 
     def _feed(self, event: Input[Any]) -> None:
+        self._heard_at = self._clock.monotonic()
         self._state, outputs = step(self._state, event)
         for output in outputs:
             if len(self._views) == 1:

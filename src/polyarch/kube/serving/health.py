@@ -198,6 +198,23 @@ class ScraperAuthorization:
         finally:
             line.present -= 1
 
+    async def refusal(self, header: str) -> web.Response | None:
+        """What to answer to who sends this ``Authorization``; None: the token is allowed."""
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return text(401, "send a ServiceAccount's token: Authorization: Bearer …", **_CHALLENGE)
+        path = self._attributes.get("nonResourceAttributes", {}).get("path", "this path")
+        try:
+            verdict = await self.verdict(token.strip())
+        except (KubernetesError, TimeoutError) as error:
+            log.warning("reader could not be authorised", path=path, error=str(error) or "no answer in time")
+            return text(503, f"the API server cannot be asked now who may read {path}")
+        if verdict == "unauthenticated":
+            return text(401, "the API server does not know this token", **_CHALLENGE)
+        if verdict == "forbidden":
+            return text(403, f"not allowed: bind a ClusterRole with nonResourceURLs [{path}], verbs [get]")
+        return None
+
     def _known(self, digest: bytes) -> Verdict | None:
         for line in (self._allowed, self._others):
             known = line.verdicts.get(digest)
@@ -254,26 +271,11 @@ class MetricsPage:
         if request.method != "GET":
             return text(405, "/metrics is read with GET", Allow="GET")
         if self._authorization is not None:
-            refusal = await self._refusal(self._authorization, request.headers.get("Authorization", ""))
+            refusal = await self._authorization.refusal(request.headers.get("Authorization", ""))
             if refusal is not None:
                 return refusal
         body, content_type = self._metrics.render(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type, "Server": "polyarch"})
-
-    async def _refusal(self, authorization: ScraperAuthorization, header: str) -> web.Response | None:
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            return text(401, "send a ServiceAccount's token: Authorization: Bearer …", **_CHALLENGE)
-        try:
-            verdict = await authorization.verdict(token.strip())
-        except (KubernetesError, TimeoutError) as error:
-            log.warning("scraper could not be authorised", error=str(error) or "no answer in time")
-            return text(503, "the API server cannot be asked now who may read metrics")
-        if verdict == "unauthenticated":
-            return text(401, "the API server does not know this token", **_CHALLENGE)
-        if verdict == "forbidden":
-            return text(403, "not allowed: bind a ClusterRole with nonResourceURLs [/metrics], verbs [get]")
-        return None
 
 
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}

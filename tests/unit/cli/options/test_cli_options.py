@@ -65,8 +65,18 @@ EXCEPTIONS = (
     ("run", ("--platform",)),
     ("run", ("--plan",)),
     ("run numa-exporter", ("-v",)),
+    ("run numa-extender", ("-v", "--v")),
+    ("run numa-extender", ("--bind",)),
+    ("numa top", ("--watch",)),
+    ("numa top", ("--nodes",)),
+    ("numa explain", ("--nodes",)),
+    ("numa simulate", ("--nodes",)),
+    ("numa simulate", ("--explain",)),
 )
-"""SB-002, SB-003, IN-002, NO-030, NO-040 and NE-132 have them; ``kubectl`` has the third."""
+"""SB-002, SB-003, IN-002, NO-030, NO-040, NE-132, NO-085, NS-088, NS-160, NS-161 and NS-162 have them; ``kubectl`` has
+the third."""
+KLOG = ("run numa-exporter", "run numa-extender")
+"""They take ``-v N``, as the programs in whose place they stand."""
 
 
 def test_an_option_means_the_same_in_every_command() -> None:
@@ -90,7 +100,7 @@ def test_every_command_prints_text_json_and_yaml(command: str) -> None:
     assert [choice for choice in option.choices if choice not in option.help] == []
 
 
-@pytest.mark.parametrize("command", [name for name in ALL if name not in ("completion", "run numa-exporter")])
+@pytest.mark.parametrize("command", [name for name in ALL if name not in ("completion", *KLOG)])
 def test_every_command_can_be_quiet_or_verbose(command: str) -> None:
     names = {each.names for each in ALL[command]}
     assert {("-q", "--quiet"), ("-v", "--verbose")} <= names

@@ -1,0 +1,1 @@
+"""What the extender reads and writes in its cluster."""

@@ -1,0 +1,281 @@
+"""Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs (NS-120 – NS-123).
+
+kube-scheduler's own preemption asks no extender, so it finds nobody for a pod that fails by NUMA alone. Who has to go
+is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the freed cells are kept, and
+the pod is nominated. Attempts are made one after the other, outside of the scheduler's question.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.kube.client.jsonpatch import add, test
+from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
+from polyarch.kube.resources import PODS, Resource
+from polyarch.kube.runtime.events import Recorder, Regarding
+from polyarch.numa.decide.xxh64 import xxh64
+from polyarch.numa.extender.metrics import ExtenderMetrics
+from polyarch.numa.extender.wire import Question
+from polyarch.numa.scheduling.facts.decision import Decision
+from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.scheduling.ledger.ledger import Ledger
+from polyarch.numa.scheduling.preemption.actual_cells import actual_cells
+from polyarch.numa.scheduling.preemption.budgets import Budget
+from polyarch.numa.scheduling.preemption.choice import choose, listed
+from polyarch.numa.scheduling.preemption.occupancy import Occupancy, Occupant
+from polyarch.numa.scheduling.preemption.victims import Candidate, Rules, Waits, on_node
+
+log = structlog.get_logger(__name__)
+
+KEPT: Final = 60.0
+"""Seconds for which freed cells are kept for the pod that others were evicted for."""
+BETWEEN: Final = 30.0
+"""Seconds between two attempts for one pod."""
+CANDIDATES: Final = 100
+"""Nodes with victims that are enough to choose from, as for kube-scheduler."""
+MOST_WAITING: Final = 1000
+"""Pods whose attempt is due; more are left to their next question."""
+_AT_A_TIME: Final = 8
+"""Nodes that are looked at before others get a turn."""
+ACTION: Final = "Preempting"
+
+Result = Literal["evicted", "waits", "none", "refused", "failed"]
+
+
+class Evicts(Protocol):
+    """The part of the client that is used here."""
+
+    async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None: ...
+
+    async def patch(
+        self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = "", subresource: str = ""
+    ) -> object: ...
+
+
+class Budgets(Protocol):
+    """Where disruption budgets are known."""
+
+    async def known(self) -> Sequence[Budget]: ...
+
+
+class Books(Protocol):
+    """What is known of nodes and pods, and what is reserved (:class:`polyarch.numa.extender.reserving.Reserving`)."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    def node(self, name: str) -> NodeFacts | None: ...
+
+    def pod(self, uid: str) -> PodFacts | None: ...
+
+    def pods_on(self, node: str) -> Sequence[PodFacts]: ...
+
+    def keep(self, pod: PodFacts, decision: Decision, now: float, seconds: float) -> None: ...
+
+    def drop(self, uid: str, now: float) -> None: ...
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Cells that are free soon, for the pod that others were evicted for."""
+
+    decision: Decision
+    until: float
+
+
+class Preempting:
+    """Hears of rejected pods; ``run`` makes the attempts."""
+
+    def __init__(
+        self,
+        client: Evicts,
+        books: Books,
+        *,
+        budgets: Budgets,
+        rules: Rules,
+        recorder: Recorder,
+        metrics: ExtenderMetrics,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._books = books
+        self._budgets = budgets
+        self._rules = rules
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._waiting: OrderedDict[str, Question] = OrderedDict()
+        self._tried: OrderedDict[str, float] = OrderedDict()
+        self._kept: dict[str, Kept] = {}
+        self._arrived = asyncio.Event()
+
+    def rejected(self, asked: Question, now: float) -> None:
+        """No node will do for the pod. Returns at once."""
+        pod = asked.pod
+        if not pod.preempts or pod.scheduler_name != self._rules.scheduler_name or self.kept(pod.uid, now) is not None:
+            return
+        if now - self._tried.get(pod.uid, -BETWEEN) < BETWEEN or len(self._waiting) >= MOST_WAITING:
+            return
+        known = self._waiting.get(pod.uid)
+        # kube-scheduler asks about a nominated node alone first, and then about all of them.
+        if known is None or len(known.names) <= len(asked.names):
+            self._waiting[pod.uid] = asked
+        self._arrived.set()
+
+    def kept(self, uid: str, now: float) -> tuple[Decision, float] | None:
+        """What is kept for a pod, and for how many more seconds; None: nothing (any more)."""
+        found = self._kept.get(uid)
+        return (found.decision, found.until - now) if found is not None and now < found.until else None
+
+    async def run(self) -> None:
+        """Attempts, one after the other, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._waiting:
+                _, asked = self._waiting.popitem(last=False)
+                try:
+                    await self._attempt(asked)
+                except Exception:
+                    log.exception("preemption failed", pod=asked.pod.full_name)
+                    self._metrics.preempted("failed")
+
+    async def _attempt(self, asked: Question) -> None:
+        pod = asked.pod
+        now = self._clock.monotonic()
+        self._forget(now)
+        known = self._books.pod(pod.uid)
+        if known is not None and (known.node_name or known.terminating):
+            return
+        self._tried.pop(pod.uid, None)
+        self._tried[pod.uid] = now
+        budgets = await self._budgets.known()
+        choice = choose(await self._found(asked, budgets))
+        if choice.candidate is None:
+            self._metrics.preempted("waits" if choice.reason == "WaitsForVictims" else "none")
+            log.info("nobody is evicted", pod=pod.full_name, reason=choice.reason, message=choice.message)
+            return
+        # Others had turns meanwhile: decided anew about this one node, in one step with the reservation.
+        candidate = self._on(choice.candidate.node, pod, budgets)
+        if not isinstance(candidate, Candidate):
+            self._metrics.preempted("none")
+            log.info("nobody is evicted", pod=pod.full_name, reason="NodeChanged", node=choice.candidate.node)
+            return
+        now = self._clock.monotonic()
+        self._kept[pod.uid] = Kept(candidate.decision, now + KEPT)
+        self._books.keep(pod, candidate.decision, now, KEPT)
+        result = await self._make_room(pod, candidate)
+        self._metrics.preempted(result)
+        if result != "evicted":
+            del self._kept[pod.uid]
+            self._books.drop(pod.uid, self._clock.monotonic())
+
+    async def _found(self, asked: Question, budgets: Sequence[Budget]) -> list[Candidate | Waits]:
+        """Enough to choose from; each pod begins with other nodes."""
+        found: list[Candidate | Waits] = []
+        candidates = 0
+        for index, name in enumerate(_turned(asked)):
+            if index % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            one = self._on(name, asked.pod, budgets)
+            if one is None:
+                continue
+            found.append(one)
+            candidates += isinstance(one, Candidate)
+            if candidates >= CANDIDATES or isinstance(one, Waits):
+                break
+        return found
+
+    def _on(self, name: str, pod: PodFacts, budgets: Sequence[Budget]) -> Candidate | Waits | None:
+        occupancy = self._occupancy(name, pod)
+        return on_node(pod, occupancy, self._rules, budgets) if occupancy is not None else None
+
+    def _occupancy(self, name: str, pod: PodFacts) -> Occupancy | None:
+        """None: there is nobody who could make room."""
+        node = self._books.node(name)
+        there = self._books.pods_on(name)
+        if node is None or not any(each.terminating or each.priority < pod.priority for each in there):
+            return None
+        ledger = self._books.ledger
+        reservations = ledger.reservations(name)
+        settled = [each for each in there if each.uid not in reservations]
+        is_certain = ledger.is_explained(name) is True
+        actual = actual_cells(node, settled) if is_certain else {}
+        is_doubted = ledger.is_distrusted(name, self._clock.monotonic())
+        occupants = []
+        for each in there:
+            reservation = reservations.get(each.uid)
+            if reservation is not None:
+                cells = None if reservation.is_spread else reservation.cells
+            else:
+                cells = actual.get(each.uid) or (None if is_doubted else ledger.placed(each.uid))
+            occupants.append(Occupant(pod=each, cells=cells, is_settled=reservation is None))
+        return Occupancy(
+            node=node,
+            occupants=tuple(occupants),
+            reserved=dict(ledger.reserved(name)),
+            groups=tuple(ledger.groups(name)),
+        )
+
+    async def _make_room(self, pod: PodFacts, candidate: Candidate) -> Result:
+        where = f"node {candidate.node}, where pod {pod.full_name} of higher priority fits {_cells(candidate.decision)}"
+        for victim in candidate.victims:
+            try:
+                await self._client.evict(victim.namespace, victim.name, uid=victim.uid)
+            except (NotFound, Conflict):
+                continue  # it is gone, or another pod has its name
+            except TooManyRequests:
+                self._tell(pod, victim, "PreemptionRefused", f"A disruption budget keeps pod {victim.full_name}")
+                log.info("eviction refused", pod=victim.full_name, preemptor=pod.full_name)
+                return "refused"
+            except KubernetesError as error:
+                log.warning("a pod could not be evicted", pod=victim.full_name, error=str(error))
+                return "failed"
+            self._tell(victim, pod, "Preempted", f"Evicted from {where} without it")
+            log.info("evicted a pod for another one", pod=victim.full_name, preemptor=pod.full_name)
+        without = listed(each.full_name for each in candidate.victims)
+        note = f"Fits {_cells(candidate.decision)} of node {candidate.node} without {without}"
+        self._tell(pod, candidate.victims[0], "Preempts", note)
+        await self._nominate(pod, candidate.node)
+        return "evicted"
+
+    async def _nominate(self, pod: PodFacts, node: str) -> None:
+        """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority."""
+        patch = JsonPatch((test("/metadata/uid", pod.uid), add("/status/nominatedNodeName", node)))
+        try:
+            await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
+        except KubernetesError as error:
+            log.warning("a pod could not be nominated", pod=pod.full_name, node=node, error=str(error))
+
+    def _tell(self, about: PodFacts, related: PodFacts, reason: str, note: str) -> None:
+        self._recorder.event(
+            _regarding(about), type="Normal", reason=reason, note=note, action=ACTION, related=_regarding(related)
+        )
+
+    def _forget(self, now: float) -> None:
+        while self._tried and now - next(iter(self._tried.values())) >= BETWEEN:
+            self._tried.popitem(last=False)
+        self._kept = {uid: each for uid, each in self._kept.items() if now < each.until}
+
+
+def _turned(asked: Question) -> Iterator[str]:
+    """From a place of the pod's own, so that many pods do not look at the same nodes."""
+    names = asked.names
+    start = xxh64(asked.pod.uid.encode("utf-8", "surrogatepass"), 0) % len(names) if names else 0
+    yield from names[start:]
+    yield from names[:start]
+
+
+def _cells(decision: Decision) -> str:
+    cells = sorted({cell for several in decision.cells.values() for cell in several})
+    return f"NUMA {'cells' if len(cells) > 1 else 'cell'} {', '.join(map(str, cells))}"
+
+
+def _regarding(pod: PodFacts) -> Regarding:
+    return Regarding(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)

@@ -1,0 +1,135 @@
+"""The listener that kube-scheduler asks: filter, prioritize and bind below ``/numa`` (NS-080, NS-084 – NS-086).
+
+Filter calls are answered one at a time in the order in which they came, since each reserves what the next one must see;
+the other verbs wait for none. Whatever is wrong is said in ``Error``: the scheduler puts the pod back and tries again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+from aiohttp import web
+
+from polyarch.kube.clock import Clock, deadline
+from polyarch.kube.serving.listener import JSON_HEADERS, BodyTooLarge, read_body, text
+from polyarch.numa.extender import wire
+from polyarch.numa.extender.engine import Engine
+from polyarch.numa.extender.metrics import ExtenderMetrics
+from polyarch.numa.extender.settings import VERB_SECONDS
+from polyarch.numa.extender.wire import BindQuestion, InvalidRequest, Question
+
+log = structlog.get_logger(__name__)
+
+ROOT: Final = "/numa"
+TOO_LATE: Final = f"no answer within {VERB_SECONDS:g} s; the pod is tried again"
+
+Problem = Callable[[], str]
+"""Why nothing can be answered at present; empty: it can."""
+Arrives = Callable[[], Awaitable[None]]
+"""Returns when what others did before this call is known (NS-151)."""
+
+
+class Binds(Protocol):
+    """Creates the Binding of a pod that has its cells."""
+
+    async def bind(self, asked: BindQuestion) -> str:
+        """Why it is not bound; empty: it is."""
+        ...
+
+
+class Rejections(Protocol):
+    """Hears of pods that no node will do for."""
+
+    def rejected(self, asked: Question, now: float) -> None: ...
+
+
+class Service:
+    """The request handler of the extender's listener."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        metrics: ExtenderMetrics,
+        clock: Clock,
+        problem: Problem,
+        arrives: Arrives,
+        binds: Binds | None = None,
+        rejections: tuple[Rejections, ...] = (),
+    ) -> None:
+        """``binds``: None, the verb is not served."""
+        self._engine = engine
+        self._metrics = metrics
+        self._clock = clock
+        self._problem = problem
+        self._arrives = arrives
+        self._binds = binds
+        self._rejections = rejections
+        self._turn = asyncio.Lock()
+        verbs: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+        }
+        if binds is not None:
+            verbs["bind"] = self._bind
+        self._verbs: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = verbs
+
+    async def serve(self, request: web.BaseRequest) -> web.Response:
+        """One request, by its path."""
+        root, _, verb = request.path.rpartition("/")
+        handler = self._verbs.get(verb) if root == ROOT else None
+        if handler is None:
+            there = ", ".join(f"{ROOT}/{each}" for each in self._verbs)
+            return text(404, f"nothing is served at {request.path[:200]!r}; there are {there}")
+        if request.method != "POST":
+            return text(405, f"{request.path} is called with POST", Allow="POST")
+        since = self._clock.monotonic()
+        try:
+            async with deadline(self._clock, VERB_SECONDS):
+                body = await read_body(request, wire.LARGEST, VERB_SECONDS)
+                answer = await handler(body)
+        except BodyTooLarge:
+            return text(413, f"the request is larger than {wire.LARGEST} bytes")
+        except InvalidRequest as error:
+            return text(400, str(error))
+        except TimeoutError:
+            log.warning("no answer in time", verb=verb, seconds=VERB_SECONDS)
+            answer = self._failed(verb, TOO_LATE)
+        except Exception as error:
+            log.exception("verb failed", verb=verb)
+            answer = self._failed(verb, f"the extender failed: {type(error).__name__}; its log has more")
+        self._metrics.answered(verb, seconds=self._clock.monotonic() - since)
+        return web.Response(body=answer, headers=JSON_HEADERS)
+
+    async def _filter(self, body: bytes) -> bytes:
+        asked = wire.question(body)
+        async with self._turn:  # whoever waits longest is next
+            if problem := asked.problem or self._problem():
+                return wire.problem(problem)
+            await self._arrives()
+            now = self._clock.monotonic()
+            found = self._engine.filter(asked.pod, asked.names, now)
+        if not found.names and not found.fitting and asked.names:
+            for each in self._rejections:
+                each.rejected(asked, now)
+        return wire.fitting(found.names, found.failed, resolvable=self._engine.settings.tells_resolvable)
+
+    async def _prioritize(self, body: bytes) -> bytes:
+        """The scheduler ignores what goes wrong here, and so does the answer: nodes without a difference."""
+        asked = wire.question(body)
+        if asked.problem or self._problem():
+            return wire.priorities((name, 0) for name in asked.names)
+        return wire.priorities(self._engine.prioritize(asked.pod, asked.names))
+
+    async def _bind(self, body: bytes) -> bytes:
+        asked = wire.bind_question(body)
+        if self._binds is None:
+            raise InvalidRequest("binding is turned off: start the extender with --bind")
+        return wire.bound(self._problem() or await self._binds.bind(asked))
+
+    def _failed(self, verb: str, sentence: str) -> bytes:
+        """As each verb says that there is no answer."""
+        if verb == "filter":
+            return wire.problem(sentence)
+        return wire.bound(sentence) if verb == "bind" else wire.priorities(())

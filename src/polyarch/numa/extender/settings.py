@@ -1,0 +1,76 @@
+"""How the extender works: what the operator's file and the flags say (NS-003, NS-080 – NS-088)."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from polyarch.numa.api.settings import Detection, Informer, RestrictedPolicy, ResyncDebug, SchedulingMode, Scoring
+from polyarch.numa.names import EXTENDER_PORT, STATUS_PORT
+
+BestEffort = Literal["score", "ignore"]
+UnknownNodes = Literal["pass", "reject"]
+Foreign = Literal["exclusive", "all", "none"]
+Kick = Literal["capacity", "node-annotation", "none"]
+Switch = Literal["on", "off"]
+LogFormat = Literal["json", "console"]
+
+VERB_SECONDS: Final = 2.0
+"""The longest that a verb takes (NS-086)."""
+USUAL_TTL: Final = 60.0
+CLAIMS_TTL: Final = 600.0
+"""Of pods whose volumes or devices are claimed first (NS-101)."""
+
+
+class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``polyarch run numa-extender`` was told."""
+
+    mode: SchedulingMode = "exact"
+    scheduler_name: str = "topo-aware-scheduler"
+    """Pods of others are answered, and reserve nothing."""
+    strategy: Scoring = "LeastAllocated"
+    weights: Mapping[str, int] = {}
+    restricted: RestrictedPolicy = "filter"
+    best_effort: BestEffort = "score"
+    unknown_nodes: UnknownNodes = "pass"
+    candidates: int = 1
+    """Nodes that a pod may be reserved on at a time."""
+    reservations: bool = True
+    ttl: float = USUAL_TTL
+    """Seconds that a reservation is held for a pod that is not bound."""
+    foreign: Foreign = "exclusive"
+    """Which pods of other schedulers are reserved for."""
+    max_staleness: float = 60.0
+    """Seconds without progress of a watch after which nothing is answered any more."""
+    resync_period: float = 5.0
+    """Seconds, of mode compat."""
+    resync_debug: ResyncDebug = "DumpJSONFile"
+    detection: Detection = "Relaxed"
+    informer: Informer = "Dedicated"
+    compat_strict: bool = False
+    resolvable: bool = False
+    """Rejected nodes are told so that the scheduler's own preemption may try them."""
+    preempt: bool = False
+    preempt_violating: bool = False
+    kick: Kick = "capacity"
+    bind: bool = False
+    listen: tuple[str, int] = ("127.0.0.1", EXTENDER_PORT)
+    status_listen: tuple[str, int] = ("", STATUS_PORT)
+    cert_dir: str = ""
+    """Directory of ``tls.crt`` and ``tls.key``; empty: one that it makes itself, as kube-scheduler does."""
+    namespace: str = "polyarch-system"
+    kubeconfig: str = ""
+    context: str = ""
+    dumps: str = "/run/pfpstatus"
+    log_format: LogFormat = "json"
+    verbosity: int = 2
+
+    @property
+    def reserves(self) -> bool:
+        """Whether cells are reserved when a pod is seen bound, or before."""
+        return self.reservations and self.mode != "compat"
+
+    @property
+    def tells_resolvable(self) -> bool:
+        """Of the two maps of rejected nodes, which one (NS-083)."""
+        return self.resolvable or self.mode == "compat"

@@ -1,0 +1,135 @@
+"""What kube-scheduler sends its extender and reads of it (NS-080 – NS-084, NS-088). Pure.
+
+The keys are the names of Go's fields, since the types of ``k8s.io/kube-scheduler/extender/v1`` have no tags. Only names
+of nodes are exchanged: 5 000 nodes as objects would be 100 MB per pod.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from polyarch.model.quantity import InvalidQuantity
+from polyarch.numa.scheduling.facts.pods import PodFacts, PodObject, pod_facts
+
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of a request."""
+MOST_MESSAGES: Final = 16
+"""Different ones in an answer, so that the scheduler's event groups the nodes."""
+LONGEST_MESSAGE: Final = 200
+OTHER_REASONS: Final = "node cannot hold the pod in its NUMA cells"
+NOT_BY_NAME: Final = "set nodeCacheCapable: true for this extender"
+STEPS: Final = 10
+"""Of the scheduler's scores of extenders, 0 – 10; ours are 0 – 100."""
+
+
+class InvalidRequest(ValueError):  # noqa: N818 - what is the case
+    """The body is no question; the message is one sentence for the log of the scheduler."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Which of these nodes; ``problem``: what keeps it from being answered."""
+
+    pod: PodFacts
+    names: tuple[str, ...]
+    """Each once, in the order of the request."""
+    problem: str = ""
+
+
+class BindQuestion(msgspec.Struct, frozen=True, rename="pascal"):
+    """The pod that is to be bound, and where."""
+
+    pod_name: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = msgspec.field(default="", name="PodUID")
+    node: str = ""
+
+
+_NOTHING: Final = msgspec.Raw(b"null")
+
+
+class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: PodObject | None = None
+    nodes: msgspec.Raw = _NOTHING
+    node_names: list[str] | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
+    node_names: list[str]
+    failed_nodes: Mapping[str, str]
+    failed_and_unresolvable_nodes: Mapping[str, str]
+    error: str = ""
+
+
+class _Host(msgspec.Struct, frozen=True, rename="pascal"):
+    host: str
+    score: int
+
+
+class _Bound(msgspec.Struct, frozen=True, rename="pascal"):
+    error: str
+
+
+_decode: Final = msgspec.json.Decoder(_Arguments).decode
+_decode_binding: Final = msgspec.json.Decoder(BindQuestion).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def question(body: bytes) -> Question:
+    """Raises :class:`InvalidRequest`."""
+    try:
+        asked = _decode(body)
+        if asked.pod is None:
+            raise InvalidRequest("the request has no Pod: send ExtenderArgs of kube-scheduler")
+        pod = pod_facts(asked.pod)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidQuantity) as error:
+        raise InvalidRequest(f"the request cannot be read: {error}") from None
+    by_object = asked.node_names is None and bytes(asked.nodes) != b"null"
+    return Question(pod, tuple(dict.fromkeys(asked.node_names or ())), NOT_BY_NAME if by_object else "")
+
+
+def bind_question(body: bytes) -> BindQuestion:
+    """Raises :class:`InvalidRequest`."""
+    try:
+        asked = _decode_binding(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the request cannot be read: {error}") from None
+    if not (asked.pod_name and asked.pod_namespace and asked.pod_uid and asked.node):
+        raise InvalidRequest("the request names no pod or node: send ExtenderBindingArgs of kube-scheduler")
+    return asked
+
+
+def fitting(names: Iterable[str], failed: Mapping[str, str], *, resolvable: bool) -> bytes:
+    """The nodes that will do, and why others do not. ``resolvable``: preemption by the scheduler may help those."""
+    told = grouped(failed)
+    nothing: dict[str, str] = {}
+    return _encode(_Answer(list(names), told if resolvable else nothing, nothing if resolvable else told))
+
+
+def problem(sentence: str) -> bytes:
+    """No answer to a filter: the scheduler tries the pod again."""
+    return _encode(_Answer([], {}, {}, sentence))
+
+
+def priorities(scores: Iterable[tuple[str, int]]) -> bytes:
+    return _encode([_Host(name, max(0, min(100, score)) // STEPS) for name, score in scores])
+
+
+def bound(error: str = "") -> bytes:
+    """``error``: why it is not."""
+    return _encode(_Bound(error))
+
+
+def grouped(failed: Mapping[str, str]) -> dict[str, str]:
+    """The messages cut to their length; of too many the rarest become one (NS-083)."""
+    cut = {node: _cut(message) for node, message in failed.items()}
+    counts = Counter(cut.values())
+    if len(counts) <= MOST_MESSAGES:
+        return cut
+    kept = set(sorted(counts, key=lambda message: (-counts[message], message))[: MOST_MESSAGES - 1])
+    return {node: message if message in kept else OTHER_REASONS for node, message in cut.items()}
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"

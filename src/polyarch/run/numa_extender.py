@@ -1,0 +1,182 @@
+"""``polyarch run numa-extender``: answers the kube-scheduler beside it by NUMA cells (NS-003).
+
+Every replica answers whoever asks; only the replica whose scheduler leads is asked. The parts, and who calls whom::
+
+    kube-scheduler ──> service ──> engine ──> books <── sources <── API server
+                                                │ room
+                                                v
+                                     kicks, preemption ──> API server
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from polyarch.kube.access import config
+from polyarch.kube.client.client import Client
+from polyarch.kube.clock import SystemClock
+from polyarch.kube.errors import ConfigurationError
+from polyarch.kube.metrics import Metrics, RequestMetrics
+from polyarch.kube.process.components import Components, Task
+from polyarch.kube.process.roles import Addresses, Process, Role
+from polyarch.kube.process.settings import ProcessSettings
+from polyarch.kube.serving.listener import HttpServer
+from polyarch.numa.extender.cell_books import Reserving, exact_options
+from polyarch.numa.extender.cluster.binding import Binding
+from polyarch.numa.extender.cluster.budgets import BudgetCache
+from polyarch.numa.extender.cluster.kick import Bell, CapacityBell, Kicks, NodeBell
+from polyarch.numa.extender.cluster.silence import Silence
+from polyarch.numa.extender.cluster.sources import Sources
+from polyarch.numa.extender.cluster.takeover import Takeover
+from polyarch.numa.extender.cluster.unexplained import Dumps
+from polyarch.numa.extender.endpoints import Endpoints
+from polyarch.numa.extender.engine import Books, Engine
+from polyarch.numa.extender.metrics import ExtenderMetrics
+from polyarch.numa.extender.plugin_books import Assuming
+from polyarch.numa.extender.preempting import Preempting
+from polyarch.numa.extender.report import Report
+from polyarch.numa.extender.service import Rejections, Service
+from polyarch.numa.extender.settings import ExtenderSettings
+from polyarch.numa.scheduling.preemption.victims import Rules
+from polyarch.run.logs import configure
+
+NAME: Final = "numa-extender"
+USAGE_ERRORS: Final = (ConfigurationError,)
+CONTROLLER: Final = "polyarch.dev/numa-extender"
+"""In Events."""
+DEBUG: Final = 4
+"""klog's level from which everything is logged."""
+BEAT: Final = 0.5
+"""Seconds between two looks at what time has ended."""
+
+
+def play(settings: ExtenderSettings) -> int:
+    """Answers until SIGTERM; the exit code. Raises ``USAGE_ERRORS`` and ``KubernetesError``."""
+    configure(settings.log_format, "debug" if settings.verbosity >= DEBUG else "info")
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_play(settings))
+    else:
+        uvloop.run(_play(settings))
+    return 0
+
+
+async def _play(settings: ExtenderSettings) -> None:
+    metrics, clock = Metrics(process=True), SystemClock()
+    configuration = config.load(settings.kubeconfig or None, settings.context or None, os.environ)
+    own = ProcessSettings(namespace=settings.namespace)
+    async with (
+        Client(configuration, role=NAME, clock=clock, metrics=RequestMetrics(metrics)) as client,
+        Process(NAME, own, client, metrics, role_settings=(settings,), announce=_announce) as process,
+    ):
+        await process.run(ROLE)
+
+
+async def setup(process: Process) -> Components:
+    """The extender's parts, wired."""
+    settings = process.settings_of(ExtenderSettings)
+    client, clock = process.client, process.clock
+    metrics = ExtenderMetrics(process.metrics)
+    recorder = process.recorder(CONTROLLER)
+    background: dict[str, Task] = {}
+    reserving = Reserving(settings, metrics) if settings.mode != "compat" else None
+    books: Books = reserving if reserving is not None else Assuming(settings)
+    engine = Engine(settings, books, metrics)
+    sources = Sources(client, books, settings, clock=clock, exporters=reserving, forget=engine.forget)
+    background |= {f"watch {name}": each.run for name, each in sources.feeds.items()}
+    rejections: tuple[Rejections, ...] = ()
+    looks: list[Callable[[float], None]] = [books.tick]
+    if reserving is not None:
+        looks.append(Silence(reserving.ledger.silent, recorder=recorder, metrics=metrics).look)
+        if settings.resync_debug == "DumpJSONFile":
+            dumps = Dumps(settings.dumps)
+            reserving.unexplained = dumps.write
+            background["dumps"] = dumps.run
+        if settings.preempt:
+            budgets = BudgetCache(client, clock=clock)
+            preempting = Preempting(
+                client,
+                reserving,
+                budgets=budgets,
+                rules=_rules(settings),
+                recorder=recorder,
+                metrics=metrics,
+                clock=clock,
+            )
+            reserving.keeps = preempting.kept
+            rejections = (preempting,)
+            background |= {"watch budgets": budgets.run, "preemption": preempting.run}
+    if (bell := _bell(settings, client)) is not None:
+        kicks = Kicks(bell, metrics=metrics, clock=clock)
+        looks.append(lambda now: kicks.wake(node) if (node := engine.roomy(now)) else None)
+        background["kicks"] = kicks.run
+
+    async def beat() -> None:
+        while True:
+            await clock.sleep(BEAT)
+            now = clock.monotonic()
+            for look in looks:
+                look(now)
+
+    takeover = Takeover(client, sources.pods, settings.scheduler_name, clock=clock)
+    service = Service(
+        engine,
+        metrics=metrics,
+        clock=clock,
+        problem=lambda: sources.problem,
+        arrives=takeover.passed,
+        binds=Binding(client, engine, clock=clock) if settings.bind else None,
+        rejections=rejections,
+    )
+    report = Report(engine, caches=sources.states, problem=lambda: sources.problem, clock=clock)
+    endpoints = Endpoints(
+        settings, client=client, health=process.health, metrics=process.metrics, state=report.state, clock=clock
+    )
+    _gauges(metrics, books, sources, reserving)
+    host, port = settings.listen
+    return Components(
+        servers={NAME: HttpServer(service.serve, host=host, port=port)},
+        background=background | {"time": beat, "certificate": endpoints.certificates.run},
+        recorders=(recorder,),
+        readiness={"certificate": endpoints.not_ready, "current": sources.not_ready},
+        probes=(endpoints,),
+    )
+
+
+def _rules(settings: ExtenderSettings) -> Rules:
+    return Rules(
+        scheduler_name=settings.scheduler_name,
+        options=exact_options(settings),
+        may_violate=settings.preempt_violating,
+    )
+
+
+def _bell(settings: ExtenderSettings, client: Client) -> Bell | None:
+    """What wakes rejected pods; None: nothing does."""
+    if settings.kick == "capacity":
+        return CapacityBell(client, settings.namespace)
+    return NodeBell(client) if settings.kick == "node-annotation" else None
+
+
+def _gauges(metrics: ExtenderMetrics, books: Books, sources: Sources, reserving: Reserving | None) -> None:
+    metrics.ask_ready(lambda: not sources.problem)
+    metrics.ask_reservations(books.count)
+    if reserving is not None:
+        metrics.ask_zones_ignored(lambda: reserving.zones_ignored)
+    for name, feed in sources.feeds.items():
+        metrics.ask_cache(name, feed.__len__, partial(getattr, feed, "stale_seconds"))
+
+
+def _announce(addresses: Addresses) -> None:
+    """Print the addresses as one JSON line to stdout."""
+    sys.stdout.write(msgspec.json.encode(addresses).decode() + "\n")
+    sys.stdout.flush()
+
+
+ROLE: Final = Role(name=NAME, setup=setup, settings=(ExtenderSettings,))

@@ -1,0 +1,229 @@
+"""From watches into the books: what is kept of nodes and pods, and when the books begin (NS-085, NS-150, NS-171)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from numa_extender import OURS, Extender, document
+
+from manual_clock import ManualClock
+from polyarch.kube.runtime.watch import Apply, Delete, Init, InitApply, InitDone
+from polyarch.model.meta import Key
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.extender.cluster.sources import NODE, POD, TOPOLOGY, Sources, WatchedNode, WatchedPod
+
+TYPES = {TOPOLOGY: NodeResourceTopology, NODE: WatchedNode, POD: WatchedPod}
+
+
+class World:
+    """Sources whose watches are the test."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.extender = Extender(**settings)
+        self.books = self.extender.books
+        self.clock = ManualClock()
+        self.started = []
+        start = self.books.start
+        self.books.start = lambda now, unix: (self.started.append(now), start(now, unix))
+        self.sources = Sources(
+            None,
+            self.books,
+            self.extender.settings,
+            clock=self.clock,
+            exporters=self.books if self.extender.settings.mode != "compat" else None,
+            forget=self.extender.engine.forget,
+        )
+        self.version = 10
+
+    def convert(self, feed, content):
+        self.version += 1
+        metadata = {"uid": f"uid-{content['metadata']['name']}", **content["metadata"]}
+        metadata["resourceVersion"] = str(self.version)
+        return msgspec.convert({**content, "metadata": metadata}, TYPES[feed])
+
+    def list(self, feed, *contents):
+        several = [self.convert(feed, each) for each in contents]
+        for output in (Init(), *map(InitApply, several), InitDone(str(self.version))):
+            self.sources.feeds[feed].take(output)
+
+    def see(self, feed, content):
+        self.sources.feeds[feed].take(Apply(self.convert(feed, content)))
+
+    def lose(self, feed, name, namespace=""):
+        self.version += 1
+        self.sources.feeds[feed].take(Delete(Key(namespace, name), str(self.version)))
+
+    def begin(self, *pods):
+        self.list(NODE, node_document())
+        self.list(TOPOLOGY, topology_document())
+        self.list(POD, *pods)
+
+
+def node_document(name="a", cpu="16"):
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "64Gi"}}}
+
+
+def topology_document(name="a", cpus=(8, 8), zones=()):
+    def resources(cpu):
+        return [
+            {"name": each, "capacity": amount, "allocatable": amount, "available": amount}
+            for each, amount in (("cpu", str(cpu)), ("memory", "32Gi"))
+        ]
+
+    several = [
+        {"name": f"node-{number}", "type": "Node", "resources": resources(cpu)} for number, cpu in enumerate(cpus)
+    ]
+    return {
+        "metadata": {"name": name},
+        "topologyPolicies": ["SingleNUMANodeContainerLevel"],
+        "zones": [*several, *zones],
+    }
+
+
+def bound(name="web", node="a", phase="Running", **status):
+    pod = document(name, nodeName=node)
+    return {**pod, "status": {**pod["status"], "phase": phase, **status}}
+
+
+def test_ns_150_the_books_begin_when_all_three_lists_are_complete_and_not_before():
+    world = World()
+    world.list(NODE, node_document())
+    world.list(TOPOLOGY, topology_document())
+    assert world.started == []
+    assert "pods is not complete yet" in world.sources.problem
+    world.list(POD)
+    assert len(world.started) == 1
+    assert world.sources.problem == ""
+    assert world.sources.not_ready() is None
+
+
+def test_ns_085_the_cache_that_is_not_complete_is_named():
+    world = World()
+    assert "noderesourcetopologies" in world.sources.problem
+    world.list(TOPOLOGY, topology_document())
+    assert "nodes is not complete yet" in world.sources.problem
+    assert world.sources.not_ready()
+
+
+def test_ns_044_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes_first():
+    for order in ((NODE, TOPOLOGY), (TOPOLOGY, NODE)):
+        world = World()
+        for feed in order:
+            world.list(feed, {NODE: node_document, TOPOLOGY: topology_document}[feed]())
+        facts = world.books.node("a")
+        assert facts.allocatable["cpu"] == 16000
+        assert [cell.available["cpu"] for cell in facts.cells] == [8000, 8000]
+
+
+def test_ns_171_a_heartbeat_of_a_node_changes_nothing():
+    world = World()
+    world.begin()
+    before = world.books.node("a")
+    world.see(NODE, node_document())
+    assert world.books.node("a") is before
+    world.see(NODE, node_document(cpu="12"))
+    assert world.books.node("a").allocatable["cpu"] == 12000
+
+
+def test_ns_103_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none():
+    world = World()
+    world.begin(bound())
+    assert [each.node for each in world.books.reservations(0.0)] == ["a"]
+    world.lose(TOPOLOGY, "a")
+    assert not world.books.node("a").has_topology
+    assert [each.node for each in world.books.reservations(0.0)] == ["a"]
+    world.see(TOPOLOGY, topology_document())
+    assert world.books.node("a").has_topology
+    world.lose(NODE, "a")
+    assert world.books.reservations(0.0) == []
+    assert world.books.node("a") is None
+    world.see(NODE, node_document())
+    assert world.books.node("a").has_topology, "its object has outlived it"
+
+
+def test_a_node_without_object_and_node_is_not_there():
+    world = World()
+    world.begin()
+    world.lose(NODE, "a")
+    world.lose(TOPOLOGY, "a")
+    assert world.books.node("a") is None
+
+
+def test_ns_103_a_pod_that_vanished_unseen_releases_what_it_had():
+    world = World()
+    world.begin(bound())
+    world.list(POD)
+    assert world.books.reservations(0.0) == []
+
+
+def test_ns_171_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
+    kept = []
+    world = World()
+    seen = world.books.pod_seen
+    world.books.pod_seen = lambda pod, now: (kept.append(pod), seen(pod, now))
+    small = bound("small")
+    small["status"]["qosClass"] = "Burstable"
+    small["metadata"] |= {"labels": {"app": "x"}, "annotations": {"a": "b"}}
+    world.begin(small, bound("large"))
+    bare, whole = kept
+    assert (bare.containers, dict(bare.labels), dict(bare.annotations)) == ((), {}, {})
+    assert (bare.full_name, bare.node_name, bare.phase) == ("demo/small", "a", "Running")
+    assert whole.containers
+    assert [each.name for each in world.books.pods_on("a")] == ["large"]
+
+
+def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other():
+    world = World()
+    odd = bound("odd")
+    odd["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "many"
+    world.begin(odd, bound("web"))
+    assert [each.name for each in world.books.reservations(0.0)] == ["web"]
+
+
+@pytest.mark.parametrize("reason", ["TopologyAffinityError", "SMTAlignmentError"])
+def test_ns_166_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_before_us(reason):
+    world = World()
+    world.begin(bound("old", phase="Failed", reason=reason))
+    for _ in range(2):
+        world.see(POD, bound("new", phase="Failed", reason=reason))
+    world.see(POD, bound("other", phase="Failed", reason="Evicted"))
+    assert 'polyarch_numa_kubelet_rejections_total{node="a"} 1.0' in world.extender.page()
+
+
+def test_ns_107_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
+    world = World()
+    told = []
+    world.books.exporter_seen = lambda node, is_ready, now: told.append((node, is_ready))
+
+    def exporter(name, ready):
+        pod = bound(name, conditions=[{"type": "Ready", "status": ready}])
+        pod["metadata"]["labels"] = {"name": "resource-topology"}
+        return pod
+
+    world.begin(exporter("old", "True"))
+    world.see(POD, exporter("new", "False"))
+    world.lose(POD, "old", "demo")
+    world.see(POD, exporter("new", "True"))
+    assert told == [("a", True), ("a", True), ("a", False), ("a", True)]
+
+
+def test_ns_087_the_answers_about_a_pod_are_forgotten_with_it():
+    world = World()
+    world.begin(document("web"))
+    from polyarch.numa.scheduling.facts.pods import PodObject, pod_facts
+
+    world.extender.engine.filter(pod_facts(msgspec.convert(document("web"), PodObject)), ["a"], 0.0)
+    assert world.extender.engine.asked("uid-web") is not None
+    world.lose(POD, "web", "demo")
+    assert world.extender.engine.asked("uid-web") is None
+    assert world.extender.engine.verdicts(0.0) == []
+
+
+def test_ns_131_in_compat_pods_that_align_nothing_count_whole():
+    world = World(mode="compat")
+    small = bound("small")
+    small["status"]["qosClass"] = "Burstable"
+    world.begin({**document("small"), "status": {"qosClass": "Burstable"}})
+    world.see(POD, small)
+    assert world.books.cache.assumed("a")["demo/small"]["cpu"] == 2000
+    assert small["spec"]["schedulerName"] == OURS

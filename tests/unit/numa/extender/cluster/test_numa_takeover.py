@@ -1,0 +1,74 @@
+"""What another replica did is known before the first answer after a silence (NS-151)."""
+
+import asyncio
+
+from manual_clock import ManualClock
+from polyarch.kube.client.client import Listing
+from polyarch.kube.errors import ConnectionFailed
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.numa.extender.cluster.takeover import Takeover
+
+
+class World:
+    """An API server with pods, and a watch that has shown some of them."""
+
+    def __init__(self, *pods):
+        self.pods = pods
+        self.shown = set()
+        self.lists = []
+        self.error = None
+        self.clock = ManualClock()
+        self.takeover = Takeover(self, self, "ours", clock=self.clock)
+
+    async def list(self, resource, *, type, field_selector, retry):
+        self.lists.append(field_selector)
+        if self.error is not None:
+            raise self.error
+        metadata = (ObjectMeta(name=name, namespace="demo", resource_version=version) for name, version in self.pods)
+        return Listing([PartialObjectMetadata(metadata=each) for each in metadata], "9")
+
+    def has(self, key, version):
+        return (key, version) in self.shown
+
+    async def passes_after(self):
+        """Seconds that a filter call waits."""
+        began = self.clock.monotonic()
+        call = asyncio.create_task(self.takeover.passed())
+        while not call.done():
+            await self.clock.run(0.01)
+        await call
+        return self.clock.monotonic() - began
+
+
+async def test_ns_151_the_first_call_after_a_silence_waits_until_the_watch_has_shown_what_is_there():
+    world = World(("web", "7"))
+    call = asyncio.create_task(world.takeover.passed())
+    await world.clock.run(0.5)
+    assert not call.done()
+    world.shown.add((Key("demo", "web"), "7"))
+    await world.clock.run(0.05)
+    assert call.done()
+    assert world.lists == ["spec.schedulerName=ours"], "a consistent read, and one alone"
+
+
+async def test_ns_151_later_calls_do_not_wait_nor_ask_until_there_was_none_for_30_seconds():
+    world = World()
+    await world.takeover.passed()
+    for _ in range(5):
+        await world.clock.run(29)
+        await world.takeover.passed()
+    assert len(world.lists) == 1
+    await world.clock.run(31)
+    await world.takeover.passed()
+    assert len(world.lists) == 2
+
+
+async def test_ns_151_it_waits_less_than_a_verb_may_take_and_then_answers():
+    world = World(("never", "7"))
+    assert 1.4 < await world.passes_after() < 2.0
+
+
+async def test_ns_151_an_api_server_that_is_away_does_not_hold_the_answer_up():
+    world = World()
+    world.error = ConnectionFailed("no API server")
+    assert await world.passes_after() < 0.1

@@ -1,0 +1,240 @@
+"""What the extender writes, and with which rights: kicks, Bindings, Events, dumps.
+
+NS-088, NS-107, NS-140, NS-141, NS-165.
+"""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+from memory_api import MemoryApi
+from numa_extender import OURS, Extender
+from numa_nodes import cell, container, node, pod
+
+from manual_clock import ManualClock
+from polyarch.kube.errors import Conflict, ConnectionFailed
+from polyarch.kube.resources import NODES
+from polyarch.kube.rights import Access, grants
+from polyarch.numa import names
+from polyarch.numa.api.settings import SchedulerSettings
+from polyarch.numa.extender.cluster.binding import Binding
+from polyarch.numa.extender.cluster.kick import CAPACITIES, CapacityBell, Kicks, NodeBell
+from polyarch.numa.extender.cluster.rights import rights
+from polyarch.numa.extender.cluster.silence import Silence
+from polyarch.numa.extender.cluster.unexplained import Dumps
+from polyarch.numa.extender.settings import ExtenderSettings
+from polyarch.numa.extender.wire import BindQuestion
+from polyarch.numa.operator.scheduler import objects
+from polyarch.numa.scheduling.ledger.ledger import Silent
+
+WATCHED = {
+    Access(verb, group, plural)
+    for verb in ("get", "list", "watch")
+    for group, plural in (("topology.node.k8s.io", "noderesourcetopologies"), ("", "nodes"), ("", "pods"))
+}
+TOLD = {Access(verb, "events.k8s.io", "events") for verb in ("create", "patch")}
+REVIEWS = {
+    Access("create", "authentication.k8s.io", "tokenreviews"),
+    Access("create", "authorization.k8s.io", "subjectaccessreviews"),
+}
+USUAL = WATCHED | TOLD | REVIEWS
+BUDGETS = {Access(verb, "policy", "poddisruptionbudgets") for verb in ("list", "watch")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "further"),
+    [
+        ({}, set()),
+        ({"mode": "compat"}, set()),
+        ({"bind": True}, {Access("create", "", "pods/binding")}),
+        ({"kick": "node-annotation"}, {Access("patch", "", "nodes")}),
+        ({"preempt": True}, {Access("create", "", "pods/eviction"), Access("patch", "", "pods/status")} | BUDGETS),
+    ],
+    ids=["usual", "compat", "bind", "kick", "preempt"],
+)
+def test_ns_165_each_right_comes_with_the_setting_that_uses_it(settings, further):
+    assert set(grants(rights(ExtenderSettings(**settings)).cluster)) == USUAL | further
+
+
+def test_ns_165_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does_not():
+    one = Access("get", "storage.k8s.io", "csistoragecapacities", names.KICK)
+    assert set(grants(rights(ExtenderSettings()).namespace)) == {
+        one,
+        one._replace(verb="patch"),
+        Access("create", "storage.k8s.io", "csistoragecapacities"),
+    }
+    assert rights(ExtenderSettings(kick="none")).namespace == ()
+
+
+@pytest.mark.parametrize("preempts", [False, True])
+def test_ns_165_the_operator_gives_exactly_what_its_extender_uses(preempts):
+    own = rights(ExtenderSettings(preempt=SchedulerSettings(preempts=preempts).preempts))
+    assert set(grants(objects.extender_rules(preempts=preempts))) == set(grants(own.cluster))
+    assert set(grants(objects.kick_rules())) == set(grants(own.namespace))
+
+
+class World:
+    def __init__(self, bell):
+        self.api = MemoryApi()
+        self.clock = ManualClock()
+        self.extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
+        self.kicks = Kicks(bell(self.api), metrics=self.extender.metrics, clock=self.clock)
+
+    def capacity(self):
+        return self.api.read(CAPACITIES, names.KICK, "home")
+
+    def kicked(self):
+        return [verb for verb, _, _ in self.api.requests]
+
+
+@pytest.fixture
+async def world():
+    world = World(lambda api: CapacityBell(api, "home"))
+    task = asyncio.create_task(world.kicks.run())
+    yield world
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_ns_141_the_first_kick_makes_the_object_of_a_class_that_does_not_exist(world):
+    world.kicks.wake("a")
+    await world.clock.run(0)
+    found = world.capacity()
+    assert found["storageClassName"] == "polyarch-numa-kick"
+    first = int(found["metadata"]["annotations"][names.KICKS])
+    await world.clock.run(5)
+    world.kicks.wake("a")
+    await world.clock.run(0)
+    assert int(world.capacity()["metadata"]["annotations"][names.KICKS]) > first
+    assert "polyarch_numa_kicks_total 2.0" in world.extender.page()
+
+
+async def test_ns_140_at_most_one_kick_a_second_and_the_last_wish_is_not_lost(world):
+    world.kicks.wake("a")
+    await world.clock.run(0)
+    for _ in range(10):
+        world.kicks.wake("a")
+        await world.clock.run(0.05)
+    assert world.kicked() == ["patch", "create"]
+    await world.clock.run(1)
+    assert world.kicked() == ["patch", "create", "patch"]
+    await world.clock.run(10)
+    assert world.kicked() == ["patch", "create", "patch"], "nobody wished for more"
+
+
+async def test_ns_141_a_kick_that_fails_is_tried_again(world):
+    away = [ConnectionFailed("no API server")] * 2
+
+    async def hook(verb, resource, name):
+        if away:
+            raise away.pop()
+
+    world.api.hook = hook
+    world.kicks.wake("a")
+    await world.clock.run(5)
+    assert world.capacity()["metadata"]["name"] == names.KICK
+
+
+async def test_ns_141_a_node_may_be_annotated_instead():
+    world = World(NodeBell)
+    world.api.put(NODES, {"metadata": {"name": "a"}})
+    task = asyncio.create_task(world.kicks.run())
+    world.kicks.wake("a")
+    await world.clock.run(0)
+    assert world.api.read(NODES, "a")["metadata"]["annotations"][names.KICKS]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+class Binder:
+    """The client's bind."""
+
+    def __init__(self):
+        self.bound = []
+        self.error = None
+
+    async def bind(self, namespace, pod, node, uid):
+        if self.error is not None:
+            raise self.error
+        self.bound.append((namespace, pod, node, uid))
+
+
+def binding():
+    extender = Extender(node(cell(0, cpu=8, memory=16), name="a"), node(cell(0, cpu=2, memory=16), name="b"))
+    client = Binder()
+    return extender, client, Binding(client, extender.engine, clock=ManualClock())
+
+
+def web(cpu=2.0):
+    return pod(container("app", cpu=cpu, memory=1), name="web", scheduler_name=OURS)
+
+
+ASKED = BindQuestion("web", "default", "web", "a")
+
+
+async def test_ns_088_the_binding_is_made_and_the_reservation_is_bound_at_once():
+    extender, client, binds = binding()
+    extender.engine.filter(web(), ["a"], 1.0)
+    assert await binds.bind(ASKED) == ""
+    assert client.bound == [("default", "web", "a", "web")]
+    (entry,) = extender.books.reservations(1.0)
+    assert entry.state == "bound"
+
+
+async def test_ns_088_without_room_there_is_no_binding():
+    extender, client, binds = binding()
+    extender.engine.filter(web(cpu=4), ["a"], 1.0)
+    problem = await binds.bind(BindQuestion("web", "default", "web", "b"))
+    assert "cannot align" in problem
+    assert client.bound == []
+
+
+async def test_ns_088_a_binding_that_is_refused_is_told_and_the_cells_stay_held_for_the_next_try():
+    extender, client, binds = binding()
+    extender.engine.filter(web(), ["a"], 1.0)
+    client.error = Conflict(409, reason="Conflict", message="pod web is already assigned to node b")
+    assert "already assigned" in await binds.bind(ASKED)
+    (entry,) = extender.books.reservations(1.0)
+    assert entry.state == "held"
+
+
+async def test_ns_088_a_pod_that_did_not_pass_filter_is_not_bound():
+    _, client, binds = binding()
+    assert "filter" in await binds.bind(ASKED)
+    assert client.bound == []
+
+
+def test_ns_107_one_event_for_each_silence_of_an_exporter():
+    extender = Extender()
+    now, told = [], []
+    recorder = SimpleNamespace(event=lambda regarding, **said: told.append((regarding.name, said["reason"])))
+    silence = Silence(lambda _: now, recorder=recorder, metrics=extender.metrics)
+    now[:] = [Silent("a", 301.0)]
+    silence.look(1.0)
+    now[:] = [Silent("a", 302.0), Silent("b", 300.0)]
+    silence.look(2.0)
+    assert told == [("a", "ExporterSilent"), ("b", "ExporterSilent")]
+    assert 'polyarch_numa_unsettled_seconds{node="a"} 302.0' in extender.page()
+    now[:] = []
+    silence.look(3.0)
+    assert "unsettled_seconds{" not in extender.page()
+    now[:] = [Silent("a", 300.0)]
+    silence.look(4.0)
+    assert len(told) == 3, "another silence"
+
+
+async def test_ns_107_a_dump_is_written_as_a_whole_and_a_directory_that_is_not_there_ends_nothing(tmp_path):
+    dumps = Dumps(str(tmp_path / "dumps"))
+    task = asyncio.create_task(dumps.run())
+    dumps.write("a", {"nodeName": "a"})
+    await asyncio.sleep(0.05)
+    (tmp_path / "dumps").mkdir()
+    dumps.write("a", {"nodeName": "a", "fingerprintExpected": "pfp0v001"})
+    async with asyncio.timeout(10):
+        while not (tmp_path / "dumps" / "a.json").exists():
+            await asyncio.sleep(0.01)
+    assert json.loads((tmp_path / "dumps" / "a.json").read_bytes())["fingerprintExpected"] == "pfp0v001"
+    assert [each.name for each in (tmp_path / "dumps").iterdir()] == ["a.json"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,268 @@
+"""Room is made for a pod that no node will do for: what is evicted, kept, nominated and told."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from numa_ledgers import admitted, choose, exclusive, started_ledger, version
+
+from manual_clock import ManualClock
+from polyarch.kube.client.patches import JsonPatch
+from polyarch.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import PODS, Resource
+from polyarch.kube.runtime.events import Regarding
+from polyarch.numa.extender.metrics import ExtenderMetrics
+from polyarch.numa.extender.preempting import BETWEEN, KEPT, Preempting
+from polyarch.numa.extender.wire import Question
+from polyarch.numa.scheduling.facts.decision import Decision
+from polyarch.numa.scheduling.facts.nodes import NodeFacts
+from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.scheduling.preemption.budgets import Budget
+from polyarch.numa.scheduling.preemption.victims import Rules
+from polyarch.requirements import Selector
+
+OURS = "topo-aware-scheduler"
+
+
+class Api:
+    """What is asked of the API server, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.patches: list[list[dict[str, Any]]] = []
+        self.refuses: dict[str, Exception] = {}
+
+    async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None:
+        self.calls.append(("evict", f"{namespace}/{pod} {uid}"))
+        if (error := self.refuses.get(pod)) is not None:
+            raise error
+
+    async def patch(
+        self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = "", subresource: str = ""
+    ) -> None:
+        assert (resource, subresource) == (PODS, "status")
+        self.calls.append(("nominate", f"{namespace}/{name}"))
+        self.patches.append([{"op": each.op, "path": each.path, "value": each.value} for each in patch.operations])
+        if (error := self.refuses.get(name)) is not None:
+            raise error
+
+
+class Told:
+    """A recorder that posts nothing."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str, str]] = []
+
+    def event(self, regarding: Regarding, *, reason: str, note: str, related: Regarding, **_: Any) -> None:
+        self.events.append((regarding.name, reason, related.name, note))
+
+
+class World:
+    """One node with two cells of 8 CPUs; each pod of lower priority has 6 CPUs of one of them."""
+
+    def __init__(self, *residents: PodFacts, used: Sequence[dict[str, float]]) -> None:
+        self.clock = ManualClock()
+        self.ledger = started_ledger(scheduler=OURS)
+        self.pods = {each.uid: each for each in residents}
+        self.topology = version(1)
+        self.ledger.topology_seen(self.topology, 0.0)
+        for each in residents:
+            choose(self.ledger, each, self.topology, now=0.0)
+            self.ledger.pod_seen(each, 1.0)
+        self.topology = version(2, residents, used=used)
+        self.ledger.topology_seen(self.topology, 2.0)
+        self.budgets: list[Budget] = []
+        self.api = Api()
+        self.told = Told()
+        self.metrics = Metrics()
+        self.preempting = Preempting(
+            self.api,
+            self,
+            budgets=self,
+            rules=Rules(scheduler_name=OURS),
+            recorder=self.told,  # type: ignore[arg-type]
+            metrics=ExtenderMetrics(self.metrics),
+            clock=self.clock,
+        )
+
+    async def known(self) -> list[Budget]:
+        return self.budgets
+
+    def node(self, name: str) -> NodeFacts | None:
+        return self.topology if name == self.topology.name else None
+
+    def pod(self, uid: str) -> PodFacts | None:
+        return self.pods.get(uid)
+
+    def pods_on(self, node: str) -> list[PodFacts]:
+        return [each for each in self.pods.values() if each.node_name == node]
+
+    def keep(self, pod: PodFacts, decision: Decision, now: float, seconds: float) -> None:
+        self.ledger.hold(pod, [decision], now, ttl=seconds)
+
+    def drop(self, uid: str, now: float) -> None:
+        self.ledger.drop(uid, "again")
+
+    async def rejects(self, pod: PodFacts, names: tuple[str, ...] = ("worker",)) -> None:
+        """A filter that found no node, and time for what follows."""
+        self.preempting.rejected(Question(pod=pod, names=names), self.clock.monotonic())
+        task = asyncio.create_task(self.preempting.run())
+        for _ in range(20 + 2 * len(names)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def count(self, result: str) -> float:
+        found = self.metrics.registry.get_sample_value("polyarch_numa_preemptions_total", {"result": result})
+        return found or 0.0
+
+
+def low(name: str, priority: int = 0, **others: Any) -> PodFacts:
+    return admitted(exclusive(name, 6, 4, priority=priority, scheduler_name=OURS), **others)
+
+
+def wanting(**others: Any) -> PodFacts:
+    return exclusive("wanting", 4, 4, **{"priority": 100, "scheduler_name": OURS, **others})
+
+
+FULL: tuple[dict[str, float], ...] = ({"cpu": 6, "memory": 4}, {"cpu": 6, "memory": 4})
+
+
+@pytest.fixture
+def world() -> World:
+    return World(low("first", 5), low("second", 1), used=FULL)
+
+
+async def test_ns_122_the_lowest_pod_is_evicted_its_cells_are_kept_and_the_pod_is_nominated(world: World) -> None:
+    await world.rejects(wanting())
+    assert world.api.calls == [("evict", "default/second second"), ("nominate", "default/wanting")]
+    assert world.api.patches == [
+        [
+            {"op": "test", "path": "/metadata/uid", "value": "wanting"},
+            {"op": "add", "path": "/status/nominatedNodeName", "value": "worker"},
+        ]
+    ]
+    (held,) = world.ledger.held("wanting")
+    assert held.node == "worker"
+    assert held.cells.keys() == {1}
+    assert world.count("evicted") == 1
+
+
+async def test_ns_123_one_event_on_each_names_the_other(world: World) -> None:
+    await world.rejects(wanting())
+    assert world.told.events == [
+        (
+            "second",
+            "Preempted",
+            "wanting",
+            "Evicted from node worker, where pod default/wanting of higher priority fits NUMA cell 1 without it",
+        ),
+        ("wanting", "Preempts", "second", "Fits NUMA cell 1 of node worker without default/second"),
+    ]
+
+
+async def test_ns_122_freed_cells_are_kept_for_a_minute(world: World) -> None:
+    await world.rejects(wanting())
+    now = world.clock.monotonic()
+    kept = world.preempting.kept("wanting", now)
+    assert kept is not None
+    assert kept[1] == KEPT
+    assert world.preempting.kept("wanting", now + KEPT) is None
+    assert [each.reason for each in world.ledger.tick(now + KEPT)] == ["ttl"]
+    assert not world.ledger.held("wanting")
+
+
+async def test_ns_122_one_attempt_for_a_pod_in_thirty_seconds() -> None:
+    world = World(low("first", 200), low("second", 200), used=FULL)
+    await world.rejects(wanting())
+    await world.rejects(wanting())
+    assert world.count("none") == 1
+    await world.clock.run(BETWEEN)
+    await world.rejects(wanting())
+    assert world.count("none") == 2
+
+
+async def test_ns_122_nobody_else_is_evicted_while_the_freed_cells_are_kept(world: World) -> None:
+    await world.rejects(wanting())
+    await world.clock.run(BETWEEN + 1)
+    await world.rejects(wanting())
+    assert [call for call, _ in world.api.calls] == ["evict", "nominate"]
+
+
+async def test_ns_122_an_eviction_that_a_budget_refuses_ends_the_attempt(world: World) -> None:
+    world.api.refuses["second"] = TooManyRequests(429, message="budget")
+    await world.rejects(wanting())
+    assert world.api.calls == [("evict", "default/second second")]
+    assert not world.ledger.held("wanting")
+    assert world.preempting.kept("wanting", world.clock.monotonic()) is None
+    assert world.count("refused") == 1
+    assert world.told.events == [
+        ("wanting", "PreemptionRefused", "second", "A disruption budget keeps pod default/second")
+    ]
+
+
+async def test_ns_121_a_budget_that_is_used_up_turns_to_the_next_best(world: World) -> None:
+    world.pods["second"] = replace(world.pods["second"], labels={"app": "db"})
+    world.budgets = [
+        Budget(namespace="default", name="db", selector=Selector.parse({"matchLabels": {"app": "db"}}), allowed=0)
+    ]
+    await world.rejects(wanting())
+    assert world.api.calls[0] == ("evict", "default/first first")
+
+
+@pytest.mark.parametrize("error", [NotFound, Conflict])
+async def test_ns_122_a_victim_that_has_gone_meanwhile_needs_no_eviction(
+    world: World, error: Callable[..., ApiError]
+) -> None:
+    world.api.refuses["second"] = error(404, message="gone")
+    await world.rejects(wanting())
+    assert [call for call, _ in world.api.calls] == ["evict", "nominate"]
+    assert world.count("evicted") == 1
+
+
+async def test_ns_122_a_failed_eviction_gives_the_cells_back(world: World) -> None:
+    world.api.refuses["second"] = ApiError(500, message="two budgets")
+    await world.rejects(wanting())
+    assert not world.ledger.held("wanting")
+    assert world.count("failed") == 1
+
+
+async def test_ns_122_the_room_is_made_although_the_nomination_fails(world: World) -> None:
+    world.api.refuses["wanting"] = Conflict(409, message="changed")
+    await world.rejects(wanting())
+    assert world.ledger.held("wanting")
+    assert world.count("evicted") == 1
+
+
+async def test_ns_120_a_pod_that_must_not_preempt_evicts_nobody(world: World) -> None:
+    await world.rejects(wanting(preempts=False))
+    await world.rejects(wanting(scheduler_name="default-scheduler"))
+    assert not world.api.calls
+
+
+async def test_ns_123_pods_on_their_way_out_are_waited_for(world: World) -> None:
+    world.pods["first"] = replace(world.pods["first"], terminating=True)
+    await world.rejects(wanting())
+    assert not world.api.calls
+    assert world.count("waits") == 1
+
+
+async def test_ns_122_a_node_whose_cells_nobody_trusts_is_no_candidate(world: World) -> None:
+    world.ledger.distrust("worker", world.clock.monotonic())
+    await world.rejects(wanting())
+    assert not world.api.calls
+    assert world.count("none") == 1
+
+
+async def test_ns_120_a_pod_that_was_bound_meanwhile_evicts_nobody(world: World) -> None:
+    world.pods["wanting"] = replace(wanting(), node_name="elsewhere")
+    await world.rejects(wanting())
+    assert not world.api.calls
+
+
+async def test_ns_120_nodes_that_are_not_known_are_passed_over(world: World) -> None:
+    await world.rejects(wanting(), (*(f"other-{each}" for each in range(20)), "worker"))
+    assert world.api.calls[0] == ("evict", "default/second second")

@@ -1,0 +1,95 @@
+"""What goes over the wire: Go's names of fields, names of nodes alone, few different messages.
+
+NS-080, NS-081, NS-082, NS-083, NS-084.
+"""
+
+import msgspec
+import pytest
+from numa_extender import arguments, document
+
+from polyarch.numa.extender import wire
+
+READ = msgspec.json.decode
+
+
+def test_ns_080_answers_have_the_names_of_gos_fields_and_scores_of_ten_steps():
+    assert READ(wire.fitting(["b", "a"], {"c": "cannot align pod"}, resolvable=False)) == {
+        "NodeNames": ["b", "a"],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"c": "cannot align pod"},
+        "Error": "",
+    }
+    scores = [("a", 0), ("b", 9), ("c", 10), ("d", 99), ("e", 100)]
+    assert [each["Score"] for each in READ(wire.priorities(scores))] == [0, 0, 1, 9, 10]
+    assert READ(wire.priorities([("a", 37)])) == [{"Host": "a", "Score": 3}]
+    assert READ(wire.bound("no room")) == {"Error": "no room"}
+
+
+def test_ns_081_names_count_once_in_their_order_and_nothing_that_fits_is_an_empty_list():
+    asked = wire.question(arguments(document(), "b", "a", "b"))
+    assert asked.names == ("b", "a")
+    assert READ(wire.fitting([], {}, resolvable=False))["NodeNames"] == []
+
+
+def test_ns_081_nodes_as_objects_are_told_how_to_come_by_name():
+    body = msgspec.json.encode({"Pod": document(), "Nodes": {"items": []}, "NodeNames": None})
+    assert wire.question(body).problem == "set nodeCacheCapable: true for this extender"
+
+
+@pytest.mark.parametrize("missing", [{}, {"Nodes": None}, {"NodeNames": None, "Nodes": None}])
+def test_ns_081_a_question_about_no_nodes_is_one_about_none(missing):
+    asked = wire.question(msgspec.json.encode({"Pod": document(), **missing}))
+    assert (asked.names, asked.problem) == ((), "")
+
+
+def test_ns_083_which_map_says_whether_preemption_may_help():
+    told = READ(wire.fitting([], {"c": "x"}, resolvable=True))
+    assert (told["FailedNodes"], told["FailedAndUnresolvableNodes"]) == ({"c": "x"}, {})
+
+
+def test_ns_083_at_most_sixteen_different_messages_the_usual_ones_in_their_words():
+    failed = {f"node-{number}": f"cannot align pod: r{number % 30}" for number in range(600)}
+    failed |= {f"more-{number}": "cannot align pod: cpu" for number in range(50)}
+    told = wire.grouped(failed)
+    assert told.keys() == failed.keys()
+    assert len(set(told.values())) == 16
+    assert told["more-7"] == "cannot align pod: cpu"
+
+
+def test_ns_083_no_message_is_longer_than_200_characters():
+    told = wire.grouped({"a": "x" * 500, "b": "y" * 200})
+    assert (len(told["a"]), len(told["b"])) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "cannot be read"),
+        (b"{", "cannot be read"),
+        (b'"\xff"', "cannot be read"),
+        (b'{"NodeNames": []}', "has no Pod"),
+        (b'{"Pod": null}', "has no Pod"),
+        (b'{"Pod": {"metadata": {"name": 1}}}', "cannot be read"),
+        (b'{"Pod": {"spec": {"containers": [{"resources": {"requests": {"cpu": "many"}}}]}}}', "many"),
+    ],
+)
+def test_ns_084_what_is_no_question_is_said_in_one_line(body, said):
+    with pytest.raises(wire.InvalidRequest) as told:
+        wire.question(body)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_ns_084_unknown_keys_and_fields_are_ignored():
+    pod = document(hostNetwork=True, tolerations=[{"key": "a"}])
+    body = msgspec.json.encode({"Pod": pod, "NodeNames": ["a"], "Later": {"x": 1}})
+    assert wire.question(body).pod.name == "web"
+
+
+@pytest.mark.parametrize("left_out", ["PodName", "PodNamespace", "PodUID", "Node"])
+def test_ns_088_a_binding_names_pod_and_node(left_out):
+    whole = {"PodName": "web", "PodNamespace": "demo", "PodUID": "u", "Node": "a"}
+    asked = wire.bind_question(msgspec.json.encode(whole))
+    assert (asked.pod_name, asked.pod_namespace, asked.pod_uid, asked.node) == ("web", "demo", "u", "a")
+    with pytest.raises(wire.InvalidRequest):
+        wire.bind_question(msgspec.json.encode({**whole, left_out: ""}))
