@@ -788,6 +788,13 @@
   - list
   - watch
 - apiGroups:
+  - policy
+  resources:
+  - poddisruptionbudgets
+  verbs:
+  - list
+  - watch
+- apiGroups:
   - ''
   resources:
   - pods/status
@@ -878,6 +885,7 @@
   - services
   resourceNames:
   - numaresources-rte-metrics-service
+  - secondary-scheduler-metrics
   verbs:
   - get
   - patch
@@ -934,6 +942,7 @@
   - prometheusrules
   resourceNames:
   - polyarch-numa-exporter
+  - polyarch-numa-scheduler
   verbs:
   - get
   - patch
@@ -942,10 +951,21 @@
   - monitoring.coreos.com
   resources:
   - prometheusrules
+  - servicemonitors
   verbs:
   - list
   - watch
   - create
+- apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - servicemonitors
+  resourceNames:
+  - secondary-scheduler-metrics
+  verbs:
+  - get
+  - patch
+  - delete
 - apiGroups:
   - cert-manager.io
   resources:
@@ -1012,13 +1032,6 @@
   - get
   - delete
   - patch
-- apiGroups:
-  - monitoring.coreos.com
-  resources:
-  - servicemonitors
-  verbs:
-  - list
-  - watch
 - apiGroups:
   - ''
   resources:

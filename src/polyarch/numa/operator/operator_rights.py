@@ -43,6 +43,7 @@ from polyarch.numa.operator.exporters.surroundings import Surroundings
 from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE, KUBELET_CONFIGS
 from polyarch.numa.operator.observed import API_SERVERS, POOLS
 from polyarch.numa.operator.scheduler import objects as scheduler
+from polyarch.numa.operator.scheduler import scraping
 from polyarch.operating import names as shared
 from polyarch.operating import serving
 from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
@@ -54,12 +55,13 @@ AUTHORITY: Final = "polyarch-numa-ca"
 _SINGLETONS: Final = ((OPERATORS, names.OPERATOR_SINGLETON), (SCHEDULERS, names.SCHEDULER_SINGLETON))
 _NAMED: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     (SERVICE_ACCOUNTS, (names.EXPORTER, names.SCHEDULER)),
-    (SERVICES, (names.EXPORTER_SERVICE,)),
+    (SERVICES, (names.EXPORTER_SERVICE, scraping.SERVICE)),
     (NETWORK_POLICIES, (*network.NAMES, *scheduler.NETWORK_POLICY_NAMES)),
     (DEPLOYMENTS, (names.SCHEDULER,)),
     (ROLES, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
     (ROLE_BINDINGS, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
-    (RULES, (shared.NUMA_EXPORTER,)),
+    (RULES, (shared.NUMA_EXPORTER, shared.NUMA_SCHEDULER)),
+    (SERVICE_MONITORS, (scraping.SERVICE,)),
     (serving.ISSUERS, (names.EXPORTER_CERTIFICATE,)),
     (serving.CERTIFICATES, (names.EXPORTER_CERTIFICATE,)),
 )
@@ -88,7 +90,6 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
             rule(SECRETS, "create"),
             rule(PODS, "list"),
             rule(scheduler.CAPACITIES, "get", "delete", names=[KICK]),
-            rule(SERVICE_MONITORS, "list", "watch"),
             # granted
             *exporters.OWN_PODS,
             *scheduler.election_rules(),

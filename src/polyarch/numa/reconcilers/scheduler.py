@@ -24,7 +24,7 @@ from polyarch.numa.reconcilers.leaving import SchedulerRemoval
 from polyarch.numa.reconcilers.platforms import Platforms
 from polyarch.numa.reconcilers.telling import Telling
 from polyarch.numa.reconcilers.watching import Watched
-from polyarch.operating.keeping.discovery import Discovery
+from polyarch.operating.keeping.discovery import MONITORING, Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.settings import Cluster, OperatorSettings
@@ -76,6 +76,7 @@ class SchedulerReconciler:
         if live.metadata.deletion_timestamp is not None or self._home.is_terminating:
             return await self._removal.leave(live, at_once=self._home.is_terminating)
         cluster = self._discovery.cluster
+        self._sets.serve(self._discovery.served & MONITORING)
         if cluster is None or not self._watched.has_synced or not self._sets.is_complete:
             return After(SOON)
         if (live.metadata.annotations or {}).get(names.PAUSE) == "enabled":

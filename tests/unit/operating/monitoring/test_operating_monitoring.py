@@ -16,7 +16,9 @@ from polyarch.kube.runtime.events import Recorder
 from polyarch.kube.runtime.informer import Informers
 from polyarch.kube.serving.certificates import FileCertificates
 from polyarch.model.condition import Condition
+from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.operator.monitoring.alerts import ALERTS as NUMA_ALERTS
+from polyarch.numa.operator.monitoring.alerts import SCHEDULER_ALERTS
 from polyarch.numa.operator.monitoring.dashboard import DASHBOARD as NUMA_DASHBOARD
 from polyarch.numa.reconcilers.series import NumaSeries
 from polyarch.operating.labels import labels
@@ -33,7 +35,7 @@ from polyarch.taints.operator.monitoring.dashboard import DASHBOARD as TAINTS_DA
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
-ALERTS = (*alerts.ALERTS, *TAINT_ALERTS, *NUMA_ALERTS)
+ALERTS = (*alerts.ALERTS, *TAINT_ALERTS, *NUMA_ALERTS, *SCHEDULER_ALERTS)
 DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD, NUMA_DASHBOARD)
 ROWS = tuple(row for each in DASHBOARDS for row in each.rows)
 OF_TARGETS = {"job", "namespace", "pod", "instance", "service"}
@@ -53,6 +55,8 @@ def exported(folder: str) -> dict[str, set[str]]:
     numa = NumaSeries(metrics)
     numa.nodes({"any": (0, 0)})
     numa.conditions("any", [Condition("Degraded", "False", "AsExpected")])
+    extender = ExtenderMetrics(metrics)
+    extender.ask_reservations(lambda _: 0)
     registry_metrics(metrics)
     RequestMetrics(metrics)
     QueueMetrics(metrics, "pods", depth=lambda: 0, oldest_age=lambda: 0)
@@ -133,6 +137,10 @@ def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_dela
         "PolyarchNodesUntainted": ("5m", "warning"),
         "PolyarchNumaDegraded": ("5m", "warning"),
         "PolyarchNumaNodesSilent": ("15m", "warning"),
+        "PolyarchNumaSchedulerDown": ("5m", "critical"),
+        "PolyarchNumaReservationsUnsettled": ("5m", "warning"),
+        "PolyarchNumaKubeletRejections": ("1m", "warning"),
+        "PolyarchNumaMispredictions": ("1m", "warning"),
     }
 
 
@@ -226,7 +234,7 @@ def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
         taint_names.ROLE,
     }
     assert set(re.findall(r"(?:controller=|deploy[/ ])([a-z][a-z-]+)", text)) <= workloads
-    features = (ROOT / "src" / "polyarch" / feature for feature in ("placement", "taints"))
+    features = (ROOT / "src" / "polyarch" / feature for feature in ("placement", "taints", "numa"))
     code = "".join(path.read_text() for feature in features for path in feature.rglob("*.py"))
     for reason in re.findall(r"reason=(\w+)", text):
         assert f'"{reason}"' in code

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from polyarch.operating.monitoring.alerting import Alert
+from polyarch.numa.names import SCHEDULER
+from polyarch.operating.monitoring.alerting import Alert, none_available
 
 ALERTS: Final = (
     Alert(
@@ -25,3 +26,42 @@ ALERTS: Final = (
     ),
 )
 """In the PrometheusRule ``polyarch-numa-exporter``."""
+
+SCHEDULER_ALERTS: Final = (
+    Alert(
+        name="PolyarchNumaSchedulerDown",
+        expression=none_available(SCHEDULER),
+        lasting="5m",
+        severity="critical",
+        summary="No pod of the NUMA scheduler is available",
+        description="Pods that name this scheduler stay Pending until it and the extender beside it are ready.",
+    ),
+    Alert(
+        name="PolyarchNumaReservationsUnsettled",
+        expression="max by (node) (polyarch_numa_unsettled_seconds) > 300",
+        lasting="5m",
+        severity="warning",
+        summary="Cells stay reserved because an exporter does not show their pods",
+        description="For {{ $value }} s node {{ $labels.node }} has not shown a pod that its kubelet has admitted; "
+        "what is reserved there stays reserved.",
+    ),
+    Alert(
+        name="PolyarchNumaKubeletRejections",
+        expression="max by (node) (increase(polyarch_numa_kubelet_rejections_total[30m])) > 0",
+        lasting="1m",
+        severity="warning",
+        summary="A kubelet refused a pod for its NUMA alignment",
+        description="The kubelet of {{ $labels.node }} failed a pod with TopologyAffinityError: what is known of its "
+        "cells was wrong or late.",
+    ),
+    Alert(
+        name="PolyarchNumaMispredictions",
+        expression="max by (node) (increase(polyarch_numa_mispredictions_total[1h])) > 2",
+        lasting="1m",
+        severity="warning",
+        summary="Pods are not in the NUMA cells where they were expected",
+        description="{{ $value }} times in an hour pods on {{ $labels.node }} were in other cells than predicted; "
+        "reservations there count on every cell, which leaves room unused.",
+    ),
+)
+"""In the PrometheusRule ``polyarch-numa-scheduler``."""

@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.kube.objects.owners import Owner
 from polyarch.kube.objects.rbac import GROUP, granted
-from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, PODS, Resource
+from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from polyarch.kube.rights import Rule, rule
 from polyarch.kube.runtime import events
 from polyarch.kube.serving import health
@@ -25,6 +25,7 @@ from polyarch.numa.operator.scheduler.configuration import (
     scheduler_configuration,
     text,
 )
+from polyarch.numa.operator.scheduler.scraping import scraped
 from polyarch.operating import names as shared
 from polyarch.operating import workloads
 from polyarch.operating.labels import Document, finished, labels, owned
@@ -61,6 +62,9 @@ CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role
 NOBODY: Final = 65532
 """User of the stock image's processes, which names none."""
 
+_STARTING: Final[Document] = {"periodSeconds": 1, "failureThreshold": 120}
+"""A busy node may take its time to start a container; one that hangs later is noticed within half a minute."""
+
 Sizes = tuple[dict[str, str], dict[str, str]]
 _USUAL: Final[Sizes] = ({"cpu": "150m", "memory": "500Mi"}, {"cpu": "50m", "memory": "128Mi"})
 _GUARANTEED: Final[Sizes] = ({"cpu": "600m", "memory": "1200Mi"}, {"cpu": "200m", "memory": "512Mi"})
@@ -96,6 +100,7 @@ def objects(parts: SchedulerParts) -> list[Document]:
         *_rights(parts),
         *configurations,
         *(_network_policies(parts) if parts.operator.network_policies else ()),
+        *(scraped(parts.home, SCHEDULER_PORT) if parts.cluster.monitoring else ()),
         _deployment(parts, _digest(configurations)),
     ]
     return [owned(finished(each), parts.owner) for each in documents]
@@ -109,7 +114,11 @@ def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
         *events.RIGHTS,
         *health.RIGHTS,
         *(
-            (rule(PODS, "create", subresource="eviction"), rule(PODS, "patch", subresource="status"))
+            (
+                rule(POD_DISRUPTION_BUDGETS, "list", "watch"),
+                rule(PODS, "create", subresource="eviction"),
+                rule(PODS, "patch", subresource="status"),
+            )
             if preempts
             else ()
         ),
@@ -281,7 +290,8 @@ def _scheduler(parts: SchedulerParts) -> Document:
         "command": ["kube-scheduler"],
         "args": [f"--config={_SCHEDULER_DIRECTORY}/{FILE}", f"-v={parts.settings.verbosity}"],
         "ports": [{"name": "scheduler", "containerPort": SCHEDULER_PORT, "protocol": "TCP"}],
-        "livenessProbe": probe | {"initialDelaySeconds": 15},
+        "startupProbe": probe | _STARTING,
+        "livenessProbe": probe,
         "readinessProbe": probe,
         "resources": _resources(parts.guaranteed, 0),
         "securityContext": _confined(None if parts.cluster.openshift else NOBODY),
@@ -306,7 +316,8 @@ def _extender(parts: SchedulerParts) -> Document:
         ],
         "env": workloads.environment(),
         "ports": [{"name": "status", "containerPort": STATUS_PORT, "protocol": "TCP"}],
-        "livenessProbe": probe("/healthz") | {"initialDelaySeconds": 15},
+        "startupProbe": probe("/healthz") | _STARTING,
+        "livenessProbe": probe("/healthz"),
         "readinessProbe": probe("/readyz"),
         "resources": _resources(parts.guaranteed, 1),
         "securityContext": _confined(None),

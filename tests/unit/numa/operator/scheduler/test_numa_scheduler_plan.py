@@ -12,7 +12,9 @@ from polyarch.numa.operator.scheduler.image import ImageRules
 from polyarch.numa.operator.scheduler.nodes import Candidates, NodeInfo, NodeSpec, NodeStatus, SchedulableNode
 from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
 from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, is_available, plan
+from polyarch.operating.keeping.discovery import MONITORING
 from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.run.parts.numa_controllers import SCHEDULER_KINDS
 
 Json = dict[str, Any]
 DIGEST = "sha256:" + "a" * 64
@@ -78,6 +80,26 @@ def test_no_080_the_objects_have_the_names_that_tools_know() -> None:
     }
 
 
+def test_no_095_where_prometheus_has_its_operator_both_containers_are_scraped_and_watched() -> None:
+    found = made(plan(observed(cluster=Cluster(version=(1, 33), monitoring=True))))
+    service = found["Service", "secondary-scheduler-metrics"]
+    monitor = found["ServiceMonitor", "secondary-scheduler-metrics"]
+    ports = {each["name"]: each["port"] for each in service["spec"]["ports"]}
+    assert [ports[each["port"]] for each in monitor["spec"]["endpoints"]] == [8448, 10259]
+    (label,) = monitor["spec"]["selector"]["matchLabels"].items()
+    assert label in service["metadata"]["labels"].items()
+    assert (
+        service["spec"]["selector"].items() <= found["Deployment", "secondary-scheduler"]["metadata"]["labels"].items()
+    )
+    (rules,) = found["PrometheusRule", "polyarch-numa-scheduler"]["spec"]["groups"]
+    assert 'namespace="home",deployment="secondary-scheduler"' in rules["rules"][0]["expr"]
+
+
+def test_no_080_the_operator_keeps_every_kind_that_it_makes() -> None:
+    kept = {each.kind for each in (*SCHEDULER_KINDS, *MONITORING)}
+    assert {kind for kind, _ in made(plan(observed(cluster=Cluster(version=(1, 33), monitoring=True))))} <= kept
+
+
 def test_no_080_what_the_stock_scheduler_may_do_is_bound_and_not_copied() -> None:
     found = made(plan(observed()))
     bound = {
@@ -122,6 +144,10 @@ def test_no_081_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_
     pod = pod_of(planned)
     assert [each["name"] for each in pod["containers"]] == ["secondary-scheduler", "numa-extender"]
     assert all("readinessProbe" in each for each in pod["containers"])
+    seconds = [
+        each["startupProbe"]["periodSeconds"] * each["startupProbe"]["failureThreshold"] for each in pod["containers"]
+    ]
+    assert seconds == [120, 120], "a container that starts slowly on a busy node is not killed for it"
     assert pod["priorityClassName"] == "system-node-critical"
     assert {each["key"] for each in pod["tolerations"]} == set(CONTROL_PLANE_KEYS)
     assert "--config=/etc/kubernetes/config.yaml" in container(planned, "secondary-scheduler")["args"]
@@ -278,6 +304,7 @@ def test_no_085_ns_090_the_configuration_of_the_stock_scheduler(spec: Json, anno
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
+        "clientConnection": {"qps": 300, "burst": 600},
         "percentageOfNodesToScore": 100,
         "profiles": [{"schedulerName": "topo-aware-scheduler"}],
         "extenders": [
@@ -313,6 +340,32 @@ def test_no_011_what_the_extender_is_told() -> None:
         {"cpu": 1},
         True,
     )
+
+
+def extender_rights(planned: SchedulerPlan) -> dict[str, set[str]]:
+    """Verbs by resource, in the whole cluster."""
+    found: dict[str, set[str]] = {}
+    for each in made(planned)["ClusterRole", "topology-aware-scheduler"]["rules"]:
+        for resource in each["resources"]:
+            found.setdefault(resource, set()).update(each["verbs"])
+    return found
+
+
+def test_ns_165_the_extender_may_evict_only_where_preemption_is_enabled() -> None:
+    without, enabled = (extender_rights(plan(observed({"preemptionMode": mode}))) for mode in ("Disabled", "Enabled"))
+    assert without == {
+        "noderesourcetopologies": {"get", "list", "watch"},
+        "nodes": {"get", "list", "watch"},
+        "pods": {"get", "list", "watch"},
+        "events": {"create", "patch"},
+        "tokenreviews": {"create"},
+        "subjectaccessreviews": {"create"},
+    }
+    assert enabled == without | {
+        "pods/eviction": {"create"},
+        "pods/status": {"patch"},
+        "poddisruptionbudgets": {"list", "watch"},
+    }
 
 
 def test_no_013_an_annotation_with_another_value_leaves_everything_as_it_is() -> None:
