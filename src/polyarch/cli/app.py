@@ -27,7 +27,7 @@ COMMANDS = (
     ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
     ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
     ("taint", CLUSTERS, "taint.taint:app", "Taint nodes by architecture in the safe order, or undo it"),
-    ("numa", CLUSTERS, "numa.numa:app", "See the NUMA zones of a node as its exporter publishes them"),
+    ("numa", CLUSTERS, "numa.numa:app", "See what NUMA cells have, and where pods fit"),
     ("install", CLUSTERS, "installation.install:install", "Install polyarch in a cluster"),
     ("upgrade", CLUSTERS, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
     ("uninstall", CLUSTERS, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),

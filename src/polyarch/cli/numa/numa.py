@@ -1,4 +1,4 @@
-"""``polyarch numa``: the zones of a node, without a cluster (NE-160, NE-161).
+"""``polyarch numa``: cells of nodes and what fits them (NS-160 – NS-163), and ``numa export`` (NE-160, NE-161).
 
 The command lines alone; ``single_scan`` and ``saved_objects`` do the work.
 """
@@ -49,7 +49,16 @@ works on a node, and elsewhere on a copy of a node's files. Nothing is written w
     ),
 )
 
-app = App(name="numa", help="See a node's NUMA zones as the exporter publishes them.")
+app = App(name="numa", help="See NUMA cells: what they have left, which pods fit them, and what an exporter publishes.")
+app.command(
+    "polyarch.cli.numa.top.top:top", name="top", help="Show what every cell has and has left, and who keeps the rest"
+)
+app.command(
+    "polyarch.cli.numa.explain.explain:explain", name="explain", help="Explain on which cells a pod fits, and why not"
+)
+app.command(
+    "polyarch.cli.numa.simulate.simulate:simulate", name="simulate", help="See where pods would go, and how many fit"
+)
 
 
 @app.command(

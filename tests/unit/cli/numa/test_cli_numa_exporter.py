@@ -49,7 +49,7 @@ def test_the_page_of_run_names_it(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "numa-e"], ["numa-exporter"]),
+        (["run", "numa-e"], ["numa-exporter", "numa-extender"]),
         (
             ["run", "numa-exporter", "--metrics-mode="],
             ["--metrics-mode=disabled", "--metrics-mode=http", "--metrics-mode=httptls"],

@@ -1,0 +1,1 @@
+"""``polyarch numa explain``: why a pod fits a node, or why not (NS-161)."""

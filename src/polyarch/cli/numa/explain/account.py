@@ -1,0 +1,139 @@
+"""An explanation as a value, and as the document ``polyarch.dev/numa-explain.v1`` (NS-161). No input, no output."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from polyarch.cli.numa.sources.seen import Seen
+from polyarch.model.quantity import spelled
+from polyarch.numa.scheduling.facts.decision import Decision
+from polyarch.numa.scheduling.facts.pods import PodFacts
+from polyarch.numa.scheduling.simulation.actual_cells import Placed, Whereabouts, whereabouts, without
+from polyarch.numa.scheduling.simulation.alignment import Alignment, alignments
+from polyarch.numa.scheduling.simulation.rules import rules
+from polyarch.numa.scheduling.simulation.shortage import CellNumbers, numbers
+from polyarch.numa.scheduling.simulation.snapshot import NodeSnapshot, Snapshot, Source
+
+VERSION: Final = "polyarch.dev/numa-explain.v1"
+
+
+class NodeAccount(NamedTuple):
+    """What one node says."""
+
+    decision: Decision
+    numbers: tuple[CellNumbers, ...]
+    policy: str
+
+
+class Event(NamedTuple):
+    """One of the pod's, quoted."""
+
+    reason: str
+    note: str
+    reporter: str = ""
+
+
+class Account(NamedTuple):
+    """Everything about one pod."""
+
+    source: Source
+    mode: str
+    pod: PodFacts
+    alignments: tuple[Alignment, ...]
+    nodes: tuple[NodeAccount, ...]
+    whereabouts: Whereabouts | None = None
+    events: Sequence[Event] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.whereabouts is not None or any(each.decision.fits for each in self.nodes)
+
+
+def account(pod: PodFacts, seen: Seen, shown: Snapshot, *, events: Sequence[Event] = ()) -> Account:
+    """``shown``: the nodes to tell about. A bound pod is judged on its own node alone, as if it were not there yet."""
+    decide = rules(seen.choice)
+    home = seen.snapshot.node(pod.node_name) if pod.node_name else None
+    told = [without(each, pod) for each in shown.nodes if home is None or each.name == home.name]
+    return Account(
+        source=seen.snapshot.source,
+        mode=seen.choice.mode,
+        pod=pod,
+        alignments=alignments(pod, [each.facts for each in told]),
+        nodes=() if home is not None else tuple(_node(pod, each, seen) for each in told),
+        whereabouts=None if home is None else whereabouts(pod, home, seen.objects.topology(home.name), decide),
+        events=events,
+    )
+
+
+def document(found: Account) -> dict[str, Any]:
+    """Amounts are quantities, exact."""
+    pod = found.pod
+    made: dict[str, Any] = {
+        "schemaVersion": VERSION,
+        "source": found.source,
+        "mode": found.mode,
+        "pod": pod.full_name,
+        "qos": pod.qos,
+        "demand": [
+            {
+                "container": each.container,
+                "kind": each.kind,
+                "resource": each.resource,
+                "requested": spelled(each.amount),
+                "alignedOn": each.aligned_on,
+                "reason": each.reason,
+            }
+            for each in found.alignments
+        ],
+        "nodes": [_verdict(each) for each in found.nodes],
+    }
+    if found.whereabouts is not None:
+        place = found.whereabouts
+        made["bound"] = {
+            "node": pod.node_name,
+            "predicted": _placed(place.predicted),
+            "actual": _placed(place.actual),
+            "note": place.note,
+        }
+    if found.events:
+        made["events"] = [each._asdict() for each in found.events]
+    return made
+
+
+def _node(pod: PodFacts, node: NodeSnapshot, seen: Seen) -> NodeAccount:
+    free = {cell.id: node.free(cell) for cell in node.facts.cells}
+    decision = rules(seen.choice)(pod)(node.facts, free, node.memory_groups)
+    policy = f"{node.facts.settings.policy}/{node.facts.settings.scope}" if node.facts.has_topology else ""
+    return NodeAccount(decision, numbers(pod, node, decision, seen.choice), policy)
+
+
+def _verdict(found: NodeAccount) -> dict[str, Any]:
+    decision = found.decision
+    made: dict[str, Any] = {"node": decision.node, "fits": decision.fits}
+    if decision.fits:
+        made |= {"cells": _placed(decision.cells), "score": decision.score}
+    else:
+        made |= {
+            "kind": decision.kind,
+            "message": decision.message,
+            "container": decision.container,
+            "resources": list(decision.resources),
+        }
+    return made | {"amounts": [_numbers(each) for each in found.numbers]}
+
+
+def _numbers(found: CellNumbers) -> dict[str, Any]:
+    return {
+        "container": found.container,
+        "cell": found.cell,
+        "resource": found.resource,
+        "requested": spelled(found.requested),
+        "available": spelled(found.available),
+        "reserved": spelled(found.reserved),
+        "reservedBy": list(found.reserved_by),
+        "free": spelled(found.free),
+        "shortfall": spelled(found.shortfall),
+    }
+
+
+def _placed(cells: Placed | Mapping[str, Sequence[int]] | None) -> dict[str, list[int]] | None:
+    return None if cells is None else {name: list(each) for name, each in cells.items()}

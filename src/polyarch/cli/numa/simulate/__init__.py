@@ -1,0 +1,1 @@
+"""``polyarch numa simulate``: where pods would go, before anybody makes them (NS-162)."""

@@ -1,0 +1,141 @@
+"""What ``polyarch numa simulate`` prints: text, and the schema ``polyarch.dev/numa-simulation.v1``. No effects."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from polyarch.cli.output.tables import Row, table
+from polyarch.numa.scheduling.facts.decision import Decision
+from polyarch.numa.scheduling.simulation.placing import INSUFFICIENT, Outcome, Refusal
+from polyarch.numa.scheduling.simulation.snapshot import Source
+from polyarch.numa.scheduling.simulation.what_if import Answer, Filled
+
+VERSION: Final = "polyarch.dev/numa-simulation.v1"
+HEADER: Final = ("POD", "NODE", "CELLS", "SCORE", "NOTE")
+WORDS: Final = {
+    "short": "no cell that may be used has enough",
+    "no-common-cell": "no cell has enough of everything",
+    INSUFFICIENT: "the node as a whole has too little",
+}
+MOST_REASONS: Final = 4
+MOST_NODES_IN_A_LINE: Final = 20
+
+
+def text(answer: Answer, *, nodes: int, colour: bool) -> str:
+    """A line per pod, then what was counted."""
+    parts = [table(HEADER, (_row(each, nodes) for each in answer.outcomes), colour=colour)] if answer.outcomes else []
+    parts += [_explained(each, colour=colour) for each in answer.outcomes if each.asked]
+    parts.append(f"{_counted(answer)}\n")
+    if answer.filled is not None:
+        parts.append("".join(f"{line}\n" for line in _fill(answer.filled, nodes)))
+    return "\n".join(parts)
+
+
+def cells_text(cells: Mapping[str, Sequence[int]]) -> str:
+    """``0``, ``0,1``, and of several containers ``app=0 sidecar=1``."""
+    texts = {name: ",".join(map(str, found)) for name, found in cells.items()}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return " ".join(f"{name}={each}" for name, each in texts.items())
+
+
+def document(answer: Answer, *, source: Source) -> dict[str, Any]:
+    """With ``nodes`` where every node is to say what it says."""
+    found: dict[str, Any] = {
+        "schemaVersion": VERSION,
+        "source": source,
+        "pods": [_pod(each) for each in answer.outcomes],
+        "unplaced": len(answer.unplaced),
+    }
+    if answer.filled is not None:
+        filled = answer.filled
+        found["fill"] = {
+            "copies": filled.copies,
+            "limited": filled.is_limited,
+            "nodes": dict(filled.by_node),
+            "runsOut": _refusals(filled.stopped_by.refusals) if filled.stopped_by is not None else [],
+        }
+    return found
+
+
+def _verdict(name: str, found: Decision | Refusal) -> dict[str, Any]:
+    """What one node says of one pod."""
+    if isinstance(found, Refusal):
+        return {"node": name, "fits": False, "kind": found.kind, "message": found.message} | _resources(found)
+    return {"node": name, "fits": True, "cells": _cells(found), "score": found.score}
+
+
+def _row(outcome: Outcome, nodes: int) -> Row:
+    decision = outcome.decision
+    if decision is None:
+        return Row((outcome.pod.full_name, "-", "-", "-", _reasons(outcome.refusals, nodes)), "red")
+    note = "" if decision.cells else "nothing to align"
+    return Row((outcome.pod.full_name, decision.node, cells_text(decision.cells), str(decision.score), note))
+
+
+def _explained(outcome: Outcome, *, colour: bool) -> str:
+    lines = (
+        Row((name, "-", "-", f"{each.message} ({each.kind})"))
+        if isinstance(each, Refusal)
+        else Row((name, cells_text(each.cells), str(each.score), ""))
+        for name, each in outcome.asked.items()
+    )
+    return f"{outcome.pod.full_name}:\n" + table(("NODE", "CELLS", "SCORE", "REASON"), lines, colour=colour)
+
+
+def _reasons(refusals: Mapping[Refusal, int], nodes: int) -> str:
+    if not nodes:
+        return "there is no node"
+    told = [f"{count} of {nodes} {_nodes(nodes)}: {each.message} ({each.kind})" for each, count in refusals.items()]
+    more = [f"and {len(told) - MOST_REASONS} other reasons"] if len(told) > MOST_REASONS else []
+    return "; ".join([*told[:MOST_REASONS], *more])
+
+
+def _counted(answer: Answer) -> str:
+    unplaced = len(answer.unplaced)
+    placed = len(answer.outcomes) - unplaced
+    return f"{placed} {'pod' if placed == 1 else 'pods'} placed, {unplaced} not"
+
+
+def _fill(filled: Filled, nodes: int) -> Iterator[str]:
+    if not filled.is_limited:
+        yield f"More than {filled.copies} more copies fit: nothing runs out"
+        return
+    by_node = ", ".join(f"{name} {count}" for name, count in filled.by_node.items())
+    yield f"{filled.copies} more {'copy fits' if filled.copies == 1 else 'copies fit'}" + (
+        f": {by_node}" if 0 < len(filled.by_node) <= nodes <= MOST_NODES_IN_A_LINE else ""
+    )
+    if filled.stopped_by is not None and nodes:
+        yield "What runs out first:"
+        for each, count in filled.stopped_by.refusals.items():
+            what = ", ".join(each.resources) or each.message
+            yield f"  {what}: {count} of {nodes} {_nodes(nodes)}, {WORDS.get(each.kind, each.message)}"
+
+
+def _pod(outcome: Outcome) -> dict[str, Any]:
+    decision = outcome.decision
+    found: dict[str, Any] = {"pod": outcome.pod.full_name}
+    if decision is not None:
+        found |= {"node": decision.node, "cells": _cells(decision), "score": decision.score}
+    else:
+        found |= {"node": None, "refusals": _refusals(outcome.refusals)}
+    if outcome.asked:
+        found["nodes"] = [_verdict(name, each) for name, each in outcome.asked.items()]
+    return found
+
+
+def _refusals(refusals: Mapping[Refusal, int]) -> list[dict[str, Any]]:
+    return [
+        {"kind": each.kind, "message": each.message} | _resources(each) | {"nodes": n} for each, n in refusals.items()
+    ]
+
+
+def _resources(refusal: Refusal) -> dict[str, Any]:
+    return {"resources": list(refusal.resources)}
+
+
+def _cells(decision: Decision) -> dict[str, list[int]]:
+    return {name: list(cells) for name, cells in decision.cells.items()}
+
+
+def _nodes(count: int) -> str:
+    return "node" if count == 1 else "nodes"

@@ -1,0 +1,70 @@
+"""``polyarch numa simulate``: from files or a cluster to an answer."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.numa.simulate import answers
+from polyarch.cli.numa.sources.flags import SourceOptions
+from polyarch.cli.numa.sources.mode_flags import ModeOptions
+from polyarch.cli.numa.sources.seen import see
+from polyarch.cli.numa.sources.workloads import read_pods
+from polyarch.cli.options.outputs import Output, emit, refuse_overwriting
+from polyarch.cli.output.documents import document_text
+from polyarch.cli.output.messages import Messages
+from polyarch.numa.scheduling.simulation.rules import rules
+from polyarch.numa.scheduling.simulation.snapshot import Snapshot
+from polyarch.numa.scheduling.simulation.what_if import simulate
+
+COMMAND: Final = "numa simulate"
+
+
+class Asked(NamedTuple):
+    """What the command line asks for."""
+
+    files: Sequence[str]
+    fill: bool
+    repeat: int
+    drain: str | None
+    explain: bool
+    where: SourceOptions
+    how: ModeOptions
+
+
+def run_simulate(asked: Asked, wanted: Sequence[Output], *, messages: Messages) -> int:
+    """Plays it; the exit code. Raises CommandError."""
+    refuse_overwriting(wanted, [*asked.files, *(asked.where.nrt or ()), *(asked.where.nodes or ())])
+    pods = read_pods(asked.files) if asked.files else []
+    seen = see(COMMAND, asked.where, asked.how, messages=messages)
+    if asked.drain is not None:
+        _require_drainable(seen.snapshot, asked.drain)
+    elif not seen.snapshot.knows_pods:
+        messages.detail("pods on the nodes are not known: sums over nodes count the placed ones alone")
+    answer = simulate(
+        seen.snapshot,
+        pods,
+        rules(seen.choice),
+        repeat=asked.repeat,
+        drain=asked.drain,
+        fills=asked.fill,
+        explains=asked.explain,
+    )
+    nodes = sum(each.name != asked.drain and not each.is_cordoned for each in seen.snapshot.nodes)
+
+    def render(form: str, colour: bool) -> str:
+        if form != "text":
+            return document_text(answers.document(answer, source=seen.snapshot.source), form)
+        return answers.text(answer, nodes=nodes, colour=colour)
+
+    emit(wanted, render)
+    return 1 if answer.unplaced else 0
+
+
+def _require_drainable(snapshot: Snapshot, name: str) -> None:
+    if snapshot.node(name) is None:
+        raise UsageError(f"{COMMAND}: --drain {name}: there is no such node")
+    if not snapshot.knows_pods:
+        raise UsageError(
+            f"{COMMAND}: --drain {name}: its pods are not known; save them with: kubectl get nodes,pods -A -o json, "
+            "and give the file with --nodes"
+        )

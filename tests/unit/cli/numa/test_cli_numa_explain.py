@@ -1,0 +1,204 @@
+"""``polyarch numa explain`` as a user runs it, on files (NS-161)."""
+
+from typing import Any
+
+import pytest
+from numa_files import listed, machine, pod, topology, zone
+
+from polyarch.numa.decide.placement_vectors import Vectors, encode
+
+NODES = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), topology("b", zone(0, memory="2Gi"), zone(1)))
+FILES: dict[str, Any] = {"nodes.json": NODES, "pod.json": pod("web", cpu="4", memory="4Gi")}
+WORDS = ("explain", "-f", "pod.json", "--nrt", "nodes.json")
+GOLDEN = """\
+shop/web
+  qos     Guaranteed
+  source  files: nothing else was asked; sums over nodes are not judged
+  mode    exact
+
+CONTAINER   KIND   RESOURCE   REQUESTED   ALIGNED
+app         app    cpu        4           aligned
+app         app    memory     4Gi         aligned
+
+Fits 1 of 2 nodes, 1 short
+
+b (single-numa-node/container): fits, app on cell 1, score 68
+  CELL   CONTAINER   RESOURCE   REQUESTED   AVAILABLE   RESERVED   FREE   SHORT   RESERVED BY
+  0      app         cpu        4           8           0          8      -       -
+  0      app         memory     4Gi         2Gi         0          2Gi    2Gi     -
+  1      app         cpu        4           8           0          8      -       -
+  1      app         memory     4Gi         32Gi        0          32Gi   -       -
+
+a (single-numa-node/container): cannot align container: cpu (short) 'app'
+  no cell that it may use has enough
+  CELL   CONTAINER   RESOURCE   REQUESTED   AVAILABLE   RESERVED   FREE   SHORT   RESERVED BY
+  0      app         cpu        4           2           0          2      2       -
+  0      app         memory     4Gi         0           0          0      4Gi     -
+  1      app         cpu        4           4           1          3      1       shop/other
+  1      app         memory     4Gi         32Gi        1Gi        31Gi   -       shop/other
+"""
+
+
+def test_ns_161_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
+    """The other pod, not admitted yet, has reserved a CPU of the lowest cell that had two."""
+    nodes = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), NODES["items"][1])
+    other = pod("other", node="a", cpu="3")
+    other["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
+    nodes["items"][0]["zones"][0]["resources"][1]["available"] = "0"  # memory
+    files = {**FILES, "nodes.json": nodes, "others.json": listed(machine("a"), machine("b"), other)}
+    ran = numa(*WORDS, "--nodes", "others.json", files=files)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == GOLDEN
+
+
+def test_ns_161_as_a_document_with_the_fields_of_a_decision(numa) -> None:
+    found = numa(*WORDS, "-o", "json", files=FILES).document
+    assert found["schemaVersion"] == "polyarch.dev/numa-explain.v1"
+    assert (found["source"], found["pod"], found["qos"]) == ("files", "shop/web", "Guaranteed")
+    fits_a, fits_b = found["nodes"]
+    assert {key: fits_a[key] for key in ("node", "fits", "cells", "score")} == {
+        "node": "a",
+        "fits": True,
+        "cells": {"app": [1]},
+        "score": 43,
+    }
+    assert "kind" not in fits_a
+    assert fits_b["cells"] == {"app": [1]}
+
+
+def test_ns_161_what_does_not_fit_has_kind_message_and_resources_and_no_cells(numa) -> None:
+    ran = numa(*WORDS, "-o", "json", files={**FILES, "pod.json": pod("web", cpu="9")})
+    assert ran.code == 1
+    for each in ran.document["nodes"]:
+        assert "cells" not in each
+        assert {key: each[key] for key in ("fits", "kind", "message", "container", "resources")} == {
+            "fits": False,
+            "kind": "short",
+            "message": "cannot align container: cpu",
+            "container": "app",
+            "resources": ["cpu"],
+        }
+        assert [row["shortfall"] for row in each["amounts"] if row["resource"] == "cpu"] != []
+
+
+def test_ns_161_a_later_container_has_what_the_earlier_ones_leave(numa) -> None:
+    made = pod("web", cpu="3")
+    second = {"name": "second", "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}
+    made["spec"]["containers"].append(second)
+    files = {"nodes.json": topology("a", zone(0, cpu="5")), "pod.json": made}
+    (node,) = numa(*WORDS, "-o", "json", files=files).document["nodes"]
+    assert node["container"] == "second"
+    cpu = next(row for row in node["amounts"] if row["resource"] == "cpu")
+    assert (cpu["available"], cpu["free"], cpu["shortfall"]) == ("5", "2", "1")
+
+
+@pytest.mark.parametrize(
+    ("change", "resource", "said"),
+    [
+        ({"cpu": "1500m"}, "cpu", "a fraction of a CPU comes from the shared pool"),
+        ({"cpu": "1", "ephemeral-storage": "1Gi"}, "ephemeral-storage", "belongs to the node as a whole"),
+        ({"cpu": "1", "example.com/nic": "1"}, "example.com/nic", "no cell of a node lists this device"),
+        ({"cpu": "1"}, "cpu", "aligned"),
+    ],
+)
+def test_ns_161_why_each_request_does_or_does_not_align(numa, change: Any, resource: str, said: str) -> None:
+    found = numa(*WORDS, "-o", "json", files={**FILES, "pod.json": pod("web", **change)}).document
+    (reason,) = [each["reason"] for each in found["demand"] if each["resource"] == resource]
+    assert said in reason
+
+
+def test_ns_161_a_burstable_pod_aligns_nothing_and_fits(numa) -> None:
+    made = pod("web", cpu="9")
+    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "9"}}
+    ran = numa(*WORDS, files={**FILES, "pod.json": made})
+    assert ran.code == 0
+    assert "the pod is Burstable, and only Guaranteed pods get CPUs of their own" in ran.out
+    assert "nothing has to be aligned here" in ran.out
+
+
+def test_ns_161_managers_that_hand_out_nothing_are_named(numa) -> None:
+    nodes = topology("a", zone(0), **{"cpu-manager-policy": "none"})
+    ran = numa(*WORDS, files={**FILES, "nodes.json": nodes})
+    assert "no node has a CPU manager with policy static" in ran.out
+
+
+def test_ns_161_one_node_and_other_rules(numa) -> None:
+    nodes = listed(topology("a", zone(0), zone(1), policy="restricted"), NODES["items"][1])
+    files = {**FILES, "nodes.json": nodes, "pod.json": pod("web", cpu="10")}
+    assert numa(*WORDS, "--node", "a", files=files).code == 1
+    scored = numa(*WORDS, "--node", "a", "--restricted", "score", "-o", "json")
+    assert scored.code == 0
+    assert [each["node"] for each in scored.document["nodes"]] == ["a"]
+
+
+def test_ns_161_the_score_follows_strategy_and_weights(numa) -> None:
+    def score(*words: str) -> int:
+        return int(numa(*WORDS, "--node", "b", "-o", "json", *words, files=FILES).document["nodes"][0]["score"])
+
+    assert score() == 68
+    assert score("--strategy", "MostAllocated") == 31
+    assert score("--weights", "cpu=3,memory=1") == 59
+
+
+def test_ns_161_compat_has_the_plugins_words_and_numbers(numa) -> None:
+    found = numa(*WORDS, "--mode", "compat", "-o", "json", files={**FILES, "pod.json": pod("web", cpu="9")}).document
+    assert found["mode"] == "compat"
+    assert [each["message"] for each in found["nodes"]] == ["cannot align container"] * 2
+    assert found["nodes"][0]["amounts"][0]["shortfall"] == "7"
+
+
+def bound(vectors: Any = None, **uid: str) -> dict[str, Any]:
+    """Node ``a`` with a pod that its object shows: on cell 1, where vectors say so."""
+    made = topology("a", zone(0, cpu="6"), zone(1, cpu="4"), nodeTopologyPodsFingerprintMethod="all")
+    if isinstance(vectors, Vectors):
+        made["attributes"].append({"name": "topology.node.k8s.io/numaplacement-metadata", "value": vectors.metadata})
+        for cell, text in vectors.by_cell.items():
+            made["zones"][cell]["attributes"] = [{"name": "topology.node.k8s.io/numaplacement-vector", "value": text}]
+    there = pod("web", node="a", cpu="4", **uid)
+    there["status"] = {"phase": "Running", "startTime": "2026-01-01T10:00:00Z"}
+    made["metadata"]["annotations"] = {"numa.polyarch.dev/last-scan": "2026-01-01T12:00:00Z"}
+    other = pod("other", node="a", cpu="2")
+    other["status"] = there["status"]
+    return {"nodes.json": made, "others.json": listed(machine("a"), there, other)}
+
+
+BOUND = ("explain", "shop/web", "--nrt", "nodes.json", "--nodes", "others.json", "-o", "json")
+
+
+def test_ns_161_a_bound_pod_is_where_the_vectors_say_and_where_it_was_expected(numa) -> None:
+    vectors = encode({("shop", "web", "app"): frozenset({1}), ("shop", "other", "app"): frozenset({0})}, {0, 1})
+    ran = numa(*BOUND, files=bound(vectors))
+    assert ran.code == 0
+    assert ran.document["bound"] == {"node": "a", "predicted": {"app": [0]}, "actual": {"app": [1]}, "note": ""}
+    assert ran.document["nodes"] == []
+
+
+def test_ns_161_without_vectors_nobody_knows_where_a_pod_is(numa) -> None:
+    found = numa(*BOUND, files=bound()).document["bound"]
+    assert (found["predicted"], found["actual"]) == (None, None)
+    assert "no placement vectors" in found["note"]
+
+
+def test_ns_161_vectors_of_other_pods_are_not_believed(numa) -> None:
+    found = numa(*BOUND, files=bound(encode({("shop", "gone", "app"): frozenset({1})}, {0, 1}))).document["bound"]
+    assert found["actual"] is None
+    assert "1 containers, not 2" in found["note"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give one of them"),
+        (("web", "-f", "pod.json"), "give one of them"),
+        (("-f", "pod.json", "-n", "shop"), "-n belongs to the name of a pod"),
+        (("-f", "two.json", "--nrt", "nodes.json"), "2 pods in it"),
+        (("shop/lost", "--nrt", "nodes.json"), "there is no pod 'lost' in namespace 'shop' in the files"),
+        (("-f", "pod.json", "--nrt", "nodes.json", "--node", "c"), "there is no node 'c'"),
+        (("-f", "pod.json", "--nodes", "nodes.json"), "--nodes belongs to --nrt"),
+    ],
+)
+def test_ns_163_what_cannot_be_explained_is_told(numa, words: Any, said: str) -> None:
+    files = {**FILES, "two.json": listed(pod("web", cpu="1"), pod("more", cpu="1"))}
+    ran = numa("explain", *words, files=files)
+    assert ran.code == 2
+    assert said in " ".join(ran.err.split())

@@ -1,0 +1,186 @@
+"""``polyarch numa simulate`` as a user runs it, on files (NS-162, NS-163)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numa_files import listed, machine, pod, topology, zone
+
+NODES = listed(topology("a", zone(0), zone(1)), topology("b", zone(0, cpu="4")))
+EXAMPLE = Path(__file__).parents[4] / "examples" / "11-numa-what-if"
+FILES = {"nodes.json": NODES, "pod.json": pod("web", cpu="3")}
+
+
+def workload(kind: str, **spec: Any) -> dict[str, Any]:
+    made = pod("ignored", cpu="3")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {**spec, "template": {"metadata": {}, "spec": made["spec"]}},
+    }
+
+
+def test_ns_162_a_line_per_pod_and_what_was_counted(numa) -> None:
+    ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--repeat", "6", "--fill", files=FILES)
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out == (
+        "POD          NODE   CELLS   SCORE   NOTE\n"
+        "shop/web-1   a      0       79      -\n"
+        "shop/web-2   a      0       68      -\n"
+        "shop/web-3   a      1       79      -\n"
+        "shop/web-4   a      1       68      -\n"
+        "shop/web-5   b      0       60      -\n"
+        "shop/web-6   -      -       -       2 of 2 nodes: cannot align container: cpu (short)\n"
+        "\n"
+        "5 pods placed, 1 not\n"
+        "\n"
+        "0 more copies fit\n"
+        "What runs out first:\n"
+        "  cpu: 2 of 2 nodes, no cell that may be used has enough\n"
+    )
+
+
+def test_ns_162_the_same_question_has_the_same_answer_byte_for_byte(numa) -> None:
+    words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--repeat", "4", "--fill", "-o", "json")
+    first = numa(*words, files=FILES)
+    assert first.out == numa(*words).out
+    turned = {**FILES, "nodes.json": listed(*reversed(NODES["items"]))}
+    assert first.out == numa(*words, files=turned).out
+
+
+def test_ns_162_as_a_document(numa) -> None:
+    words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--repeat", "6", "--fill", "--explain", "-o", "json")
+    found = numa(*words, files=FILES).document
+    assert found["schemaVersion"] == "polyarch.dev/numa-simulation.v1"
+    assert found["source"] == "files"
+    assert found["unplaced"] == 1
+    first, last = found["pods"][0], found["pods"][-1]
+    assert {name: first[name] for name in ("pod", "node", "cells", "score")} == {
+        "pod": "shop/web-1",
+        "node": "a",
+        "cells": {"app": [0]},
+        "score": 79,
+    }
+    assert [each["node"] for each in first["nodes"]] == ["a", "b"]
+    assert last["node"] is None
+    assert last["refusals"][0]["kind"] == "short"
+    assert last["refusals"][0]["nodes"] == 2
+    assert found["fill"] == {
+        "copies": 0,
+        "limited": True,
+        "nodes": {},
+        "runsOut": [
+            {"kind": "short", "message": "cannot align container: cpu", "resources": ["cpu"], "nodes": 2},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (workload("Deployment", replicas=2), ["web-1", "web-2"]),
+        (workload("Deployment"), ["web"]),
+        (workload("Deployment", replicas=0), []),
+        (workload("StatefulSet", replicas=2), ["web-0", "web-1"]),
+        (workload("Job", parallelism=3, completions=2), ["web-0", "web-1"]),
+    ],
+)
+def test_ns_162_a_workload_counts_with_its_replicas(numa, given: Any, names: list[str]) -> None:
+    files = {**FILES, "all.json": listed(given, pod("last", cpu="1"))}
+    found = numa("simulate", "-f", "all.json", "--nrt", "nodes.json", "-o", "json", files=files).document
+    assert [each["pod"] for each in found["pods"]] == [f"shop/{name}" for name in (*names, "last")]
+
+
+def test_ns_162_a_pod_is_placed_wherever_it_is_bound_now(numa) -> None:
+    files = {**FILES, "pod.json": pod("web", node="elsewhere", cpu="3")}
+    ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "-o", "json", files=files)
+    assert ran.document["pods"][0]["node"] == "a"
+
+
+def test_ns_162_drained_pods_go_elsewhere_and_daemons_stay(numa) -> None:
+    daemon = pod("daemon", node="b", cpu="1")
+    daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d", "controller": True}]
+    others = listed(machine("a"), machine("b"), pod("web", node="b", cpu="6"), daemon, pod("other", node="a", cpu="1"))
+    words = ("simulate", "--drain", "b", "--nrt", "nodes.json", "--nodes", "others.json", "-o", "json")
+    ran = numa(*words, files={**FILES, "others.json": others})
+    assert ran.code == 0
+    assert [(each["pod"], each["node"]) for each in ran.document["pods"]] == [("shop/web", "a")]
+
+
+def test_ns_162_sums_of_pods_that_are_there_count(numa) -> None:
+    shared = pod("shared", node="a", cpu="14")
+    shared["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "14"}}
+    others = listed(machine("a"), machine("b", cpu="2"), shared)
+    words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--nodes", "others.json")
+    ran = numa(*words, files={**FILES, "others.json": others})
+    assert ran.code == 1
+    assert "2 of 2 nodes: insufficient cpu (insufficient)" in ran.out
+
+
+def test_ns_162_compat_judges_as_the_plugin(numa) -> None:
+    """A pod of 10 CPUs spread over two cells is nothing that the plugin knows: policy restricted passes."""
+    files = {"nodes.json": topology("a", zone(0), zone(1), policy="restricted"), "pod.json": pod("web", cpu="20")}
+    exact = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", files=files)
+    compat = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--mode", "compat")
+    assert (exact.code, compat.code) == (1, 0)
+
+
+def test_ns_162_files_are_never_written(numa) -> None:
+    before = {name: str(content) for name, content in FILES.items()}
+    ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "-o", "json=pod.json", files=FILES)
+    assert ran.code == 2
+    assert "is an input of the command" in ran.err
+    assert before == {name: str(content) for name, content in FILES.items()}
+
+
+def test_ns_065_the_worked_case_is_an_example(numa) -> None:
+    files = [str(EXAMPLE / name) for name in ("pod-20gi.yaml", "pod-36gi.yaml", "topologies.yaml")]
+    ran = numa("simulate", "-f", files[0], "-f", files[1], "--nrt", files[2], "-o", "json")
+    refused, spread = ran.document["pods"]
+    assert ran.code == 1
+    assert refused["refusals"][0]["kind"] == "no-common-cell"
+    assert spread["cells"] == {"app": [0, 1]}
+
+
+TWICE = listed(topology("a"), topology("a"))
+BROKEN = zone(0, cpu="eight")
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "said"),
+    [
+        ({"nodes.json": pod("web")}, (), "nodes.json: no NodeResourceTopology in it"),
+        ({"nodes.json": TWICE}, (), "there is a NodeResourceTopology 'a' already"),
+        ({"nodes.json": listed({"kind": "Secret", "metadata": {"name": "s"}})}, (), "--nrt takes"),
+        ({"nodes.json": listed(topology("a", BROKEN))}, (), "zones[0].resources[0].available: 'eight' is not a quan"),
+        ({"nodes.json": "{"}, (), "nodes.json, document 1"),
+        ({"nodes.json": {"kind": "NodeResourceTopology", "metadata": {}, "zones": []}}, (), "metadata.name: missing"),
+        ({"nodes.json": {"kind": "NodeResourceTopology", "zones": 3}}, (), "zones: Expected"),
+        ({"pod.json": pod("web", cpu="many")}, (), "container app: limits: cpu: 'many' is not a quantity"),
+        ({"pod.json": {"kind": "Secret"}}, (), "pod.json, document 1 (line 1): expected Pod, Deployment"),
+        ({"pod.json": listed()}, (), "pod.json: no pods in it"),
+        ({"pod.json": workload("Deployment", replicas="2")}, (), "spec.replicas: expected a number"),
+        ({"pod.json": {"kind": "Deployment", "spec": {}}}, (), "needs a pod template"),
+        ({"others.json": listed(machine("a", cpu="?"))}, ("--nodes", "others.json"), "status.allocatable.cpu: '?'"),
+        ({}, ("--drain", "c"), "--drain c: there is no such node"),
+        ({}, ("--drain", "a"), "its pods are not known"),
+        ({}, ("--cluster",), "either --nrt FILE"),
+        ({}, ("--repeat", "0"), "--repeat 0: expected 1 or more"),
+        ({}, ("--weights", "cpu=0"), "--weights cpu=0: expected RESOURCE=WEIGHT"),
+        ({}, ("--nrt", "lost.json"), "lost.json: No such file"),
+    ],
+)
+def test_ns_163_bad_input_is_told_by_file_document_and_field(numa, files: Any, words: Any, said: str) -> None:
+    ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", *words, files={**FILES, **files})
+    assert ran.code == 2
+    assert said in " ".join(ran.err.split())
+    assert "Traceback" not in ran.err
+
+
+def test_ns_163_a_place_in_yaml_has_its_line(numa) -> None:
+    text = "kind: NodeResourceTopology\nmetadata: {name: a}\nzones:\n- name: node-0\n  type: Node\n  resources:\n"
+    text += "  - {name: cpu, capacity: 8, allocatable: 8, available: 8}\n  - name: memory\n    capacity: 8X\n"
+    ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.yaml", files={**FILES, "nodes.yaml": text})
+    assert ran.code == 2
+    assert "nodes.yaml, document 1, line 9: NodeResourceTopology 'a': zones[0].resources[1].capacity: '8X'" in ran.err

@@ -1,0 +1,136 @@
+"""Where the commands about cells find nodes in a cluster: an extender's state, or objects (NS-087, NS-160, NS-161)."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from numa_files import machine, pod, topology, zone
+from scripted_api import Answer, ScriptedApi, document, serving, status
+
+from polyarch.cli.errors import CouldNotComplete
+from polyarch.cli.numa.sources.cluster import SeenCluster, read_cluster
+from polyarch.cli.numa.sources.extender import HEADER
+from polyarch.kube.access.settings import User
+from polyarch.numa.extender import state_document
+from polyarch.numa.extender.state_document import NodeState, Options, ReservationDocument, State
+from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
+
+STATE = State(
+    options=Options(mode="exact", strategy="MostAllocated"),
+    nodes=(
+        NodeState(
+            facts=NodeFacts(name="a", cells=(CellFacts(id=0, available={"cpu": 8000}, allocatable={"cpu": 8000}),)),
+            explained=False,
+            age_seconds=5.0,
+        ),
+    ),
+    reservations=(
+        ReservationDocument(namespace="shop", name="web", uid="u", node="a", state="held", cells={0: {"cpu": 2000}}),
+    ),
+)
+EXTENDER = {"metadata": {"name": "s-1", "namespace": "polyarch-system"}, "status": {"phase": "Running"}}
+PROXY = "/api/v1/namespaces/polyarch-system/pods/https:s-1:8448/proxy/numa/state"
+
+
+class Cluster:
+    """Answers by path."""
+
+    def __init__(self, api: ScriptedApi) -> None:
+        self.api = api
+        self.schedulers: list[Any] = [EXTENDER]
+        self.state: Answer = document(state_document.document(STATE))
+        self.objects: dict[str, Any] = {
+            "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies": [
+                topology("a", zone(0)),
+                topology("b", zone(0)),
+            ],
+            "/api/v1/nodes": [machine("a", cordoned=True), machine("b")],
+            "/api/v1/pods": [pod("web", node="b", cpu="2")],
+        }
+        api.otherwise = self.answer
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == PROXY:
+            return await self.state(request)
+        if request.query.get("labelSelector") == "app=secondary-scheduler":
+            return await document({"metadata": {}, "items": self.schedulers})(request)
+        if request.path not in self.objects:
+            return await status(404, "NotFound", request.path)(request)
+        found = self.objects[request.path]
+        return await (found if callable(found) else document({"metadata": {}, "items": found}))(request)
+
+    async def read(self, *, sums: bool = True) -> SeenCluster:
+        from polyarch.kube.client.client import Client
+
+        async with Client(self.api.configuration(user=User(token="secret"))) as client:
+            return await read_cluster("numa top", client, extender_namespace=None, sums=sums)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with serving() as api:
+        yield Cluster(api)
+
+
+async def test_ns_160_a_running_extender_tells_what_it_has_reserved(cluster: Cluster) -> None:
+    found = await cluster.read(sums=False)
+    (node,) = found.snapshot.nodes
+    assert found.snapshot.source == "live"
+    assert node.free(node.facts.cells[0]) == {"cpu": 6000}
+    assert (node.is_unexplained, node.age, [each.pod for each in node.held]) == (True, 5.0, ["shop/web"])
+    assert found.options == STATE.options
+    assert [each.path for each in cluster.api.requests] == ["/api/v1/pods", PROXY]
+
+
+async def test_ns_087_the_token_goes_where_the_api_server_leaves_it(cluster: Cluster) -> None:
+    await cluster.read(sums=False)
+    assert cluster.api.last.headers[HEADER] == "Bearer secret"
+
+
+async def test_ns_161_what_only_objects_tell_is_added(cluster: Cluster) -> None:
+    found = await cluster.read()
+    (node,) = found.snapshot.nodes
+    assert (found.snapshot.source, found.snapshot.knows_pods, node.is_cordoned) == ("live", True, True)
+
+
+async def test_ns_161_without_an_extender_the_objects_are_read_and_that_is_said(cluster: Cluster) -> None:
+    cluster.schedulers = []
+    found = await cluster.read(sums=False)
+    assert found.snapshot.source == "reconstructed"
+    assert [each.name for each in found.snapshot.nodes] == ["a", "b"]
+    assert found.options is None
+    assert "no pod with label app=secondary-scheduler runs in any namespace" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (status(403, "Forbidden", "no"), "it refuses this user"),
+        (status(401, "Unauthorized", "no"), "it refuses this user"),
+        (document({"version": "polyarch.dev/numa-state.v9"}), "its pods do not answer"),
+    ],
+)
+async def test_ns_161_an_extender_that_does_not_answer_is_named_with_the_reason(
+    cluster: Cluster, answer: Answer, said: str
+) -> None:
+    cluster.state = answer
+    found = await cluster.read()
+    assert found.snapshot.source == "reconstructed"
+    assert said in found.notes[0]
+    assert "s-1" in found.details[0]
+
+
+async def test_ns_160_pods_that_may_not_be_read_are_missed_and_that_is_said(cluster: Cluster) -> None:
+    cluster.schedulers = []
+    cluster.objects["/api/v1/nodes"] = status(403, "Forbidden", "no")
+    found = await cluster.read()
+    assert not found.snapshot.nodes[0].is_cordoned
+    assert "nodes not read" in found.notes[-1]
+
+
+async def test_ns_160_a_cluster_without_objects_is_3_and_what_to_do(cluster: Cluster) -> None:
+    cluster.schedulers = []
+    del cluster.objects["/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"]
+    with pytest.raises(CouldNotComplete, match="install component numa, or give --nrt FILE"):
+        await cluster.read()
