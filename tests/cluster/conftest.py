@@ -33,10 +33,26 @@ HERE = Path(__file__).parent
 ACCOUNT_SECONDS = 30
 
 
+LONGEST = (
+    "test_packaging_image",
+    "test_sandbox_life",
+    "test_guide_commands",
+    "test_packaging_chart_life",
+    "test_packaging_wheel",
+    "test_operator_lifecycle",
+    "test_operator_monitor",
+    "test_taint_clean",
+    "test_taints_operator",
+)
+"""Files that take longest, longest first. A file is one worker's, and one that began last would keep the run waiting
+for it alone; this order holds with ``--no-loadscope-reorder``."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 def _run(coroutine: Coroutine[object, object, T]) -> T:
@@ -140,6 +156,16 @@ def celled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     owner = _session_process(request)
     numa = Numa.parse("2x8,memory=16Gi,devices=example.com/nic:2")
     settings = Settings(name=f"celled-{owner}", nodes={"amd64": 3}, numa=numa, polyarch=False)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
+@pytest.fixture(scope="session")
+def scheduled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """A tenth one, whose nodes have NUMA cells, with polyarch and its scheduler of cells; tests kill both."""
+    if named := os.environ.get("POLYARCH_TEST_SCHEDULED"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    settings = Settings(name=f"scheduled-{owner}", nodes={"amd64": 3}, numa=Numa.parse("2x16"))
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 

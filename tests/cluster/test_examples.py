@@ -241,3 +241,31 @@ def test_no_035_09_numa_means_two_groups_without_a_shared_node(
     }
     assert "node group telco: 1 node" in said
     assert "node group others: 2 nodes" in said
+
+
+def test_ns_162_10_numa_scheduling_places_one_pod_where_sums_would_do_for_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """NS-162, NS-053: what the page of the examples shows is what is printed."""
+    files = ["-f", str(EXAMPLES / "10-numa-scheduling/pods.yaml")]
+    files += ["--nrt", str(EXAMPLES / "10-numa-scheduling/topologies.yaml")]
+    assert main(["numa", "simulate", *files]) == 1
+    printed = capsys.readouterr().out
+    shown = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for line in printed.splitlines():
+        assert line.rstrip() in shown
+    assert main(["numa", "explain", *files]) == 0
+    assert "Fits 1 of 2 nodes, 1 no-common-cell" in capsys.readouterr().out
+
+
+def test_ns_065_11_numa_what_if_one_pod_is_refused_and_the_larger_one_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """NS-065, NS-162: as the page of the examples says."""
+    nodes = ["--nrt", str(EXAMPLES / "11-numa-what-if/topologies.yaml")]
+    refused, larger = (["-f", str(EXAMPLES / f"11-numa-what-if/pod-{size}gi.yaml")] for size in (20, 36))
+    assert main(["numa", "top", *nodes]) == 0
+    assert main(["numa", "simulate", *refused, *larger, *nodes]) == 1
+    assert "1 pod placed, 1 not" in capsys.readouterr().out
+    assert main(["numa", "explain", *refused, *nodes]) == 1
+    assert "(no-common-cell)" in capsys.readouterr().out
+    assert main(["numa", "simulate", *larger, *nodes, "--fill"]) == 0
+    assert "0 more copies fit" in capsys.readouterr().out

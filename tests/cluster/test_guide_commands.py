@@ -37,12 +37,14 @@ PAGES: dict[str, tuple[Callable[[Kubectl], None], Callable[[Kubectl], None]]] = 
     "migration.md": (leave_behind, taken_over),
     "taints.md": (nothing, nothing),
     "numa.md": (nothing, nothing),
+    "numa-scheduling.md": (nothing, nothing),
     "numa-migration.md": (leave_numa_behind, numa_taken_over),
 }
 """With what there has to be in the cluster before, and what has to be so afterwards."""
 MIXED: Final = Settings(nodes={"amd64": 1, "arm64": 1}, polyarch=False)
 CELLED: Final = Settings(nodes={"amd64": 2}, numa=Numa.parse("2x8"), polyarch=False)
-CLUSTERS: Final = {"numa.md": CELLED, "numa-migration.md": CELLED}
+WIDE: Final = msgspec.structs.replace(CELLED, numa=Numa.parse("2x16"))
+CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migration.md": CELLED}
 """Of pages that need another one than :data:`MIXED`."""
 BLOCK = re.compile(r"^```(\w+) ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANYTHING = "…"

@@ -12,6 +12,8 @@ import pytest
 from operator_world import World, eventually
 
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, Resource
+from polyarch.numa.api import topology_crd
+from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
@@ -96,6 +98,8 @@ def commands() -> list[tuple[str, str]]:
 async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
     """With the kinds of every component."""
     async with numa_operated.opened(operated_sandbox, tmp_path) as world:
+        await world.client.apply(CRDS, topology_crd.definition())
+        await eventually(lambda: numa_operated.served(world, TOPOLOGIES))
         yield world
 
 

@@ -115,11 +115,35 @@ class DemoGrowth(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Nodes that carry a taint after the configuration was deleted."""
 
 
+class DemoScheduled(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What became of the pods that named this scheduler."""
+
+    scheduler: str
+    running: int
+    refused: int
+    """By the kubelets of their nodes: ``TopologyAffinityError``."""
+    waiting: int
+    """For a node that can hold them."""
+    seconds: float = 0.0
+    """Until nothing changed any more."""
+
+
+class DemoCells(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The same pods with two schedulers, on nodes with NUMA cells."""
+
+    pods: int
+    nodes: int
+    stock: DemoScheduled
+    cells: DemoScheduled
+
+
 class Demo(msgspec.Struct, frozen=True, rename="camel"):
     pods: list[DemoPod]
     summary: str
     operator: DemoOperator | None = None
     growth: DemoGrowth | None = None
+    cells: DemoCells | None = None
+    """Only of a sandbox whose nodes have NUMA cells."""
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -26,11 +26,11 @@ from polyarch.installation.settings import (
 from polyarch.installation.waiting import NotInTime
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import DEPLOYMENTS, PODS
+from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.model.unstructured import Unstructured
-from polyarch.numa.api.resources import OPERATORS
-from polyarch.numa.names import OPERATOR_SINGLETON
+from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
+from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER, SCHEDULER_SINGLETON
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.sandbox.control_plane.components import PROXY_VARIABLES, Layout
@@ -63,7 +63,7 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
     proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
     return InstallationSettings(
         components=("placement", "numa") if settings.numa is not None else ("placement",),
-        numa=Numa(configuration=EXPORTERS),
+        numa=Numa(configuration=EXPORTERS, scheduler={"replicas": _schedulers(settings)}),
         tolerations=tuple(Toleration(operator="Exists", effect=each) for each in ("NoSchedule", "NoExecute")),
         registries=Registries(
             configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),
@@ -80,6 +80,11 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
         ),
         taints=Taints(replicas=settings.replicas),
     )
+
+
+def _schedulers(settings: Settings) -> int:
+    """The operator takes no more replicas of the scheduler than there are nodes for them (NO-082)."""
+    return min(settings.replicas, sum(settings.nodes.values()))
 
 
 def write_values(layout: Layout, settings: Settings) -> None:
@@ -107,7 +112,7 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
     """
     wanted = documents.documents(installation(layout, settings))
     if settings.numa is None:
-        await _without_exporters(client, progress)
+        await _without_numa(client, progress)
     try:
         applied = await applying.apply_all(client, wanted, await checking.gather(client, wanted))
         await waiting.available(
@@ -120,42 +125,46 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
         )
     except (ApplyRefused, NotInTime) as error:
         raise ProcessFailed(f"polyarch in the sandbox: {error}") from error
-    await _until_rolled_out(client, settings.replicas)
+    await _until_rolled_out(client, settings)
     await until_asked(client)
     return applied
 
 
-async def _without_exporters(client: Client, progress: Progress) -> None:
+async def _without_numa(client: Client, progress: Progress) -> None:
     """What component numa made goes while the operator still has that component: the nodes have no cells any more."""
+    for kind, name, words in (
+        (SCHEDULERS, SCHEDULER_SINGLETON, "the scheduler of NUMA cells"),
+        (OPERATORS, OPERATOR_SINGLETON, "the exporters of NUMA zones"),
+    ):
 
-    async def are_gone() -> bool:
-        try:
-            await client.get(OPERATORS, OPERATOR_SINGLETON)
-        except NotFound:
-            return True
-        return False
+        async def is_gone(kind: Resource = kind, name: str = name) -> bool:
+            try:
+                await client.get(kind, name)
+            except NotFound:
+                return True
+            return False
 
-    if await are_gone():
-        return
-    progress.step("removing the exporters of NUMA zones")
-    await client.delete(OPERATORS, OPERATOR_SINGLETON)
-    if not await until(are_gone, seconds=START_SECONDS):
-        raise ProcessFailed(
-            f"{OPERATORS.kind} {OPERATOR_SINGLETON} is not gone after {START_SECONDS:.0f} s: see the operator's log"
-        )
+        if await is_gone():
+            continue
+        progress.step(f"removing {words}")
+        await client.delete(kind, name)
+        if not await until(is_gone, seconds=START_SECONDS):
+            raise ProcessFailed(f"{kind.kind} {name} is not gone after {START_SECONDS:.0f} s: see the operator's log")
 
 
-async def _until_rolled_out(client: Client, replicas: int) -> None:
+async def _until_rolled_out(client: Client, settings: Settings) -> None:
     """Wait until each of polyarch's Deployments has as many new pods as the settings say; after a change, placement is
     Available all the time."""
     behind: list[str] = []
+    others = {SCHEDULER: _schedulers(settings)}
 
     async def are_new() -> bool:
         nonlocal behind
         found = await client.list(
             DEPLOYMENTS, namespace=DEFAULT_NAMESPACE, label_selector=names.CONTROLLER_LABEL, type=Unstructured
         )
-        behind = [each.metadata.name for each in found.items if not _is_rolled_out(each, replicas)]
+        named = [(each.metadata.name, each) for each in found.items]
+        behind = [name for name, each in named if not _is_rolled_out(each, others.get(name, settings.replicas))]
         return not behind
 
     if not await until(are_new, seconds=START_SECONDS):

@@ -8,14 +8,14 @@ POLL_SECONDS = 0.05
 T = TypeVar("T")
 
 
-async def until(look: Callable[[], Awaitable[T]], *, seconds: float) -> T | None:
+async def until(look: Callable[[], Awaitable[T]], *, seconds: float, every: float = POLL_SECONDS) -> T | None:
     """Poll ``look`` until its result is true, and return that result; None after ``seconds``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not (found := await look()):
         if loop.time() > deadline:
             return None
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(every)
     return found
 
 

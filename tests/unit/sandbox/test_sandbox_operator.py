@@ -6,12 +6,14 @@ import pytest
 
 import polyarch.sandbox
 from polyarch.installation import documents
+from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.operating.settings import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.run import placement_controller, placement_webhook
 from polyarch.sandbox import operator
 from polyarch.sandbox.control_plane.components import Layout
 from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.kubelet_model.layout import Numa
 from polyarch.sandbox.state import Folder, Ports, Settings
 
 MIRRORS = '[[registry]]\nprefix = "docker.io"\nlocation = "127.0.0.1:5000/docker.io"\ninsecure = true\n'
@@ -87,3 +89,22 @@ def test_sb_014_without_a_node_for_its_pods_polyarch_is_not_waited_for(nodes: di
 def test_sb_014_a_number_of_replicas_that_makes_no_sense_is_refused(replicas: int) -> None:
     with pytest.raises(SandboxError, match="--replicas"):
         Settings(replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("settings", "scheduler"),
+    [
+        (Settings(), None),
+        (Settings(numa=Numa.parse("2x8")), {"replicas": 1}),
+        (Settings(numa=Numa.parse("2x8"), replicas=2), {"replicas": 2}),
+        (Settings(numa=Numa.parse("2x8"), replicas=3, nodes={"amd64": 2}), {"replicas": 2}),
+    ],
+    ids=["without cells", "with cells", "two replicas", "more replicas than nodes"],
+)
+def test_ns_164_nodes_with_cells_get_the_scheduler_of_cells(
+    layout: Layout, settings: Settings, scheduler: dict[str, int] | None
+) -> None:
+    made = operator.installation(layout, settings)
+    assert made.has_numa is (scheduler is not None)
+    found = [each["spec"] for each in documents.documents(made) if each["kind"] == SCHEDULERS.kind]
+    assert found == ([scheduler] if scheduler is not None else [])

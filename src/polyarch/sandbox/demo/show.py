@@ -8,13 +8,13 @@ import msgspec
 
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import audit, growth
+from polyarch.sandbox.demo import audit, cells, growth
 from polyarch.sandbox.demo.audit import AuditEvent
 from polyarch.sandbox.demo.observation import Row
 from polyarch.sandbox.demo.round_trip import RoundTrip
 from polyarch.sandbox.demo.stage import Listener, Stage, clean
 from polyarch.sandbox.demo.workloads import IMAGES, PULL_SECRET, WORKLOADS, Workload, can_run, platforms
-from polyarch.sandbox.document import Demo, DemoGrowth, DemoImage, DemoOperator, DemoPod, Without
+from polyarch.sandbox.document import Demo, DemoCells, DemoGrowth, DemoImage, DemoOperator, DemoPod, Without
 from polyarch.sandbox.tasks import together
 
 WITH = "demo"
@@ -40,7 +40,7 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
     await sandbox.registry.seed(IMAGES, origin="demo")
     async with sandbox.client() as client:
-        await together(clean(client, namespace) for namespace in (WITH, WITHOUT, growth.NAMESPACE))
+        await together(clean(client, namespace) for namespace in (WITH, WITHOUT, growth.NAMESPACE, cells.NAMESPACE))
         trip = await RoundTrip.begin(sandbox, client, besides=(WITH, WITHOUT))
         address = sandbox.registry.address
         async with Stage(client, address, WITHOUT, listener).running() as alone:
@@ -56,8 +56,9 @@ async def show(sandbox: Sandbox, listener: Listener, tell: Callable[[DemoOperato
         await trip.install()
         await placed.hold_again()
         grown = await growth.grow(sandbox, client)
+        compared = await cells.compare(sandbox, client)
     nodes = {name: architecture for name, architecture, _ in await sandbox.nodes()}
-    return summarize(with_polyarch, without, nodes, architectures, line, grown)
+    return summarize(with_polyarch, without, nodes, architectures, line, grown, compared)
 
 
 def summarize(
@@ -67,6 +68,7 @@ def summarize(
     architectures: list[str],
     line: DemoOperator,
     grown: DemoGrowth,
+    compared: DemoCells | None = None,
 ) -> Shown:
     """The document and the failed pods. ``nodes`` maps node names to architectures."""
     pods = [_pod(workload, with_polyarch[workload.name], without[workload.name], nodes) for workload in WORKLOADS]
@@ -92,7 +94,12 @@ def summarize(
         f"{grown.daemon_set_pods} DaemonSet pods run on them, {grown.kept_away} amd64 pods run elsewhere, and without "
         f"the configuration {', '.join(grown.left) or 'no node'} is tainted"
     )
-    return Shown(Demo(pods, "; ".join(parts), line, grown), failed)
+    if compared is not None:
+        parts.append(
+            f"of {compared.pods} pods with CPUs of their own the stock scheduler sends {compared.stock.refused} to "
+            f"kubelets that refuse them ({cells.REFUSED}), the scheduler of cells {compared.cells.refused or 'none'}"
+        )
+    return Shown(Demo(pods, "; ".join(parts), line, grown, compared), failed)
 
 
 def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -> DemoPod:

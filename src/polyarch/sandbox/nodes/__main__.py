@@ -1,4 +1,4 @@
-"""The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER``."""
+"""The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER KUBE-SCHEDULER``, the program of a second scheduler."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ from polyarch.sandbox.state import LOOPBACK, Folder
 WORKERS = 16
 
 
-async def serve(folder: Folder) -> None:
+async def serve(folder: Folder, kube_scheduler: str) -> None:
     """Play all nodes until SIGTERM or SIGINT."""
     state = folder.load()
     if state is None:
@@ -63,6 +63,7 @@ async def serve(folder: Folder) -> None:
             informers,
             folder.root,
             cluster=Cluster(f"https://{LOOPBACK}:{state.ports.apiserver}", Path(Pki(folder.pki).ca)),
+            kube_scheduler=kube_scheduler,
             environment=os.environ,
             clock=clock,
             events=events,
@@ -130,11 +131,11 @@ def _by_node(pods: Iterable[Pod]) -> dict[str, list[Asked]]:
     return found
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, kube_scheduler: str) -> int:
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(serve(Folder(folder)))
+        asyncio.run(serve(Folder(folder), kube_scheduler))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

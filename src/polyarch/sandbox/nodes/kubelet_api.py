@@ -22,7 +22,8 @@ from polyarch.sandbox.nodes.pods import ContainerStatus, Pod
 from polyarch.sandbox.pods import loglines
 from polyarch.sandbox.pods.folders import PodFolder
 from polyarch.sandbox.pods.outcome import Observed
-from polyarch.sandbox.pods.program import REPOSITORY, is_ours
+from polyarch.sandbox.pods.programs.images import is_run
+from polyarch.sandbox.pods.programs.installed import REPOSITORY
 
 POLL_SECONDS: Final = 0.2
 CUT_OFF_SECONDS: Final = 0.1
@@ -135,7 +136,7 @@ class KubeletApi:
             query = LogQuery.parse(dict(request.query), self._now())
         except ValueError as error:
             return web.Response(status=400, text=str(error))
-        if not any(is_ours(each.image) for each in [*pod.init_containers, *pod.containers] if each.name == container):
+        if not any(is_run(each.image) for each in [*pod.init_containers, *pod.containers] if each.name == container):
             return web.Response(text=PLAYED)
         attempt = last_attempt(self._runner.folder(pod.metadata.uid), container)
         if attempt is None:
@@ -199,7 +200,7 @@ def last_attempt(folder: PodFolder, container: str) -> int | None:
 
 
 def _is_run(pod: Pod) -> bool:
-    return any(is_ours(each.image) for each in [*pod.init_containers, *pod.containers])
+    return any(is_run(each.image) for each in [*pod.init_containers, *pod.containers])
 
 
 def _status_of(pod: Pod, container: str) -> ContainerStatus | None:

@@ -36,7 +36,7 @@ from polyarch.sandbox.nodes.pods import Container, Pod
 from polyarch.sandbox.nodes.pulling import CannotPull, Runs, verdict
 from polyarch.sandbox.numa_nodes.roster import NumaKubelets
 from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
-from polyarch.sandbox.pods.program import is_ours
+from polyarch.sandbox.pods.programs.images import is_run
 from polyarch.sandbox.pods.runner import BoundPod
 from polyarch.sandbox.tasks import together
 
@@ -141,16 +141,16 @@ class Kubelets:
         if pod is None or plan is None:
             self._forget(key)
             return Done()
-        is_run = any(is_ours(each.image) for each in [*pod.init_containers, *pod.containers])
+        runs = any(is_run(each.image) for each in [*pod.init_containers, *pod.containers])
         try:
             if pod.metadata.deletion_timestamp is not None:
-                if is_run and not pod.finished:
+                if runs and not pod.finished:
                     return await self._end(pod, plan, self._memory(pod, plan))
                 await self._remove(pod)
                 return Done()
             if pod.finished:
                 self._numa.over(plan.name, pod.metadata.uid)
-                if is_run:
+                if runs:
                     await self._settle(self._memory(pod, plan))
                 return Done()
             memory = self._memory(pod, plan)
@@ -220,7 +220,7 @@ class Kubelets:
         self._forget(key)
         address = self._address(pod, plan)
         runs = lifecycle.recover(pod, now)
-        ours = {each.name for each in [*pod.init_containers, *pod.containers] if is_ours(each.image)}
+        ours = {each.name for each in [*pod.init_containers, *pod.containers] if is_run(each.image)}
         memory = Memory(plan.name, address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
         if ours:
             host = addresses.loopback_on_node(plan.address, network=self._pod_network)
@@ -277,7 +277,7 @@ class Kubelets:
         for _ in range(STEPS_PER_PASS):
             now = self._clock.now()
             starts, observed = await self._start(pod, memory, now) if memory.bound is not None else ({}, {})
-            due = {image for image in lifecycle.due_images(pod, memory.runs, now) if not is_ours(image)}
+            due = {image for image in lifecycle.due_images(pod, memory.runs, now) if not is_run(image)}
             # One container for each image: the one with the strictest pull policy.
             wanted = {
                 each.image: each for each in _by_policy([*pod.init_containers, *pod.containers]) if each.image in due
@@ -299,7 +299,7 @@ class Kubelets:
         """Start the containers of polyarch's image that are due, and look at all its processes."""
         bound = memory.bound
         assert bound is not None  # noqa: S101  by the caller
-        due = [each for each in lifecycle.due(pod, memory.runs, now) if is_ours(each.image)]
+        due = [each for each in lifecycle.due(pod, memory.runs, now) if is_run(each.image)]
         tried = await together(
             self._runner.start(bound, each.name, lifecycle.attempt(memory.runs.get(each.name, Run()))) for each in due
         )

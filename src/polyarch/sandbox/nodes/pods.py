@@ -71,6 +71,8 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str = ""
+    reason: str = ""
+    """Why it failed: a kubelet that did not admit it."""
     conditions: list[Condition] | None = None
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")

@@ -23,7 +23,10 @@ def command(layout: Layout, settings: Settings) -> Command:
     fleet_of = msgspec.json.encode(of_nodes).decode()
     return Command(
         name=NAME,
-        arguments=(sys.executable, "-m", "polyarch.sandbox.nodes", str(layout.folder.root)),
+        arguments=(
+            *(sys.executable, "-m", "polyarch.sandbox.nodes"),
+            *(str(layout.folder.root), str(layout.binaries["kube-scheduler"])),
+        ),
         environment=layout.environment_with_proxies,
         log=str(layout.folder.log(NAME)),
         inputs=inputs_of(fleet_of, files=[layout.folder.registries_conf, settings.ca]),

@@ -1,6 +1,6 @@
-"""Pods of polyarch's own image, run as processes of this machine (SB-011, SB-013).
+"""Pods of polyarch's own image and of the stock kube-scheduler, run as processes of this machine (SB-011, SB-013).
 
-The nodes only play pods of other images. Pure: ``spec`` (wire types), ``program`` (which containers are ours, and their
+The nodes only play pods of other images. Pure: ``spec`` (wire types), ``programs`` (which containers are run, and their
 command lines), ``environment``, ``volumes`` (what is in a volume's files), ``outcome`` (what the nodes' state machine
 is told), ``loglines``. Effects: ``folders``, ``contents``, ``containers`` (processes), ``probing``, ``supervision``,
 and ``runner``, which is all of it for the pods of all nodes.

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from polyarch.model.secret import Secret
-from polyarch.sandbox.pods.program import expanded
+from polyarch.sandbox.pods.programs.arguments import expanded
 from polyarch.sandbox.pods.spec import ConfigMap, Container, PodDocument, ResourceFieldSelector, ValueFrom
 
 NODE_LIMITS: Final = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi"}

@@ -30,6 +30,10 @@ class PodFolder:
     def log(self, container: str, attempt: int) -> Path:
         return self.root / "logs" / f"{container}.{attempt}.log"
 
+    def configuration(self, container: str) -> Path:
+        """A configuration file that was changed for this machine."""
+        return self.root / "configurations" / container
+
     def termination(self, container: str) -> Path:
         return self.root / "termination" / container
 

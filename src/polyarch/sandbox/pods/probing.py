@@ -15,7 +15,8 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from polyarch.sandbox.pods.program import NotInTheImage, executable, rewritten
+from polyarch.sandbox.pods.programs.arguments import rewritten
+from polyarch.sandbox.pods.programs.installed import NotInTheImage, executable
 from polyarch.sandbox.pods.spec import Container, Exec, HttpGet, Probe, TcpSocket
 
 EAGER_SECONDS: Final = 0.5

@@ -1,4 +1,4 @@
-"""Runs the pods of polyarch's own image, of all nodes of a sandbox (SB-011).
+"""Runs the pods of polyarch's own image and of the stock kube-scheduler, of all nodes of a sandbox (SB-011).
 
 The nodes' controller says what is to be started and ended; this says what has become of it
 (:meth:`PodRunner.observed`) and adds the pod's key to the controller's queue when something has changed.
@@ -25,7 +25,8 @@ from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key, ObjectMeta
 from polyarch.model.secret import Secret
 from polyarch.sandbox.errors import ProcessFailed
-from polyarch.sandbox.pods import containers, environment, probing, program
+from polyarch.sandbox.files import write_private
+from polyarch.sandbox.pods import containers, environment, probing
 from polyarch.sandbox.pods.containers import Container, Containers
 from polyarch.sandbox.pods.contents import Cluster, Contents
 from polyarch.sandbox.pods.environment import Facts, Missing
@@ -33,8 +34,13 @@ from polyarch.sandbox.pods.folders import PodFolder
 from polyarch.sandbox.pods.loglines import tail_of
 from polyarch.sandbox.pods.outcome import CannotStart, Exit, Observed, Started
 from polyarch.sandbox.pods.probing import Target
-from polyarch.sandbox.pods.program import NotInTheImage
+from polyarch.sandbox.pods.programs import installed, kube_scheduler
+from polyarch.sandbox.pods.programs.arguments import rewritten
+from polyarch.sandbox.pods.programs.images import is_scheduler
+from polyarch.sandbox.pods.programs.installed import NotInTheImage
+from polyarch.sandbox.pods.programs.kube_scheduler import Surroundings
 from polyarch.sandbox.pods.spec import ConfigMap, Exec, PodDocument
+from polyarch.sandbox.pods.spec import Container as ContainerSpec
 from polyarch.sandbox.pods.supervision import Supervision
 from polyarch.sandbox.processes import Command
 
@@ -101,6 +107,7 @@ class PodRunner:
         root: Path,
         *,
         cluster: Cluster,
+        kube_scheduler: str,
         environment: Mapping[str, str],
         clock: Clock,
         events: Events,
@@ -110,6 +117,7 @@ class PodRunner:
         self._informers = informers
         self._root = root
         self._cluster = cluster
+        self._kube_scheduler = kube_scheduler
         self._environment = environment
         self._clock = clock
         self._events = events
@@ -257,16 +265,35 @@ class PodRunner:
         container = pod.document.container(name)
         variables = await self._variables(pod, name)
         mounts = pod.folder.mounts(pod.document, container, self.node_folder(pod.bound.node))
-        moved = {key: program.rewritten(value, mounts) for key, value in variables.items()}
+        moved = {key: rewritten(value, mounts) for key, value in variables.items()}
         return Command(
             name=containers.record_name(pod.bound.uid, name),
-            arguments=program.command_line(container, variables, mounts),
+            arguments=self._arguments(pod, container, variables, mounts),
             environment=moved,
             log=str(pod.folder.prepare_start(container, attempt)),
             pod=str(pod.bound.key),
             container=name,
             attempt=attempt,
         )
+
+    def _arguments(
+        self, pod: RunningPod, container: ContainerSpec, variables: Mapping[str, str], mounts: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        if not is_scheduler(container.image):
+            return installed.command_line(container, variables, mounts, address=pod.bound.loopback)
+        target = pod.folder.configuration(container.name)
+        surroundings = Surroundings(
+            program=self._kube_scheduler,
+            address=pod.bound.loopback,
+            kubeconfig=str(pod.folder.kubeconfig),
+            configuration=str(target),
+        )
+        arguments = kube_scheduler.command_line(container, variables, mounts, surroundings)
+        if source := kube_scheduler.configured_by(container, variables, mounts):
+            with contextlib.suppress(OSError):  # the program says what is wrong with its file
+                text = Path(source).read_text(encoding="utf-8", errors="replace")
+                write_private(target, kube_scheduler.configuration(text, surroundings).encode())
+        return arguments
 
     async def _variables(self, pod: RunningPod, name: str) -> dict[str, str]:
         """Read anew for each start: variables are those of the objects as they are then."""

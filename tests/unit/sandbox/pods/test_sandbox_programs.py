@@ -11,15 +11,11 @@ from polyarch.model.meta import ObjectMeta
 from polyarch.model.secret import Secret
 from polyarch.sandbox.pods import environment, folders, volumes
 from polyarch.sandbox.pods.environment import Facts, Missing
-from polyarch.sandbox.pods.program import (
-    PROGRAM,
-    REPOSITORY,
-    NotInTheImage,
-    command_line,
-    expanded,
-    is_ours,
-    rewritten,
-)
+from polyarch.sandbox.pods.programs import kube_scheduler
+from polyarch.sandbox.pods.programs.arguments import addressed, expanded, rewritten
+from polyarch.sandbox.pods.programs.images import is_ours, is_run
+from polyarch.sandbox.pods.programs.installed import PROGRAM, REPOSITORY, NotInTheImage, command_line
+from polyarch.sandbox.pods.programs.kube_scheduler import Surroundings
 from polyarch.sandbox.pods.spec import ConfigMap, Container, HostPath, PodDocument, Volume
 from polyarch.sandbox.pods.volumes import File
 
@@ -89,13 +85,13 @@ def test_sb_011_paths_into_volumes_lead_to_their_folders(text: str, expected: st
     ],
 )
 def test_sb_011_the_program_is_this_installation(command: Any, args: Any, expected: tuple[str, ...]) -> None:
-    found = command_line(Container("c", command=command, args=args), {"IP": "::1"}, {"/m": "/v"})
+    found = command_line(Container("c", command=command, args=args), {"IP": "::1"}, {"/m": "/v"}, address="127.9.0.1")
     assert found == (sys.executable, "-c", PROGRAM, *expected)
 
 
 def test_sb_011_another_program_is_not_in_the_image() -> None:
     with pytest.raises(NotInTheImage, match='"sh": executable file not found'):
-        command_line(Container("c", command=["sh", "-c", "polyarch"]), {}, {})
+        command_line(Container("c", command=["sh", "-c", "polyarch"]), {}, {}, address="127.9.0.1")
 
 
 def pod(**spec: Any) -> PodDocument:
@@ -284,3 +280,96 @@ def test_sb_011_a_host_path_is_below_the_nodes_folder(tmp_path: Path, kind: str,
 def test_sb_011_other_volumes_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Missing, match="have no volumes of this kind"):
         folders.make_volume(folders.PodFolder(tmp_path), Volume("pvc"), tmp_path)
+
+
+# -- the stock kube-scheduler --------------------------------------------------------------------------------------
+
+SURROUNDINGS = Surroundings(
+    program="/cache/kube-scheduler", address="127.9.0.1", kubeconfig="/p/kubeconfig", configuration="/p/changed"
+)
+SCHEDULER = Container(
+    "secondary-scheduler",
+    image="registry.k8s.io/kube-scheduler:v1.30.1",
+    command=["kube-scheduler"],
+    args=["--config=/etc/kubernetes/config.yaml", "-v=2"],
+)
+
+
+@pytest.mark.parametrize(
+    ("image", "runs"),
+    [
+        ("registry.k8s.io/kube-scheduler:v1.36.2", True),
+        (f"registry.k8s.io/kube-scheduler@sha256:{'0' * 64}", True),
+        ("registry.k8s.io/kube-scheduler-amd64:v1.36.2", False),
+        ("docker.io/kube-scheduler:v1.36.2", False),
+    ],
+)
+def test_ns_164_the_stock_scheduler_is_run_too(image: str, runs: bool) -> None:
+    assert is_run(image) == runs
+    assert not is_ours(image)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("--listen=127.0.0.1:9448", "--listen=127.9.0.1:9448", id="its own loopback"),
+        pytest.param("--listen=localhost:9448", "--listen=127.9.0.1:9448", id="by name"),
+        pytest.param("--status-listen=:8448", "--status-listen=127.9.0.1:8448", id="all addresses"),
+        pytest.param("--status-listen=0.0.0.0:8448", "--status-listen=127.9.0.1:8448", id="all addresses in words"),
+        pytest.param("--status-listen=[::]:8448", "--status-listen=127.9.0.1:8448", id="all addresses of IPv6"),
+        pytest.param("--allow=127.0.0.0/8", "--allow=127.0.0.0/8", id="a range"),
+        pytest.param("--registry=127.0.0.1:5000/x", "--registry=127.0.0.1:5000/x", id="more than host and port"),
+        pytest.param("--bind=10.0.0.1:80", "--bind=10.0.0.1:80", id="another host"),
+        pytest.param("--toleration=:", "--toleration=:", id="a colon"),
+        pytest.param(":8448", ":8448", id="no flag"),
+    ],
+)
+def test_ns_164_a_pod_has_its_network_for_itself(text: str, expected: str) -> None:
+    assert addressed(text, "127.9.0.1") == expected
+    container = Container("c", image=REPOSITORY, args=["run", text])
+    assert command_line(container, {}, {}, address="127.9.0.1")[-1] == expected
+
+
+def test_ns_164_the_scheduler_gets_what_its_pod_would_give_it() -> None:
+    mounts = {"/etc/kubernetes": "/v/config"}
+    assert kube_scheduler.command_line(SCHEDULER, {}, mounts, SURROUNDINGS) == (
+        "/cache/kube-scheduler",
+        "--config=/p/changed",
+        "-v=2",
+        "--bind-address=127.9.0.1",
+        "--authentication-kubeconfig=/p/kubeconfig",
+        "--authorization-kubeconfig=/p/kubeconfig",
+    )
+    assert kube_scheduler.configured_by(SCHEDULER, {}, mounts) == "/v/config/config.yaml"
+    with pytest.raises(NotInTheImage, match='"": executable file not found'):
+        kube_scheduler.command_line(Container("c"), {}, {}, SURROUNDINGS)
+
+
+def test_ns_164_the_scheduler_reaches_the_api_server_and_the_extender_of_its_own_pod() -> None:
+    text = """
+profiles: [{schedulerName: topo}]
+extenders:
+- {urlPrefix: "http://127.0.0.1:9448/numa", weight: 10}
+- {urlPrefix: "https://elsewhere.example:443/x"}
+"""
+    found = msgspec.json.decode(kube_scheduler.configuration(text, SURROUNDINGS))
+    assert found == {
+        "profiles": [{"schedulerName": "topo"}],
+        "clientConnection": {"kubeconfig": "/p/kubeconfig"},
+        "extenders": [
+            {"urlPrefix": "http://127.9.0.1:9448/numa", "weight": 10},
+            {"urlPrefix": "https://elsewhere.example:443/x"},
+        ],
+    }
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "extenders: 1", "clientConnection: x"])
+def test_ns_164_what_is_no_configuration_is_left_to_the_scheduler(text: str) -> None:
+    assert kube_scheduler.configuration(text, SURROUNDINGS) == text
+
+
+def test_ns_164_a_kubeconfig_that_the_configuration_names_stays() -> None:
+    text = "clientConnection: {kubeconfig: /mine, qps: 7}\nextenders: [{urlPrefix: 'http://[::1'}, 3]"
+    found = msgspec.json.decode(kube_scheduler.configuration(text, SURROUNDINGS))
+    assert found["clientConnection"] == {"kubeconfig": "/mine", "qps": 7}
+    assert found["extenders"] == [{"urlPrefix": "http://[::1"}, 3]

@@ -1,0 +1,78 @@
+"""The part of the demo about NUMA cells: which pods, and what became of them (NS-164)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.sandbox.demo import cells
+from polyarch.sandbox.kubelet_model import admission, capacity, layout
+from polyarch.sandbox.kubelet_model.layout import Numa
+from polyarch.sandbox.nodes.asking import asked
+from polyarch.sandbox.nodes.pods import Pod
+
+
+def pods(numa: Numa, nodes: int) -> list[Pod]:
+    found = cells.documents(numa, nodes)
+    return [
+        msgspec.convert({**each, "metadata": {**each["metadata"], "uid": each["metadata"]["name"]}}, Pod)
+        for each in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "count"),
+    [("2x16", 3, 12), ("8x8", 13, 200), ("1x4", 1, 2)],
+    ids=["few", "many", "one"],
+)
+def test_ns_164_the_demo_shows_the_same_pods_every_time(text: str, nodes: int, count: int) -> None:
+    numa = Numa.parse(text)
+    assert len(cells.documents(numa, nodes)) == count
+    assert cells.documents(numa, nodes) == cells.documents(numa, nodes)
+
+
+@pytest.mark.parametrize("text", ["2x16", "2x8", "8x8", "4x32"])
+def test_ns_164_no_cell_holds_two_of_the_large_pods_though_a_node_would_by_its_sums(text: str) -> None:
+    """Else there were nothing to see."""
+    numa = Numa.parse(text)
+    node, large = layout.node(numa), str(numa.cpus // 2 + 1)
+    wanted = [
+        each
+        for each in (asked(with_requests(pod)) for pod in pods(numa, 2))
+        if each.containers[0].requests["cpu"] == int(large)
+    ]
+    held, admitted, refusals = admission.at_first(node), [], []
+    for pod in wanted[: numa.zones + 1]:
+        held, refused = admission.admit(node, held, pod, admitted)
+        if refused is None:
+            admitted.append(pod)
+        else:
+            refusals.append(refused.reason)
+    assert len(admitted) == numa.zones
+    assert refusals == [cells.REFUSED]
+    assert (numa.zones + 1) * int(large) <= capacity.allocatable(node)["cpu"], "its sums would hold them"
+
+
+def with_requests(pod: Pod) -> Pod:
+    """The API server completes requests from limits."""
+    document: dict[str, Any] = msgspec.to_builtins(pod)
+    for container in document["spec"]["containers"]:
+        container["resources"]["requests"] = container["resources"]["limits"]
+    return msgspec.convert(document, Pod)
+
+
+def test_ns_164_pods_are_counted_by_what_became_of_them() -> None:
+    def pod(node: str, **status: str) -> Pod:
+        return msgspec.convert({"spec": {"nodeName": node}, "status": status}, Pod)
+
+    found = cells.count(
+        "any",
+        [
+            pod("a", phase="Running"),
+            pod("a", phase="Failed", reason="TopologyAffinityError"),
+            pod("b", phase="Failed", reason="OutOfcpu"),
+            pod("", phase="Pending"),
+            pod("b", phase="Pending"),
+        ],
+    )
+    assert (found.running, found.refused, found.waiting) == (1, 1, 1)
