@@ -12,7 +12,8 @@ WORKERS ?= 2
 IMAGE ?= localhost/polyarch:dev
 # What is built carries the time of its commit and of nothing else.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
-CLUSTER_WORKERS ?= 2
+# What these tests do most is wait: for controllers, probes and programs that start.
+CLUSTER_WORKERS ?= 3
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
 .PHONY: help demo test check unit peers cluster bench soak corpus generate lock dist image sbom krew bundle release-notes changelog clean
@@ -49,14 +50,14 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 unit: $(READY) ## unit and property tests only
 	@$(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
-peers: $(READY) ## programs that tests compare with: Helm, kubectl, operator-sdk's validator, actionlint, pre-commit, skopeo, buildah
-	@echo "== peers (built once, about 4 minutes on two cores, then cached)"; $(RUN)/python -m tools.peers
+peers: $(READY) ## programs that tests compare with: Helm, kubectl, the NUMA scheduler plugin, operator-sdk's validator, skopeo …
+	@echo "== peers (built once, then cached; the NUMA scheduler plugin takes longest)"; $(RUN)/python -m tools.peers
 
 cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
 	@# Faults by themselves, as they say how long pods wait; whatever comes of them, the cluster tests follow.
 	@echo "== faults"; faults=0; $(RUN)/pytest tests/faults -v || faults=$$?; \
-	echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(CLUSTER_WORKERS) --dist loadfile && exit $$faults
+	echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder && exit $$faults
 
 bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)
 	@$(RUN)/python -m tools.peers skopeo
