@@ -141,6 +141,8 @@ class Shop:
         patch = MergePatch({"spec": {"replicas": replicas}})
         await self._client.patch(SCHEDULERS, SCHEDULER_SINGLETON, patch)
         await self.available(replicas)
+        # Whether there is an election is in the configuration, so the former pods go.
+        await eventually(self.pod_uids, lambda found: len(found) == replicas)
 
     async def preempts(self, mode: str) -> None:
         """Waits until the extender that was told so is the one that is asked."""
