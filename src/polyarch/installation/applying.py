@@ -15,7 +15,7 @@ from polyarch.installation.ownership import MANAGER, Whose, whose
 from polyarch.installation.waiting import NotInTime, established
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
-from polyarch.kube.errors import ApiError, NotFound
+from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.objects.adoption import adoption
 from polyarch.kube.objects.managed_fields import overridden
 from polyarch.kube.objects.refs import Ref
@@ -28,6 +28,8 @@ Verb = Literal["created", "configured", "unchanged", "untried"]
 SERVED_SECONDS: Final = 15.0
 """How long after its definition is established a new kind may still be answered with 404."""
 POLL: Final = 0.2
+READS: Final = 5
+"""How often an object is read that others write while its fields are taken over."""
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -105,17 +107,32 @@ async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, 
     if dry_run and not is_ready_for(ref, facts.live):
         return Applied(ref, "untried")
     taken = tuple(map(str, overridden(document, live, manager=MANAGER))) if live is not None else ()
-    if live is not None and not dry_run and (patch := _adopted(ref, live)) is not None:
-        await client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace, field_manager=MANAGER)
+    if live is not None and not dry_run:
+        await take_over(client, ref, live)
     version = await _until_served(client, ref, document, dry_run=dry_run, clock=clock)
     if live is not None and version == live["metadata"].get("resourceVersion"):
         return Applied(ref, "unchanged")  # the API server stores a value in another form
     return Applied(ref, verb, taken)
 
 
-def _adopted(ref: Ref, live: Mapping[str, Any]) -> Any:
-    """Custom resources are the user's: what kubectl set in them stays."""
-    return None if ref.resource in OURS.values() else adoption(live, manager=MANAGER)
+async def take_over(client: Client, ref: Ref, live: Mapping[str, Any]) -> None:
+    """kubectl's fields become ours. Custom resources are the user's: what kubectl set in them stays.
+
+    Controllers write the status meanwhile, so the object may have changed since it was read: then it is read again.
+    """
+    if ref.resource in OURS.values():
+        return
+    for attempt in range(READS):
+        if (patch := adoption(live, manager=MANAGER)) is None:
+            return
+        try:
+            await client.patch(ref.resource, ref.key.name, patch, namespace=ref.key.namespace, field_manager=MANAGER)
+        except Invalid as error:
+            if not error.is_failed_test or attempt == READS - 1:
+                raise
+            live = await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
+        else:
+            return
 
 
 async def _until_served(client: Client, ref: Ref, document: Document, *, dry_run: bool, clock: Clock) -> str:

@@ -6,7 +6,9 @@ A new component is a row of :data:`COMPONENTS`. Pure.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from polyarch.installation.settings import NUMA, InstallationSettings
+from polyarch.builds import names as build_names
+from polyarch.builds.api import crds as build_definitions
+from polyarch.installation.settings import BUILDS, NUMA, InstallationSettings
 from polyarch.kube.resources import Resource
 from polyarch.numa import names as numa_names
 from polyarch.numa.api import crds as numa_definitions
@@ -19,7 +21,7 @@ from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
 
-PLANNED: Final = ("builds", "monitor", "report")
+PLANNED: Final = ("monitor", "report")
 """Names of components that this version does not have."""
 
 
@@ -72,6 +74,10 @@ def _taints(settings: InstallationSettings) -> list[Document]:
     return [] if spec is None else [_singleton(ARCHITECTURE_TAINTS, spec)]
 
 
+def _builds(_: InstallationSettings) -> list[Document]:
+    return []  # the operator's flag turns the builder on; what is built is for users to say
+
+
 def _numa(settings: InstallationSettings) -> list[Document]:
     # The exporters first: their objects are what the scheduler reads.
     values = settings.numa
@@ -109,6 +115,16 @@ COMPONENTS: Final = {
             taint_definitions.crds,
             (ARCHITECTURE_TAINTS,),
             _taints,
+        ),
+        Component(
+            BUILDS,
+            "builds images natively for every architecture, and joins them in one index",
+            build_definitions.crds,
+            # An ImageBuild takes its runs along; what is left of them is deleted after it.
+            (build_names.IMAGE_BUILDS, build_names.IMAGE_BUILD_RUNS),
+            _builds,
+            # Who has no use for it gives the operator no rights for it.
+            defined_always=False,
         ),
         Component(
             NUMA,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from polyarch.installation import operator
 from polyarch.installation.components import COMPONENTS, Component
-from polyarch.installation.settings import REGISTRIES_CONFIGMAP, InstallationSettings, recorded
+from polyarch.installation.settings import BUILDS, REGISTRIES_CONFIGMAP, InstallationSettings, recorded
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.operating import labels
 from polyarch.operating.rights import service_account
@@ -81,8 +81,9 @@ def chosen(settings: InstallationSettings) -> list[Component]:
 
 
 def images(settings: InstallationSettings) -> tuple[str, ...]:
-    """The images that an installation pulls (IN-040); one has every role."""
-    return (settings.image.reference,)
+    """The images that an installation pulls (IN-040); one has every role, and builds take place in another."""
+    building = (settings.builds.builder_image,) if BUILDS in settings.components else ()
+    return (settings.image.reference, *building)
 
 
 def _registries(settings: InstallationSettings, namespace: str) -> list[Document]:

@@ -7,6 +7,7 @@ kustomize patch can override them by name. Pure.
 from typing import Any, Final
 
 from polyarch import __version__
+from polyarch.builds.operator import rights as build_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.objects.rbac import granted
 from polyarch.kube.rights import union
@@ -25,23 +26,29 @@ PART_OF: Final = "app.kubernetes.io/part-of"
 PRODUCT: Final = "polyarch"
 VERSION: Final = "app.kubernetes.io/version"
 NUMA_SWITCH: Final = "POLYARCH_NUMA"
+BUILDS_SWITCH: Final = "POLYARCH_BUILDS"
 
 
 def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
-    """What the operator may do: for every feature, but for NUMA where it is off.
+    """What the operator may do: for every feature, but for builds and NUMA where they are off.
 
-    The rules for NUMA come after all others and change none of them, so that a chart can add them.
+    The rules for these come after all others and change none of them, so that a chart can add them.
     """
     several = combined(operator_rules(settings, cluster), taint_rights.operator_rights(settings, cluster))
-    always = Rights(union(*several.cluster), several.namespaces)
-    if settings.numa == "off":
-        return always
-    from polyarch.numa.operator import operator_rights as numa_rights  # what the operator itself loads when needed
+    found = _after(Rights(union(*several.cluster), several.namespaces), build_rights.keeping_rights(settings, cluster))
+    if settings.builds != "off":
+        found = _after(found, build_rights.operator_rights(settings, cluster))
+    if settings.numa != "off":
+        from polyarch.numa.operator import operator_rights as numa_rights  # what the operator itself loads when needed
 
-    added = numa_rights.operator_rights(settings, cluster)
-    places = dict.fromkeys((*always.namespaces, *added.namespaces))
-    namespaces = {each: (*always.namespaces.get(each, ()), *added.namespaces.get(each, ())) for each in places}
-    return Rights((*always.cluster, *added.cluster), namespaces)
+        found = _after(found, numa_rights.operator_rights(settings, cluster))
+    return found
+
+
+def _after(rights: Rights, added: Rights) -> Rights:
+    places = dict.fromkeys((*rights.namespaces, *added.namespaces))
+    namespaces = {each: (*rights.namespaces.get(each, ()), *added.namespaces.get(each, ())) for each in places}
+    return Rights((*rights.cluster, *added.cluster), namespaces)
 
 
 def rights(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
@@ -108,6 +115,11 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
         "PRIORITY_CLASS": settings.priority_class,
         "NODE_SELECTOR": " ".join(settings.node_selector),
         "TOLERATION": " ".join(settings.tolerations),
+        "BUILDS": settings.builds,
+        "BUILDER_REPLICAS": str(settings.builder_replicas),
+        "BUILDER_IMAGE": settings.builder_image,
+        "ALLOW_PRIVILEGED_BUILDS": str(settings.allow_privileged_builds).lower(),
+        "MAX_ACTIVE_JOBS": str(settings.max_active_jobs),
         "NUMA": settings.numa,
         "PLATFORM": settings.platform,
         "NUMA_NAMESPACE": settings.numa_namespace,

@@ -27,6 +27,7 @@ from polyarch.kube.objects.refs import Ref
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, NAMESPACES, Resource
 from polyarch.model.meta import Key, PartialObjectMetadata
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.operating import names as shared
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS
 from polyarch.placement.operator.operator_rules import PREDECESSOR
@@ -224,7 +225,14 @@ class _Remover:
 
     async def _stop_workloads(self) -> None:
         """The operator first: it would make again what is deleted here."""
-        for name in (operator.OPERATOR, names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER, taint_names.ROLE):
+        for name in (
+            operator.OPERATOR,
+            names.WEBHOOK,
+            names.CONTROLLER,
+            names.ENOEXEC_HANDLER,
+            taint_names.ROLE,
+            shared.BUILDER,
+        ):
             home = self._namespace
             try:
                 await self._client.delete(DEPLOYMENTS, name, namespace=home, propagation="Background")

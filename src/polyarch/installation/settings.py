@@ -14,7 +14,13 @@ import msgspec
 from msgspec import Meta
 
 from polyarch import __version__
-from polyarch.operating.settings import DEFAULT_IMAGE, Certificates, OperatorSettings, PullPolicy
+from polyarch.operating.settings import (
+    DEFAULT_BUILDER_IMAGE,
+    DEFAULT_IMAGE,
+    Certificates,
+    OperatorSettings,
+    PullPolicy,
+)
 
 Document = dict[str, Any]
 
@@ -22,9 +28,11 @@ REGISTRIES_CONFIGMAP: Final = "polyarch-registries"
 """The ConfigMap made of the values ``registries.configuration`` and ``registries.authorities``."""
 NUMA: Final = "numa"
 """The component without which the operator has no rights for NUMA, and does nothing for it."""
+BUILDS: Final = "builds"
+"""The component without which the operator has no rights for builds, and runs no builder."""
 REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
 Replicas = Annotated[int, Meta(ge=0)]
-ComponentName = Literal["placement", "taints", "numa"]
+ComponentName = Literal["placement", "taints", "builds", "numa"]
 
 
 EVERY_NODE: Final[Document] = {
@@ -151,6 +159,23 @@ class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     ] = msgspec.field(default_factory=dict)
 
 
+class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Component builds: one native image build for each architecture, joined in one index."""
+
+    mode: Annotated[
+        Literal["on", "auto"],
+        Meta(description="`on`: the builder always runs; `auto`: while there are ImageBuilds."),
+    ] = "on"
+    replicas: Annotated[Replicas, Meta(description="Replicas of the builder; one leads, the others stand by.")] = 2
+    builder_image: Annotated[
+        str, Meta(description="The image in which images are built: it has `sh` and buildah 1.28 or newer.")
+    ] = DEFAULT_BUILDER_IMAGE
+    allow_privileged: Annotated[
+        bool, Meta(description="Whether an ImageBuild may ask for the security profile `Privileged`.")
+    ] = False
+    max_active_jobs: Annotated[int, Meta(description="Build Jobs of the cluster at the same time.", ge=1)] = 20
+
+
 class Numa(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Component numa: nodes publish their NUMA zones, and schedulers place pods by them."""
 
@@ -192,6 +217,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     )
     placement: Annotated[Placement, Meta(description="Component placement.")] = msgspec.field(default_factory=Placement)
     taints: Annotated[Taints, Meta(description="Component taints.")] = msgspec.field(default_factory=Taints)
+    builds: Annotated[Builds, Meta(description="Component builds.")] = msgspec.field(default_factory=Builds)
     numa: Annotated[Numa, Meta(description="Component numa.")] = msgspec.field(default_factory=Numa)
     openshift: Annotated[
         bool | None, Meta(description="Whether the cluster is OpenShift; null: found out, without a cluster no.")
@@ -219,6 +245,11 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             priority_class=self.priority_class_name,
             node_selector=tuple(f"{key}={value}" for key, value in self.node_selector.items()),
             tolerations=tuple(map(str, self.tolerations)),
+            builds=self.builds.mode if BUILDS in self.components else "off",
+            builder_replicas=self.builds.replicas,
+            builder_image=self.builds.builder_image,
+            allow_privileged_builds=self.builds.allow_privileged,
+            max_active_jobs=self.builds.max_active_jobs,
             numa="auto" if self.has_numa else "off",  # who has no use for it grants no rights for it
             manage_namespace=self.has_numa,
         )

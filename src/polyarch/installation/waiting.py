@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from polyarch.installation.operator import OPERATOR
+from polyarch.builds import names as build_names
+from polyarch.installation.operator import BUILDS_SWITCH, OPERATOR
 from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock, SystemClock
 from polyarch.kube.errors import NotFound
@@ -93,8 +94,8 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
     if (lacking := _not_rolled_out(deployment)) is not None:
         pods = await client.list(PODS, namespace=namespace, label_selector=f"{names.CONTROLLER_LABEL}={OPERATOR}")
         return f"{lacking}{_why_not(pods.items)}"
-    missing = None
-    if ARCHITECTURE_TAINTS in switched_on:
+    missing = await _missing_of_builds(client, namespace) if _builds_are_on(deployment) else None
+    if missing is None and ARCHITECTURE_TAINTS in switched_on:
         missing = await _missing_of_taints(client, namespace)
     for resource, name in ((OPERATORS, numa_names.OPERATOR_SINGLETON), (SCHEDULERS, numa_names.SCHEDULER_SINGLETON)):
         if missing is None and resource in switched_on:
@@ -102,6 +103,25 @@ async def _missing(client: Client, namespace: str, switched_on: Collection[Resou
     if missing is None and CPPCS in switched_on:
         missing = await _missing_of_placement(client)
     return missing
+
+
+def _builds_are_on(deployment: Document) -> bool:
+    """By the flags of the operator's Deployment: no custom resource turns builds on."""
+    containers = deployment["spec"].get("template", {}).get("spec", {}).get("containers", ())
+    variables = (each for container in containers for each in container.get("env", ()))
+    return any((each["name"], each.get("value")) == (BUILDS_SWITCH, "on") for each in variables)
+
+
+async def _missing_of_builds(client: Client, namespace: str) -> str | None:
+    try:
+        deployment = await client.get(DEPLOYMENTS, build_names.ROLE, namespace=namespace)
+    except NotFound:
+        return "builds: the operator has not begun"
+    if (deployment.get("status") or {}).get("availableReplicas"):
+        return None
+    selector = f"{names.CONTROLLER_LABEL}={build_names.ROLE}"
+    pods = await client.list(PODS, namespace=namespace, label_selector=selector)
+    return f"builds: no pod is available{_why_not(pods.items)}"
 
 
 async def _missing_of_numa(client: Client, resource: Resource, name: str) -> str | None:

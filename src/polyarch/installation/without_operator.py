@@ -6,6 +6,7 @@ A released pod runs without a constraint; each is counted, and the first few are
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from polyarch.builds import names as build_names
 from polyarch.installation.asking import together
 from polyarch.kube.client import jsonpatch
 from polyarch.kube.client.client import Client
@@ -32,7 +33,12 @@ WEBHOOKS: Final = (
     Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
     Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
 )
-FINALIZERS: Final = (*PLACEMENT_FINALIZERS, taint_names.FINALIZER, numa_names.FINALIZER)
+FINALIZERS: Final = (
+    *PLACEMENT_FINALIZERS,
+    taint_names.FINALIZER,
+    build_names.IMAGES_FINALIZER,
+    numa_names.FINALIZER,
+)
 ROUNDS: Final = 5
 """A pod that changes while its gate is removed is tried again this often."""
 

@@ -17,7 +17,10 @@ from polyarch.kube.resources import Resource
 
 
 class Rule(msgspec.Struct, frozen=True, gc=False):
-    """One rule of a Role. ``resources`` are plural names, or subresources (``pods/eviction``); no names means all."""
+    """One rule of a Role. ``resources`` are plural names, or subresources (``pods/eviction``); no names means all.
+
+    Or they are paths, which begin with ``/``: what a server other than the API server lets those read whom RBAC allows.
+    """
 
     group: str
     resources: tuple[str, ...]
@@ -26,6 +29,8 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
 
     def document(self) -> dict[str, Any]:
         """A PolicyRule of rbac.authorization.k8s.io/v1."""
+        if _are_paths(self.resources):
+            return {"nonResourceURLs": list(self.resources), "verbs": list(self.verbs)}
         document: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
         if self.names:
             document["resourceNames"] = list(self.names)
@@ -61,6 +66,17 @@ def rule(
     return Rule(groups.pop(), tuple(f"{each.plural}{suffix}" for each in several), tuple(verbs), tuple(names))
 
 
+def path_rule(path: str, *verbs: str) -> Rule:
+    """A rule for a path (``nonResourceURLs``); only a ClusterRole can have it."""
+    if not path.startswith("/"):
+        raise ValueError(f"{path!r} is no path: it has to begin with /")
+    return Rule("", (path,), tuple(verbs))
+
+
+def _are_paths(resources: Sequence[str]) -> bool:
+    return bool(resources) and resources[0].startswith("/")
+
+
 def grants(rules: Iterable[Rule]) -> list[Access]:
     """All permissions in these rules, without duplicates, in order of first appearance."""
     accesses = (
@@ -84,10 +100,11 @@ def union(*rules: Rule) -> tuple[Rule, ...]:
     names: dict[tuple[str, str, tuple[str, ...], bool], list[str]] = defaultdict(list)
     for (group, resource, name), said in verbs.items():
         names[group, resource, tuple(said), bool(name)].append(name)
-    resources: dict[Rule, list[str]] = defaultdict(list)
+    resources: dict[tuple[Rule, bool], list[str]] = defaultdict(list)
     for (group, resource, each, is_named), named in names.items():
-        resources[Rule(group, (), each, tuple(named) if is_named else ())].append(resource)
-    return tuple(msgspec.structs.replace(rule, resources=tuple(several)) for rule, several in resources.items())
+        alike = Rule(group, (), each, tuple(named) if is_named else ())
+        resources[alike, _are_paths([resource])].append(resource)
+    return tuple(msgspec.structs.replace(rule, resources=tuple(several)) for (rule, _), several in resources.items())
 
 
 def missing(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
@@ -97,7 +114,7 @@ def missing(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
 
 
 def unused(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
-    """Permissions that no request used; they should be removed."""
+    """Permissions that no request used; they should be removed. Paths are asked of others than the API server."""
     seen = set(asked)
     seen |= {each._replace(name="") for each in seen}
-    return sorted(set(grants(rules)) - seen)
+    return sorted(each for each in set(grants(rules)) - seen if not _are_paths([each.resource]))

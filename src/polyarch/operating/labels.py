@@ -9,7 +9,7 @@ Document = dict[str, Any]
 
 PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
 """On every object of ours."""
-PARTS: Final = (names.TAINTS, names.NUMA_EXPORTER, names.NUMA_SCHEDULER)
+PARTS: Final = (names.TAINTS, names.BUILDER, names.NUMA_EXPORTER, names.NUMA_SCHEDULER)
 """Parts that come and go by themselves, named like what their objects belong to; all else is placement's."""
 
 

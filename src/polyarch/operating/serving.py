@@ -15,7 +15,11 @@ from polyarch.operating.settings import Certificates, OperatorSettings
 
 DIRECTORY: Final = "/etc/polyarch/certificates"
 """Where pods find ``tls.crt``, ``tls.key`` and ``record.key``."""
-CA_CONFIGMAPS: Final = {names.PLACEMENT: "polyarch-serving-ca", names.TAINTS: "polyarch-taints-serving-ca"}
+CA_CONFIGMAPS: Final = {
+    names.PLACEMENT: "polyarch-serving-ca",
+    names.TAINTS: "polyarch-taints-serving-ca",
+    names.BUILDER: "polyarch-builder-serving-ca",
+}
 """ConfigMap with the CA of the serving certificates, for Prometheus, by part: features come and go by themselves."""
 RECORD_KEY: Final = "record.key"
 SERVICES: Final = (
@@ -24,6 +28,7 @@ SERVICES: Final = (
     names.PLACEMENT_CONTROLLER,
     names.ENOEXEC_HANDLER,
     names.TAINTS,
+    names.BUILDER,
 )
 """Every Service with a certificate; one certificate has all their names but in mode ``service-ca``."""
 ISSUERS: Final = Resource("cert-manager.io", "v1", "issuers", "Issuer")

@@ -13,6 +13,8 @@ from polyarch import __version__
 Certificates = Literal["self-managed", "cert-manager", "service-ca"]
 ResourceWebhooks = Literal["operator", "olm"]
 Numa = Literal["auto", "on", "off"]
+Builds = Literal["auto", "on", "off"]
+MachineOS = Literal["auto", "on", "off"]
 Platform = Literal["auto", "kubernetes", "openshift", "hypershift"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
@@ -20,6 +22,9 @@ DEFAULT_NAMESPACE: Final = "polyarch-system"
 DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
 """The image of every role, of this version."""
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
+DEFAULT_BUILDER_IMAGE: Final = "quay.io/buildah/stable:v1"
+"""The image in which images are built; for all architectures that ours is for."""
+MACHINE_OS_NAMESPACE: Final = "openshift-machine-config-operator"
 OLDEST_KUBERNETES: Final = (1, 30)
 """The operator deploys nothing on an older one (PL-504)."""
 
@@ -59,6 +64,19 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Node labels that pods need, ``key=value``."""
     tolerations: tuple[str, ...] = ()
     """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
+
+    builds: Builds = "off"
+    """Whether the role builder runs; ``auto``: while there are ImageBuilds or their runs."""
+    builder_replicas: int = 2
+    builder_image: str = DEFAULT_BUILDER_IMAGE
+    """For ImageBuilds that name none."""
+    allow_privileged_builds: bool = False
+    """Whether an ImageBuild may ask for the security profile ``Privileged`` (BD-151)."""
+    max_active_jobs: int = 20
+    """Build Jobs of the cluster at the same time (BD-154)."""
+    machine_os: MachineOS = "off"
+    """Whether images of nodes are built as well; ``auto``: where MachineOSConfigs are served (BD-002)."""
+    machine_os_namespace: str = MACHINE_OS_NAMESPACE
 
     numa: Numa = "auto"
     """Whether the controllers of NUMA run; ``auto``: while their CRDs are there."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from polyarch.model.taint import Toleration
 from polyarch.operating import names, serving
 from polyarch.operating.labels import Document, labels, metadata
 from polyarch.operating.settings import Cluster, OperatorSettings
@@ -37,6 +38,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     webhook: bool = False
     """It serves a webhook."""
     asks_registries: bool = False
+    global_credentials: bool = True
+    """It asks them with the global pull secret, too."""
     certificates: Literal["required", "optional"] = "required"
     """``optional``: the pod starts before the Secret exists."""
     spare: Literal["all but one", "one"] = "all but one"
@@ -181,6 +184,11 @@ def toleration(taint: str) -> Document:
     return found | ({"effect": effect} if effect else {})
 
 
+def tolerated(settings: OperatorSettings) -> tuple[Toleration, ...]:
+    """The tolerations of every pod of polyarch, to be compared with the taints of nodes."""
+    return tuple(msgspec.convert(toleration(each), Toleration) for each in settings.tolerations)
+
+
 def scheduling(settings: OperatorSettings) -> Document:
     """The settings of a pod that say where it runs and what it takes along, apart from affinity."""
     wanted: dict[str, Any] = {
@@ -263,7 +271,7 @@ def _flags(workload: Workload, settings: OperatorSettings) -> list[str]:
     flags = ["--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)", f"--cert-dir={serving.DIRECTORY}"]
     if not workload.asks_registries:
         return flags
-    if settings.global_pull_secret is not None:
+    if settings.global_pull_secret is not None and workload.global_credentials:
         namespace, name = settings.global_pull_secret
         flags += [f"--global-pull-secret-namespace={namespace}", f"--global-pull-secret-name={name}"]
     if settings.registries_configmap:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from polyarch.kube.objects.rbac import granting, role
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SECRETS
-from polyarch.kube.rights import Access, Rule, grants, missing, rule, union, unused
+from polyarch.kube.rights import Access, Rule, grants, missing, path_rule, rule, union, unused
 
 
 def test_kr_054_a_rule_reads_as_in_a_role():
@@ -20,14 +21,26 @@ def test_kr_054_a_rule_reads_as_in_a_role():
     }
 
 
+def test_kr_054_a_path_is_a_rule_of_its_own():
+    """Somebody else than the API server serves it, so no request that the API server saw can tell that it is used."""
+    rules = union(rule(NODES, "get"), path_rule("/numa/state", "get"), path_rule("/metrics", "get"))
+    assert [each.document() for each in rules] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+        {"nonResourceURLs": ["/numa/state", "/metrics"], "verbs": ["get"]},
+    ]
+    assert unused(rules, [Access("get", "", "nodes")]) == []
+    assert granting([role("reader", rules)]) == rules
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
+        (lambda: path_rule("numa/state", "get"), "is no path"),
         (lambda: rule((PODS, DEPLOYMENTS), "get"), "one API group, not about , apps"),
         (lambda: rule(LEASES, "get", "create", names=["a"]), "cannot be narrowed"),
         (lambda: rule((), "get"), "not about none"),
     ],
-    ids=["two groups", "create by name", "nothing"],
+    ids=["a path without a slash", "two groups", "create by name", "nothing"],
 )
 def test_kr_054_rules_that_the_api_server_would_read_otherwise_are_refused(make, problem):
     with pytest.raises(ValueError, match=problem):

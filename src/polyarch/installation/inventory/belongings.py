@@ -12,6 +12,8 @@ from typing import Final, get_args
 
 import msgspec
 
+from polyarch.builds import names as build_names
+from polyarch.builds.operator import rights as build_rights
 from polyarch.installation import operator, without_operator
 from polyarch.installation.checking import ref_of
 from polyarch.installation.components import COMPONENTS
@@ -37,6 +39,10 @@ ROLES: Final = (
     names.ENOEXEC_DAEMON,
     taint_names.ROLE,
     taint_names.ADMISSION_ROLE,
+    build_names.ROLE,
+    build_names.NAMESPACE_ROLE,
+    build_rights.VIEW_ROLE,
+    build_rights.EDIT_ROLE,
     numa_names.EXPORTER,
     numa_names.SCHEDULER,
 )
@@ -47,15 +53,18 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
         names.CONTROLLER_LEASE,
         names.ENOEXEC_LEASE,
         taint_names.LEASE,
+        build_names.LEASE,
         scheduler.LEASE,
     ),
     "secrets": (
         names.CERTIFICATES_SECRET,
         names.AUTHORITY_SECRET,
         names.READINGS_SECRET,
+        build_names.HMAC_SECRET,
         numa_names.EXPORTER_CERTIFICATE,
         numa_rights.AUTHORITY,
     ),
+    "configmaps": (build_names.ARCHITECTURES_CONFIGMAP,),
     "issuers.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
     "certificates.cert-manager.io": (names.CERTIFICATES_SECRET, numa_names.EXPORTER_CERTIFICATE),
     "csistoragecapacities.storage.k8s.io": (numa_names.KICK,),

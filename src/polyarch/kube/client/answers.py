@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar
 
+import aiohttp
 import msgspec
 
 from polyarch.kube.client import requests
@@ -29,6 +30,8 @@ METADATA_ONLY_LIST: Final = "application/json;as=PartialObjectMetadataList;g=met
 
 IDLE_MARGIN: Final = 15.0
 """Seconds after the server's own timeout at which a silent watch is given up."""
+
+LINE_LIMIT: Final = 1024**2
 
 _RESTARTS: Final = 3
 
@@ -97,6 +100,24 @@ async def events(
     accept = METADATA_ONLY if type is PartialObjectMetadata else requests.JSON
     async with transport.stream(request, accept=accept, idle=timeout_seconds + IDLE_MARGIN) as content:
         yield WatchStream(content, WatchDecoder(type, request.resource))
+
+
+@asynccontextmanager
+async def log_lines(transport: Transport, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines of a log that is followed."""
+    async with transport.stream(request, accept="*/*", idle=idle) as content:
+        yield _decoded(content)
+
+
+async def _decoded(content: aiohttp.StreamReader) -> AsyncIterator[str]:
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line[:LINE_LIMIT].decode("utf-8", "replace").removesuffix("\r")
+        rest = rest[: LINE_LIMIT + 1]
+    if rest:
+        yield rest[:LINE_LIMIT].decode("utf-8", "replace")
 
 
 async def _page(transport: Transport, request: Request, type: Any, *, strict: bool, retry: bool) -> ListPage[Any]:

@@ -6,7 +6,7 @@ response of a write, only its metadata is requested. Requests are built in ``req
 decoded in ``answers.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -44,6 +44,8 @@ T = TypeVar("T")
 O = TypeVar("O", bound=KubernetesObject)  # noqa: E741 - an object, as everywhere in this module
 
 PAGE: Final = 500
+LOG_IDLE: Final = 3600.0
+"""Seconds in which a container that is followed may log nothing."""
 
 
 class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
@@ -229,6 +231,14 @@ class Client:
             namespace, pod, container=container, previous=previous, tail_lines=tail_lines, limit_bytes=limit_bytes
         )
         return (await self._transport.send(request, accept="*/*")).decode("utf-8", "replace")
+
+    def follow_log(
+        self, namespace: str, pod: str, *, container: str = "", since_seconds: int | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """The lines that a container has logged, and those that it logs until it ends. A line of more than a mebibyte
+        is cut. The connection may break off earlier, like that of a watch: ``since_seconds`` is for going on."""
+        request = requests.log(namespace, pod, container=container, follow=True, since_seconds=since_seconds)
+        return answers.log_lines(self._transport, request, idle=LOG_IDLE)
 
     async def discover(self, group: str) -> tuple[Resource, ...]:
         """The resources of a group in every version, the preferred version first; empty if there is no such group."""

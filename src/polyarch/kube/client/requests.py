@@ -303,10 +303,14 @@ def log(
     previous: bool = False,
     tail_lines: int | None = None,
     limit_bytes: int | None = None,
+    follow: bool = False,
+    since_seconds: int | None = None,
 ) -> Request:
     query = _query(
         container=container,
+        follow="true" if follow else "",
         previous="true" if previous else "",
+        sinceSeconds="" if since_seconds is None else str(since_seconds),
         tailLines="" if tail_lines is None else str(tail_lines),
         limitBytes="" if limit_bytes is None else str(limit_bytes),
     )

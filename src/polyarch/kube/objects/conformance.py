@@ -24,7 +24,7 @@ class Departure(NamedTuple):
 
 def departures(schema: Schema, value: Any, field: str = "") -> Iterator[Departure]:
     """Every departure, in the order of the value. ``field`` is where the value stands, such as ``spec.nodes``."""
-    match schema["type"]:
+    match schema.get("type", "amount"):
         case "object":
             check = _object
         case "array":
@@ -35,6 +35,8 @@ def departures(schema: Schema, value: Any, field: str = "") -> Iterator[Departur
             check = _integer
         case "boolean":
             check = _boolean
+        case "amount":  # without type: a whole number or a text
+            check = _amount
         case other:
             raise ValueError(f"schemas of ours have no {other!r}")
     yield from check(schema, value, field)
@@ -71,7 +73,7 @@ def _object(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
         if (of_member := members.get(name, others)) is not None:
             yield from departures(of_member, content, _member(field, str(name)))
         elif members:
-            yield Departure(_member(field, str(name)), f"does not exist; there are {', '.join(sorted(members))}")
+            yield Departure(_member(field, str(name)), f"does not exist; {_meant(str(name), members)}")
 
 
 def _array(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
@@ -114,12 +116,27 @@ def _integer(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
         return
     least, most = schema.get("minimum"), schema.get("maximum")
     if (least is not None and value < least) or (most is not None and value > most):
-        yield Departure(field, f"is {value}; between {least} and {most} is possible")
+        allowed = f"at least {least}" if most is None else f"between {least} and {most}"
+        yield Departure(field, f"is {value}; {allowed} is possible")
+
+
+def _amount(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return
+    if not isinstance(value, str) or re.search(_whole(schema["pattern"]), value, re.ASCII) is None:
+        yield Departure(field, f"must be an amount such as 4, 500m or 16Gi, not {_shown(value)}")
 
 
 def _boolean(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
     if not isinstance(value, bool):
         yield Departure(field, f"must be true or false, not {_shown(value)}")
+
+
+def _meant(name: str, members: Schema) -> str:
+    from difflib import get_close_matches  # loaded where something is misspelt
+
+    near = get_close_matches(name, members, n=1)
+    return f"{f'did you mean {near[0]}? ' if near else ''}there are {', '.join(sorted(members))}"
 
 
 def _whole(pattern: str) -> str:

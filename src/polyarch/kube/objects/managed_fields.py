@@ -84,6 +84,30 @@ def applied_fields(
     return None
 
 
+def applied(live: Mapping[str, Any], *, manager: str, api_version: str | None = None) -> dict[str, Any]:
+    """The part of an object that ``manager`` applied: what it has to apply again to change nothing."""
+    fields = applied_fields(live, manager=manager, api_version=api_version)
+    found = _part(fields, live) if fields is not None and _children(fields) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _part(fields: Fields, have: Any) -> Any:
+    if not _children(fields):
+        return have
+    if isinstance(have, Mapping):
+        return {name: _part(fields[f"f:{name}"], value) for name, value in have.items() if f"f:{name}" in fields}
+    if isinstance(have, list):
+        keys = [
+            (index, key) for key in _children(fields) for index, item in enumerate(have) if _named(key, item, index)
+        ]
+        return [_part(fields[key], have[index]) for index, key in sorted(keys)]
+    return have
+
+
+def _named(key: str, item: Any, index: int) -> bool:
+    return _is(key, item, index, exactly=True)
+
+
 def managers_of(live: Mapping[str, Any], path: Path) -> frozenset[str]:
     """Who wrote a field, such as ``("f:metadata", "f:labels", "f:app")``: more than one if they agree on its value."""
 

@@ -56,11 +56,12 @@ def granting(documents: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
     """The union of the rules of these roles: to create them, an operator without ``escalate`` must hold them."""
     return union(
         *(
-            Rule(group, tuple(each["resources"]), tuple(each["verbs"]), tuple(each.get("resourceNames", ())))
+            Rule(group, tuple(several), tuple(each["verbs"]), tuple(each.get("resourceNames", ())))
             for document in documents
             if document["kind"] in ("Role", "ClusterRole")
             for each in document["rules"]
-            for group in each["apiGroups"]
+            for several in (each.get("resources") or each["nonResourceURLs"],)
+            for group in each.get("apiGroups", ("",))
         )
     )
 

@@ -1,6 +1,6 @@
 """Alerts, runbooks and dashboards of all features: every expression is PromQL over metrics that a role exports.
 
-PL-720, PL-721, TN-083, NO-095.
+PL-720, PL-721, TN-083, NO-095, BD-245.
 """
 
 import json
@@ -10,6 +10,11 @@ from pathlib import Path
 import promql_parser
 import pytest
 
+from polyarch.builds import names as build_names
+from polyarch.builds.metrics import BUILD_SECONDS, BuildMetrics
+from polyarch.builds.operator.monitoring.alerts import ALERTS as BUILD_ALERTS
+from polyarch.builds.operator.monitoring.alerts import LONG_OVERHEAD
+from polyarch.builds.operator.monitoring.dashboard import DASHBOARD as BUILDS_DASHBOARD
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
 from polyarch.kube.runtime.events import Recorder
@@ -35,8 +40,8 @@ from polyarch.taints.operator.monitoring.dashboard import DASHBOARD as TAINTS_DA
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
-ALERTS = (*alerts.ALERTS, *TAINT_ALERTS, *NUMA_ALERTS, *SCHEDULER_ALERTS)
-DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD, NUMA_DASHBOARD)
+ALERTS = (*alerts.ALERTS, *TAINT_ALERTS, *BUILD_ALERTS, *NUMA_ALERTS, *SCHEDULER_ALERTS)
+DASHBOARDS = (DASHBOARD, TAINTS_DASHBOARD, BUILDS_DASHBOARD, NUMA_DASHBOARD)
 ROWS = tuple(row for each in DASHBOARDS for row in each.rows)
 OF_TARGETS = {"job", "namespace", "pod", "instance", "service"}
 """Labels that Prometheus adds to what it scrapes."""
@@ -52,6 +57,7 @@ def exported(folder: str) -> dict[str, set[str]]:
     metrics = Metrics(process=True)
     PlacementMetrics(metrics, LookupMetrics(metrics))
     TaintMetrics(metrics)
+    BuildMetrics(metrics)
     numa = NumaSeries(metrics)
     numa.nodes({"any": (0, 0)})
     numa.conditions("any", [Condition("Degraded", "False", "AsExpected")])
@@ -135,6 +141,11 @@ def test_pl_720_the_alerts_are_those_that_are_known_with_their_severity_and_dela
         "PolyarchTaintsDegraded": ("5m", "warning"),
         "PolyarchTaintsPodsGatedTooLong": ("1m", "warning"),
         "PolyarchNodesUntainted": ("5m", "warning"),
+        "PolyarchBuilderDown": ("5m", "warning"),
+        "PolyarchBuildFailed": ("0m", "warning"),
+        "PolyarchBuildWaitingForNode": ("15m", "warning"),
+        "PolyarchBuildOverhead": ("0m", "warning"),
+        "PolyarchBuildCleanupAbandoned": ("0m", "warning"),
         "PolyarchNumaDegraded": ("5m", "warning"),
         "PolyarchNumaNodesSilent": ("15m", "warning"),
         "PolyarchNumaSchedulerDown": ("5m", "critical"),
@@ -148,6 +159,14 @@ def test_tn_083_a_gate_of_ten_minutes_is_told():
     """TN-083."""
     (gated,) = [alert for alert in TAINT_ALERTS if "oldest_gate" in alert.expression]
     assert gated.expression.endswith("> 600")
+
+
+def test_bd_245_an_overhead_above_a_minute_is_told():
+    """BD-245: by a bound that the histogram has; without it the query would find nothing."""
+    (slow,) = [alert for alert in BUILD_ALERTS if "overhead" in alert.expression]
+    assert LONG_OVERHEAD == 60
+    assert 'le="60.0"' in slow.expression
+    assert float(LONG_OVERHEAD) in BUILD_SECONDS
 
 
 def test_pl_720_pl_630_the_rules_of_the_monitor_exist_only_with_it():
@@ -232,9 +251,10 @@ def test_pl_720_commands_of_a_runbook_name_what_exists(alert):
         names.ENOEXEC_DAEMON,
         names.OPERATOR,
         taint_names.ROLE,
+        build_names.ROLE,
     }
     assert set(re.findall(r"(?:controller=|deploy[/ ])([a-z][a-z-]+)", text)) <= workloads
-    features = (ROOT / "src" / "polyarch" / feature for feature in ("placement", "taints", "numa"))
+    features = (ROOT / "src" / "polyarch" / feature for feature in ("placement", "taints", "builds", "numa"))
     code = "".join(path.read_text() for feature in features for path in feature.rglob("*.py"))
     for reason in re.findall(r"reason=(\w+)", text):
         assert f'"{reason}"' in code

@@ -1,0 +1,63 @@
+"""An installation with builds is available once a builder is (BD-002, IN-002)."""
+
+from typing import Any
+
+import pytest
+
+from polyarch.installation import waiting
+from polyarch.installation.operator import OPERATOR
+from polyarch.installation.waiting import NotInTime
+from polyarch.kube.client.answers import Listing
+from polyarch.kube.errors import NotFound
+from polyarch.kube.resources import DEPLOYMENTS, Resource
+
+HOME = "polyarch-system"
+
+
+class Api:
+    """Deployments and pods."""
+
+    def __init__(self, builds: str, *, builder: int | None, pods: tuple[dict[str, Any], ...] = ()) -> None:
+        container = {"name": "operator", "env": [{"name": "POLYARCH_BUILDS", "value": builds}] if builds else []}
+        self.deployments = {OPERATOR: deployment(2, {"containers": [container]})}
+        if builder is not None:
+            self.deployments["polyarch-builder"] = deployment(builder, {})
+        self.pods = pods
+
+    async def get(self, resource: Resource, name: str, **_: Any) -> Any:
+        if resource != DEPLOYMENTS or name not in self.deployments:
+            raise NotFound(404, name=name)
+        return self.deployments[name]
+
+    async def list(self, *_: Any, **__: Any) -> Any:
+        return Listing(items=list(self.pods), resource_version="1")
+
+
+def deployment(available: int, pod: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"replicas": 2, "template": {"spec": pod}},
+        "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": available},
+    }
+
+
+async def wait(api: Any) -> list[str]:
+    said: list[str] = []
+    await waiting.available(api, HOME, switched_on=(), seconds=0, tell=said.append)
+    return said
+
+
+@pytest.mark.parametrize(("builds", "builder"), [("", None), ("off", None), ("auto", None), ("on", 1)])
+async def test_bd_002_nothing_is_missing(builds: str, builder: int | None) -> None:
+    """BD-002: with auto there is no builder before the first ImageBuild."""
+    assert await wait(Api(builds, builder=builder)) == []
+
+
+async def test_bd_002_the_builder_is_waited_for_and_what_keeps_it_is_said() -> None:
+    """BD-002."""
+    with pytest.raises(NotInTime, match="builds: the operator has not begun"):
+        await wait(Api("on", builder=None))
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    pod = {"metadata": {"name": "polyarch-builder-1"}, "status": {"containerStatuses": [{"state": state}]}}
+    with pytest.raises(NotInTime, match=r"builds: no pod is available \(polyarch-builder-1: ImagePullBackOff: no such"):
+        await wait(Api("on", builder=0, pods=(pod,)))
