@@ -101,24 +101,34 @@ class Trial:
     """One mode on one control plane."""
 
     def __init__(
-        self, sandbox: Sandbox, client: Client, settings: SchedulerSettings, model: Node, program: str, say: Say
+        self,
+        sandbox: Sandbox,
+        client: Client,
+        settings: SchedulerSettings,
+        model: Node,
+        program: str,
+        say: Say,
+        *,
+        nodes: int = NODES,
+        pods: int = PODS_WANTED,
     ) -> None:
         self._sandbox = sandbox
+        self._pods = pods
         self._client = client
         self._settings = settings
         self._program = program
         self._say = say
         self.times: list[float] = []
-        self.nodes = CelledNodes(client, model, NODES, changed=lambda: self.times.append(time.monotonic()))
+        self.nodes = CelledNodes(client, model, nodes, changed=lambda: self.times.append(time.monotonic()))
 
     async def run(self, folder: Path) -> list[Figure]:
         """Everything, as the module says."""
         mode = self._settings.mode
         await prepare(self._client)
-        self._say(f"{mode}: {NODES} nodes with cells {CELLS}")
+        self._say(f"{mode}: {len(self.nodes.kubelets)} nodes with cells {CELLS}")
         await self.nodes.register()
-        self._say(f"{mode}: {PODS_WANTED} pods")
-        for group in in_groups(pods(PODS_WANTED, self._settings.name), CREATED_AT_ONCE):
+        self._say(f"{mode}: {self._pods} pods")
+        for group in in_groups(pods(self._pods, self._settings.name), CREATED_AT_ONCE):
             await together(self._client.create(PODS, each, namespace=NAMESPACE) for each in group)
         playing = asyncio.ensure_future(self.nodes.run())
         try:
@@ -259,7 +269,8 @@ async def started(
             await extender.wait()
 
 
-async def _measured(mode: SchedulingMode, say: Say) -> list[Figure]:
+async def measured(mode: SchedulingMode, say: Say, *, nodes: int = NODES, pods: int = PODS_WANTED) -> list[Figure]:
+    """A trial in a sandbox of its own."""
     numa = Numa.parse(CELLS)
     sandbox = await Sandbox.start(
         Settings(name=f"bench-cells-{os.getpid()}", nodes={}, polyarch=False, seed_images=False), owner=os.getpid()
@@ -272,7 +283,7 @@ async def _measured(mode: SchedulingMode, say: Say) -> list[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             async with sandbox.client() as client:
                 settings = SchedulerSettings(mode=mode)
-                trial = Trial(sandbox, client, settings, layout.node(numa), program, say)
+                trial = Trial(sandbox, client, settings, layout.node(numa), program, say, nodes=nodes, pods=pods)
                 return await trial.run(Path(folder))
     finally:
         await sandbox.delete()
@@ -280,12 +291,12 @@ async def _measured(mode: SchedulingMode, say: Say) -> list[Figure]:
 
 def exact(say: Say) -> list[Figure]:
     """One node at a time, with cells reserved."""
-    return asyncio.run(_measured("exact", say))
+    return asyncio.run(measured("exact", say))
 
 
 def compat(say: Say) -> list[Figure]:
     """As the plugin does it: only measured."""
-    return asyncio.run(_measured("compat", say))
+    return asyncio.run(measured("compat", say))
 
 
 SCENARIOS: dict[str, Callable[[Say], list[Figure]]] = {"cells": exact, "cells-compat": compat}

@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Any, Final, TypeVar
 
 from polyarch.kube.client.client import Client, MergePatch, StrategicPatch
-from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.resources import NODES, PODS
+from polyarch.kube.errors import Conflict, ConnectionFailed, NotFound, ServerTimeout, TooManyRequests, Unavailable
+from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.runtime.informer import Informers
 from polyarch.model.meta import Key
 from polyarch.numa import names
@@ -36,6 +36,7 @@ PUBLISHED_EVERY: Final = 1.0
 REFRESH: Final = "10s"
 AT_ONCE: Final = 64
 """Requests while the nodes are made."""
+PAUSES: Final = (1.0, 2.0, 4.0)
 Document = dict[str, Any]
 T = TypeVar("T")
 
@@ -202,9 +203,7 @@ class CelledNodes:
             status["reason"] = reason
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         with contextlib.suppress(NotFound, Conflict):
-            await self._client.patch(
-                PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status"
-            )
+            await self._patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, status=True)
 
     async def _publish(self) -> None:
         while True:
@@ -212,7 +211,29 @@ class CelledNodes:
             due, self._unpublished = self._unpublished, set()
             for group in in_groups(sorted(due), WORKERS):
                 patches = [(name, MergePatch(self.kubelets[name].topology())) for name in group]
-                await together(self._client.patch(TOPOLOGIES, name, patch) for name, patch in patches)
+                await together(self._patch(TOPOLOGIES, name, patch) for name, patch in patches)
+
+    async def _patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: MergePatch | StrategicPatch,
+        *,
+        namespace: str = "",
+        status: bool = False,
+    ) -> None:
+        """Sent again while the API server is too busy to answer: kubelets and exporters do the same."""
+        for pause in (*PAUSES, None):
+            try:
+                await self._client.patch(
+                    resource, name, patch, namespace=namespace, subresource="status" if status else ""
+                )
+            except (ConnectionFailed, ServerTimeout, TooManyRequests, Unavailable):
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return
 
     @property
     def is_published(self) -> bool:

@@ -27,7 +27,7 @@ from polyarch.sandbox.numa_nodes import checkpoints
 from polyarch.sandbox.numa_nodes.account import STATE
 from polyarch.sandbox.numa_nodes.checkpoints import Damaged
 
-SECONDS = 120.0
+SECONDS = 180.0
 EVENTS = {"infoRefreshMode": "PeriodicAndEvents", "infoRefreshPeriod": "5s"}
 Json = dict[str, Any]
 Zones = dict[str, dict[str, tuple[int, int, int]]]

@@ -104,6 +104,7 @@ REQUIRE: Final = f"{PREFIX}require"
 EXTENDER_PORT: Final = 9448
 """On 127.0.0.1 alone: scheduler and extender are containers of one pod."""
 STATUS_PORT: Final = 8448
+STATE_PATH: Final = "/numa/state"
 KICK: Final = "polyarch-numa-kick"
 """The CSIStorageCapacity by which the extender wakes rejected pods, and its storage class, which does not exist."""
 KICKS: Final = f"{PREFIX}kicked-at"

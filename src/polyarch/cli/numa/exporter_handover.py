@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from polyarch.cli.cluster.handover import start_over
 from polyarch.cli.output.ending import exit_code_of
+from polyarch.cli.roles.handover import start_over
 from polyarch.numa.exporter.settings import ExporterSettings
 
 PROGRAM: Final = """\
@@ -41,8 +41,8 @@ def main(text: str) -> int:
 
 def play(given: ExporterHandover) -> int:
     """Returns when the daemon has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
-    from polyarch.cli.cluster.process_errors import explained
     from polyarch.cli.collecting import collect_as_usual
+    from polyarch.cli.roles.process_errors import explained
     from polyarch.run import numa_exporter
 
     collect_as_usual()

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from polyarch.cli.cluster.handover import start_over
 from polyarch.cli.output.ending import exit_code_of
+from polyarch.cli.roles.handover import start_over
 from polyarch.numa.extender.settings import ExtenderSettings
 
 PROGRAM: Final = """\
@@ -40,8 +40,8 @@ def main(text: str) -> int:
 
 def play(given: ExtenderHandover) -> int:
     """Returns when the process has ended; ``UsageError`` and ``CouldNotComplete`` say why it could not go on."""
-    from polyarch.cli.cluster.process_errors import explained
     from polyarch.cli.collecting import collect_as_usual
+    from polyarch.cli.roles.process_errors import explained
     from polyarch.run import numa_extender
 
     collect_as_usual()

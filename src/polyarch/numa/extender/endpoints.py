@@ -18,7 +18,7 @@ from polyarch.kube.serving.certificates import Certificates, FileCertificates, K
 from polyarch.kube.serving.health import Health, MetricsPage, ReviewClient, ScraperAuthorization
 from polyarch.kube.serving.listener import JSON_HEADERS, HttpServer, text
 from polyarch.numa.extender.settings import ExtenderSettings
-from polyarch.numa.extender.state_document import PATH
+from polyarch.numa.names import STATE_PATH
 
 LIFETIME: Final = timedelta(days=365)
 """Of a certificate of its own."""
@@ -48,7 +48,7 @@ class Endpoints:
         self._health = health
         self._state = state
         self._page = MetricsPage(metrics, authorization=ScraperAuthorization(client, clock=clock))
-        reads = {"nonResourceAttributes": {"path": PATH, "verb": "get"}}
+        reads = {"nonResourceAttributes": {"path": STATE_PATH, "verb": "get"}}
         self._readers = ScraperAuthorization(client, attributes=reads, clock=clock)
         self.certificates = (
             FileCertificates(settings.cert_dir, clock=clock, metrics=metrics)
@@ -78,10 +78,10 @@ class Endpoints:
     async def _serve(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/metrics":
             return await self._page.serve(request)
-        if request.path != PATH:
+        if request.path != STATE_PATH:
             return await self._health.serve(request)
         if request.method != "GET":
-            return text(405, f"{PATH} is read with GET", Allow="GET")
+            return text(405, f"{STATE_PATH} is read with GET", Allow="GET")
         refusal = await self._readers.refusal(
             request.headers.get("Authorization", "") or request.headers.get(FORWARDED, "")
         )

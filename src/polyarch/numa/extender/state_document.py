@@ -13,7 +13,6 @@ from polyarch.numa.scheduling.facts.amounts import Amounts
 from polyarch.numa.scheduling.facts.nodes import NodeFacts
 
 VERSION: Final = "polyarch.dev/numa-state.v1"
-PATH: Final = "/numa/state"
 
 ReservationState = Literal["held", "bound"]
 

@@ -120,6 +120,7 @@ def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
             # granted
             *exporters.cluster_rules(Surroundings(settings=settings)),
             *scheduler.extender_rules(preempts=True),
+            *scheduler.reader_rules(),
         ),
         namespaces=namespaces,
     )

@@ -4,7 +4,7 @@ NodeResourceTopologies are many, large and change with every pod; of Nodes the v
 Both are read page by page, and of each object only what it amounts to is kept.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from polyarch.kube.clock import Clock
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Toleration
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.operator.kubelet_findings import findings
@@ -83,9 +84,10 @@ class TopologyCensus:
 class NodeCensus:
     """The nodes, as far as they matter to the scheduler."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, *, tolerations: Sequence[Toleration] = ()) -> None:
         self._client = client
         self._clock = clock
+        self._tolerations = tolerations
         self._looked_at: float | None = None
         self._changes = -1
         self._found = Candidates()
@@ -97,7 +99,7 @@ class NodeCensus:
         if self._looked_at is None or changes != self._changes or now - self._looked_at >= EVERY:
             found = Candidates()
             async for page in _pages(self._client, NODES, SchedulableNode, NODE_PAGE):
-                found = found.plus(Candidates.of(page))
+                found = found.plus(Candidates.of(page, self._tolerations))
             self._found, self._changes, self._looked_at = found, changes, now
         return self._found
 

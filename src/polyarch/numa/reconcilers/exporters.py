@@ -13,7 +13,6 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.clock import Clock
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.apply_set import ApplyFailed
 from polyarch.kube.objects.owners import Owner
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES
 from polyarch.kube.runtime.controller import After, Done, Result
@@ -135,7 +134,7 @@ class ExporterReconciler:
             self._count(planned, observed)
             waiting = await self._clean_up(planned)
         except KubernetesError as error:
-            await self._tell(live, _degraded(planned, f"{FAILED}: {_words(error)}"))
+            await self._tell(live, _degraded(planned, f"{FAILED}: {error}"))
             raise
         result = await self._tell(live, planned)
         if problem and not isinstance(result, After):
@@ -240,12 +239,6 @@ def _degraded(planned: Plan, message: str) -> Plan:
     replaced = {each.type for each in states}
     others: Iterable[Condition] = (each for each in planned.conditions or () if each.type not in replaced)
     return msgspec.structs.replace(planned, conditions=(*states, *others), status=None)
-
-
-def _words(error: KubernetesError) -> str:
-    if isinstance(error, ApplyFailed):
-        return "; ".join(f"{ref}: {each}" for ref, each in error.failures.items())
-    return str(error)
 
 
 def _lacks(namespace: Document, labels: Mapping[str, str] | None) -> bool:

@@ -7,7 +7,6 @@ import msgspec
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.objects import finalizers
-from polyarch.kube.objects.apply_set import ApplyFailed
 from polyarch.kube.objects.owners import Owner
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.kube.runtime.controller import After, Done, Result
@@ -93,9 +92,7 @@ class SchedulerReconciler:
         try:
             outcome = await self._sets.apply(planned.documents, keeps=lambda _: False)
         except KubernetesError as error:
-            failed = isinstance(error, ApplyFailed)
-            told = "; ".join(f"{ref}: {each}" for ref, each in error.failures.items()) if failed else str(error)  # type: ignore[attr-defined]  # failed says that it is one
-            verdict = Verdict("Degraded", conditions.INTERNAL_ERROR, f"{FAILED}: {told}")
+            verdict = Verdict("Degraded", conditions.INTERNAL_ERROR, f"{FAILED}: {error}")
             await self._tell(live, msgspec.structs.replace(planned, verdict=verdict))
             raise
         if outcome.leaving or outcome.contested:

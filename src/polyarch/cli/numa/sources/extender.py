@@ -17,8 +17,8 @@ from polyarch.kube.clock import SystemClock
 from polyarch.kube.errors import ApiError, Forbidden, KubernetesError, Unauthorized
 from polyarch.kube.resources import PODS
 from polyarch.model.meta import ObjectMeta
-from polyarch.numa.extender.state_document import PATH, ReservationDocument, State, UnreadableState, read
-from polyarch.numa.names import SCHEDULER, STATUS_PORT
+from polyarch.numa.extender.state_document import ReservationDocument, State, UnreadableState, read
+from polyarch.numa.names import SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.numa.scheduling.simulation.snapshot import Held, NodeSnapshot, Snapshot
 
 HEADER: Final = "Polyarch-Authorization"
@@ -76,7 +76,7 @@ async def read_state(client: Client, configuration: Configuration, namespace: st
             problems.append(f"{place}/{name}: {error}")
             is_refused = is_refused or isinstance(error, Forbidden | Unauthorized)
     if is_refused:
-        raise NoExtender(f"it refuses this user, who needs get on {PATH}, and a token", "; ".join(problems))
+        raise NoExtender(f"it refuses this user, who needs get on {STATE_PATH}, and a token", "; ".join(problems))
     raise NoExtender("its pods do not answer", "; ".join(problems))
 
 
@@ -85,7 +85,7 @@ async def _state(client: Client, configuration: Configuration, namespace: str, p
     has_token = any(name.lower() == "authorization" for name, _ in (await own.current()).headers)
     token = "" if has_token else await _token(client, namespace)
     async with Client(configuration, role="cli", credentials=_Forwarding(own, token)) as through:
-        path = f"{PODS.path(namespace, f'https:{pod}:{STATUS_PORT}')}/proxy{PATH}"
+        path = f"{PODS.path(namespace, f'https:{pod}:{STATUS_PORT}')}/proxy{STATE_PATH}"
         return read(await through.raw("GET", path))
 
 

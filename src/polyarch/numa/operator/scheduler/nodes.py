@@ -1,15 +1,17 @@
 """What follows from the nodes: where the scheduler may run, how often, what kubelets list (NO-082, NO-083). Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Taint, Toleration
 from polyarch.numa.api.settings import Informer
 from polyarch.numa.operator.observed import Platform
 from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
+from polyarch.tolerations import REPELS, uncovered
 
 USUAL_REPLICAS: Final = 3
 ACTIVE_ONLY: Final = (1, 34)
@@ -34,7 +36,7 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     """The part of a Node's spec that is read."""
 
     unschedulable: bool | None = None
-    taints: list[dict[str, Any]] | None = None
+    taints: list[Taint] | None = None
 
 
 class SchedulableNode(msgspec.Struct, frozen=True, gc=False):
@@ -50,17 +52,18 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     control_plane: int = 0
     workers: int = 0
-    """Nodes without a taint that keeps pods off, and not cordoned."""
+    """Nodes without a taint that keeps polyarch's pods off, and not cordoned."""
     oldest_kubelet: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, nodes: Iterable[SchedulableNode]) -> "Candidates":
+    def of(cls, nodes: Iterable[SchedulableNode], tolerations: Sequence[Toleration] = ()) -> "Candidates":
+        """``tolerations`` are those that the operator gives to all pods of polyarch."""
         control_plane = workers = 0
         oldest: tuple[int, int] | None = None
         for node in nodes:
             if _is_control_plane(node.metadata.labels or {}):
                 control_plane += 1
-            elif not _keeps_off(node.spec or NodeSpec()):
+            elif not _keeps_off(node.spec or NodeSpec(), tolerations):
                 workers += 1
             info = (node.status or NodeStatus()).node_info or NodeInfo()
             if (version := _version(info.kubelet_version)) is not None:
@@ -113,9 +116,9 @@ def _is_control_plane(labels: Mapping[str, str]) -> bool:
     return any(key in labels for key in CONTROL_PLANE_KEYS)
 
 
-def _keeps_off(spec: NodeSpec) -> bool:
-    effects = {taint.get("effect") for taint in spec.taints or ()}
-    return bool(spec.unschedulable) or not effects.isdisjoint(("NoSchedule", "NoExecute"))
+def _keeps_off(spec: NodeSpec, tolerations: Sequence[Toleration]) -> bool:
+    repelling = [taint for taint in spec.taints or () if taint.effect in REPELS]
+    return bool(spec.unschedulable) or bool(uncovered(repelling, tolerations))
 
 
 def _version(text: str) -> tuple[int, int] | None:

@@ -13,12 +13,12 @@ import msgspec
 from polyarch.kube.objects.owners import Owner
 from polyarch.kube.objects.rbac import GROUP, granted
 from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
-from polyarch.kube.rights import Rule, rule
+from polyarch.kube.rights import Rule, path_rule, rule
 from polyarch.kube.runtime import events
 from polyarch.kube.serving import health
 from polyarch.numa.api.settings import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.names import CONFIG_HASH, EXTENDER_PORT, KICK, SCHEDULER, STATUS_PORT
+from polyarch.numa.names import CONFIG_HASH, EXTENDER_PORT, KICK, SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.numa.operator.scheduler.configuration import (
     LEASE,
     extender_configuration,
@@ -125,6 +125,11 @@ def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
     )
 
 
+def reader_rules() -> tuple[Rule, ...]:
+    """What a token of the account is good for: ``polyarch numa top`` of a user who has a certificate and no token."""
+    return (path_rule(STATE_PATH, "get"),)
+
+
 def election_rules() -> tuple[Rule, ...]:
     """The Lease of the scheduler's replicas."""
     return (rule(LEASES, "get", "update", "patch", names=[LEASE]), rule(LEASES, "create"))
@@ -147,7 +152,7 @@ def _rights(parts: SchedulerParts) -> list[Document]:
     home, marks = parts.home, labels(shared.NUMA_SCHEDULER)
     account = [(home, SCHEDULER)]
     return [
-        *granted(ROLE, extender_rules(preempts=parts.settings.preempts), account, labels=marks),
+        *granted(ROLE, [*extender_rules(preempts=parts.settings.preempts), *reader_rules()], account, labels=marks),
         *(_bound(each, home) for each in BOUND_CLUSTER_ROLES),
         *granted(ELECTION_ROLE, election_rules(), account, namespace=home, labels=marks),
         *granted(KICK_ROLE, kick_rules(), account, namespace=home, labels=marks),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.model.meta import ObjectMeta
+from polyarch.model.taint import Taint
 from polyarch.numa import names
 from polyarch.numa.operator.scheduler import image, nodes
 from polyarch.numa.operator.scheduler.image import ImageRules
@@ -14,6 +15,7 @@ from polyarch.numa.operator.scheduler.objects import CONTROL_PLANE_KEYS
 from polyarch.numa.operator.scheduler.plan import SchedulerObserved, SchedulerPlan, is_available, plan
 from polyarch.operating.keeping.discovery import MONITORING
 from polyarch.operating.settings import Cluster, OperatorSettings
+from polyarch.operating.workloads import tolerated
 from polyarch.run.parts.numa_controllers import SCHEDULER_KINDS
 
 Json = dict[str, Any]
@@ -175,7 +177,12 @@ def node(*, name: str = "n", control_plane: bool = False, cordoned: bool = False
 
 
 def test_no_082_what_counts_as_a_candidate() -> None:
-    tainted = SchedulableNode(ObjectMeta(), NodeSpec(None, [{"key": "gpu", "effect": "NoSchedule"}]))
+    tainted = SchedulableNode(ObjectMeta(), NodeSpec(None, [Taint("gpu", effect="NoSchedule")]))
+    wished_away = SchedulableNode(ObjectMeta(), NodeSpec(None, [Taint("gpu", effect="PreferNoSchedule")]))
+    assert Candidates.of([tainted, wished_away]).workers == 1
+    operator = OperatorSettings(tolerations=("gpu:NoSchedule",))
+    assert Candidates.of([tainted], tolerated(operator)).workers == 1, "as every pod of polyarch tolerates it"
+    assert Candidates.of([tainted], tolerated(OperatorSettings(tolerations=("gpu=a",)))).workers == 0
     found = Candidates.of([node(control_plane=True, version="v1.34.1"), node(), node(cordoned=True), tainted])
     assert found == Candidates(control_plane=1, workers=1, oldest_kubelet=(1, 33))
     assert found.plus(Candidates(workers=2, oldest_kubelet=(1, 31))) == Candidates(
@@ -346,7 +353,7 @@ def extender_rights(planned: SchedulerPlan) -> dict[str, set[str]]:
     """Verbs by resource, in the whole cluster."""
     found: dict[str, set[str]] = {}
     for each in made(planned)["ClusterRole", "topology-aware-scheduler"]["rules"]:
-        for resource in each["resources"]:
+        for resource in each.get("resources") or each["nonResourceURLs"]:
             found.setdefault(resource, set()).update(each["verbs"])
     return found
 
@@ -360,6 +367,7 @@ def test_ns_165_the_extender_may_evict_only_where_preemption_is_enabled() -> Non
         "events": {"create", "patch"},
         "tokenreviews": {"create"},
         "subjectaccessreviews": {"create"},
+        "/numa/state": {"get"},
     }
     assert enabled == without | {
         "pods/eviction": {"create"},
