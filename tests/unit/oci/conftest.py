@@ -1,10 +1,9 @@
 """A registry that does as it is told, an inspector to ask it, and a clock on which waiting takes no time."""
 
-import asyncio
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
 
 import pytest
+from hurried_clock import HurriedClock
 from scripted_registry import Answer, ScriptedRegistry
 
 from polyarch.oci.inspect import Inspector, InspectorSettings
@@ -14,29 +13,6 @@ from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.proxies import Proxies
 from polyarch.oci.transport.seam import Timeouts
 from polyarch.oci.transport.tls import Trust, TrustSettings
-
-
-class HurriedClock:
-    """Time passes only by sleeping, and sleeping takes no time."""
-
-    def __init__(self):
-        self.time = 10_000.0
-        self.slept = []
-
-    def monotonic(self):
-        return self.time
-
-    def now(self):
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time - 10_000.0)
-
-    async def sleep(self, seconds):
-        if seconds > 0:
-            self.slept.append(seconds)
-            self.time += seconds
-        await asyncio.sleep(0)
-
-    def advance(self, seconds):
-        self.time += seconds
 
 
 @pytest.fixture

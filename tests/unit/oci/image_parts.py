@@ -8,7 +8,7 @@ import re
 import tarfile
 
 from aiohttp import web
-from scripted_registry import OCI_CONFIG, OCI_MANIFEST, Answer, ScriptedRegistry, digest_of, encode
+from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Answer, ScriptedRegistry, digest_of, encode
 
 # e_machine, EI_CLASS (1: 32 bits, 2: 64), EI_DATA (1: little, 2: big)
 MACHINES = {
@@ -128,9 +128,11 @@ def put_attestation(registry, repository, subject):
 class WritableRegistry(ScriptedRegistry):
     """Takes uploads, and refuses a manifest of which a part is missing, as real ones do."""
 
-    def __init__(self, *, mounts=True, **settings):
+    def __init__(self, *, mounts=True, referrers=False, deletes=True, **settings):
         super().__init__(**settings)
         self.mounts = mounts
+        self.referrers = referrers  # whether it has the API that lists them
+        self.deletes = deletes
         self.location = "/v2/{repository}/blobs/uploads/{number}"  # where the bytes of an upload go
         self.writers = None  # users who may write; None: everybody who is let in
         self.scopes_asked = []
@@ -153,6 +155,9 @@ class WritableRegistry(ScriptedRegistry):
 
     def _registry(self, request, path):
         if request.method in ("GET", "HEAD"):
+            match = re.fullmatch(r"(.+)/referrers/([^/]+)", path)
+            if match and self.referrers and self._refusal(request, path) is None:
+                return self._referrers(*match.groups())
             return super()._registry(request, path)
         refused = self._refusal(request, path)
         if refused is not None:
@@ -170,8 +175,30 @@ class WritableRegistry(ScriptedRegistry):
             self.blobs[match[1], digest] = body
             return web.Response(status=201, headers={"Docker-Content-Digest": digest})
         if match := re.fullmatch(r"(.+)/manifests/([^/]+)", path):
+            if request.method == "DELETE":
+                return self._delete(*match.groups())
             return self._put_manifest(request, *match.groups(), body)
         return self._error(404, "UNSUPPORTED", "no such place")
+
+    def _referrers(self, repository, subject):
+        found = []
+        for (place, digest), (body, content_type) in self.manifests.items():
+            document = json.loads(body)
+            if place == repository and (document.get("subject") or {}).get("digest") == subject:
+                found.append({"mediaType": content_type, "digest": digest, "size": len(body)})
+        return web.json_response({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": found})
+
+    def _delete(self, repository, selector):
+        if not self.deletes:
+            return self._error(405, "UNSUPPORTED", "the operation is unsupported")
+        if ":" not in selector:
+            found = self.tags.pop((repository, selector), None)
+        else:
+            found = self.manifests.pop((repository, selector), None)
+            self.tags = {
+                place: digest for place, digest in self.tags.items() if place[0] != repository or digest != selector
+            }
+        return web.Response(status=202) if found else self._error(404, "MANIFEST_UNKNOWN", "manifest unknown")
 
     def _begin(self, request, repository):
         digest, other = request.query.get("mount"), request.query.get("from")
@@ -195,12 +222,15 @@ class WritableRegistry(ScriptedRegistry):
         self.manifests[repository, digest] = (body, request.content_type)
         if ":" not in selector:
             self.tags[repository, selector] = digest
-        return web.Response(status=201, headers={"Docker-Content-Digest": digest})
+        headers = {"Docker-Content-Digest": digest}
+        if self.referrers and document.get("subject"):
+            headers["OCI-Subject"] = document["subject"]["digest"]
+        return web.Response(status=201, headers=headers)
 
     def _refusal(self, request, path):
         refused = super()._refusal(request, path)
         if refused is None and self.auth and self.writers is not None and request.method not in ("GET", "HEAD"):
-            repository = re.sub(r"/(manifests|blobs)/.*", "", path)
+            repository = re.sub(r"/(manifests|blobs|referrers)/.*", "", path)
             if self._who(request, repository) not in self.writers:
                 return self._error(403, "DENIED", "requested access to the resource is denied")
         return refused
@@ -233,5 +263,5 @@ class WritableRegistry(ScriptedRegistry):
             if scope.startswith(f"repository:{repository}:")
             for action in scope.rpartition(":")[2].split(",")
         }
-        wanted = "pull" if request.method in ("GET", "HEAD") else "push"
-        return self._tokens[value][0] if value in self._tokens and wanted in rights else None
+        wanted = {"GET": "pull", "HEAD": "pull", "DELETE": "delete"}.get(request.method, "push")
+        return self._tokens[value][0] if value in self._tokens and rights & {wanted, "*"} else None

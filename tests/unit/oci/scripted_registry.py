@@ -247,7 +247,7 @@ class ScriptedRegistry:
         return web.Response(body=body, headers={"Content-Type": content_type, **headers})
 
     def _refusal(self, request, path):
-        repository = re.sub(r"/(manifests|blobs)/.*", "", path)
+        repository = re.sub(r"/(manifests|blobs|referrers)/.*", "", path)
         if self.auth is None or (self.auth == "basic" and repository in self.public):
             return None
         user = self._who(request, repository)

@@ -6,6 +6,7 @@ trusted for content.
 """
 
 import hashlib
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,6 +31,7 @@ from polyarch.oci.traffic.pacing import Pacing
 
 _MANIFEST_HEADERS = {"Accept": ", ".join(ACCEPT), "Accept-Encoding": "identity"}
 _BLOB_HEADERS = {"Accept-Encoding": "identity"}
+_SIZE = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NO_HEAD_STATUSES = frozenset({400, 403, 405, 406, 501})
 
 
@@ -48,10 +50,14 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """The result of a HEAD: the digest that the registry states for a tag or confirms for a digest."""
+    """The result of a HEAD: the digest that the registry states for a tag or confirms for a digest. Type and size are
+    its words too; None where it states no size.
+    """
 
     digest: str
     etag: str = ""
+    media_type: str = ""
+    size: int | None = None
 
 
 class Holder(Protocol):
@@ -95,7 +101,10 @@ class RegistryClient:
                 and content_type in DOCUMENT_TYPES
                 and stated == (selector if is_digest else stated)
             ):
-                return Stated(stated, reply.headers.get("etag"))
+                size = reply.headers.get("content-length")
+                return Stated(
+                    stated, reply.headers.get("etag"), content_type, int(size) if _SIZE.fullmatch(size) else None
+                )
             return None
         if reply.status in _NO_HEAD_STATUSES:
             return None

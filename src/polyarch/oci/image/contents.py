@@ -6,7 +6,7 @@ for all reads (RG-064).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from polyarch.clock import Clock
@@ -82,6 +82,12 @@ class Connection:
     credentials: CredentialStore
     clock: Clock
     settings: InspectorSettings
+
+    def using(self, credentials: CredentialStore) -> "Connection":
+        """The same parts with other credentials, and no others: for the images of one build or one user. Tokens stay
+        shared among equal credentials only.
+        """
+        return replace(self, credentials=credentials)
 
     def visit(self, *, seconds: float | None = None) -> Visit:
         """A time limit for one step, ``--timeout`` by default."""

@@ -23,8 +23,17 @@ _INDEX_TYPES = {"oci": OCI_INDEX, "docker": DOCKER_LIST}
 _NAMES = {"oci": "OCI", "docker": "Docker"}
 
 
+Problem = Literal["", "duplicate-platform", "mixed-formats", "missing-platform", "annotations", "empty"]
+
+
 class Refused(ValueError):  # noqa: N818 - it says what becomes of the index
-    """The index is refused (RG-152) and nothing is pushed. The text names the sources at fault and the remedy."""
+    """The index is refused (RG-152) and nothing is pushed. The text names the sources at fault and the remedy;
+    ``problem`` is for callers that treat one refusal differently from another.
+    """
+
+    def __init__(self, text: str, problem: Problem = "") -> None:
+        super().__init__(text)
+        self.problem: Problem = problem
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -113,14 +122,16 @@ def assemble(
     """The index of these children (RG-153), sorted by platform unless ``keep_order``. Raises :class:`Refused`."""
     images = _unique([child for child in children if not child.is_attestation])
     if not images:
-        raise Refused("no image is left for the index: name at least one source that has a platform")
+        raise Refused("no image is left for the index: name at least one source that has a platform", "empty")
     if not keep_order:
         images.sort(key=_order)
     kept, dropped = _attestations(images, [child for child in children if child.is_attestation], attestations)
     members = [*images, *kept]
     family = _family(members, kind)
     if family == "docker" and annotations:
-        raise Refused("a Docker manifest list has no annotations: leave --annotation out, or use OCI images")
+        raise Refused(
+            "a Docker manifest list has no annotations: leave --annotation out, or use OCI images", "annotations"
+        )
     document: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": _INDEX_TYPES[family],
@@ -138,7 +149,8 @@ def check_required(children: Iterable[Child], required: Iterable[Wanted]) -> Non
     missing = [each.text for each in required if not any(each.matches(platform) for platform in there)]
     if missing:
         have = ", ".join(sorted(map(str, there))) or "nothing"
-        raise Refused(f"the index would lack {', '.join(missing)}: it has {have}; add a source for each")
+        lacking = f"the index would lack {', '.join(missing)}: it has {have}; add a source for each"
+        raise Refused(lacking, "missing-platform")
 
 
 def _unique(images: Sequence[Child]) -> list[Child]:
@@ -153,7 +165,8 @@ def _unique(images: Sequence[Child]) -> list[Child]:
         if (first.digest, first.media_type) != (child.digest, child.media_type):
             raise Refused(
                 f"{child.platform} is there twice: {first.source} ({first.digest}) and {child.source} "
-                f"({child.digest}); leave one of them out"
+                f"({child.digest}); leave one of them out",
+                "duplicate-platform",
             )
         found[child.platform] = msgspec.structs.replace(first, annotations=_joined(first, child))
     return list(found.values())
@@ -197,7 +210,8 @@ def _family(members: Sequence[Child], kind: IndexKind) -> Literal["oci", "docker
         if family != _FAMILIES[first.media_type]:
             raise Refused(
                 f"{first.source} is {_NAMES[_FAMILIES[first.media_type]]} and {child.source} is {_NAMES[family]}: "
-                "an index has one kind, and images are never converted; build them alike"
+                "an index has one kind, and images are never converted; build them alike",
+                "mixed-formats",
             )
         if kind not in ("auto", family):
             raise Refused(f"{child.source} is {_NAMES[family]} where --type {kind} wants another; leave --type out")

@@ -13,7 +13,7 @@ import msgspec
 from polyarch.oci.answer import Entry
 from polyarch.oci.concurrent import map_concurrently
 from polyarch.oci.documents import ContentError, classify
-from polyarch.oci.image.contents import Connection, Contents
+from polyarch.oci.image.contents import Connection, Contents, Opened
 from polyarch.oci.image.index_tree import Node, Tree, read_platform, read_tree
 from polyarch.oci.reference import check_digest
 from polyarch.oci.traffic.failures import Failure
@@ -82,7 +82,11 @@ class Gathering:
 
     async def read(self, source: SourceImage) -> Found:
         """The children of one source; ``Failure`` ``not-found`` if it does not exist."""
-        contents, manifest = await self._connection.open(source.reference)
+        return await self.read_opened(source, await self._connection.open(source.reference))
+
+    async def read_opened(self, source: SourceImage, opened: Opened) -> Found:
+        """The children of a source that is open already, for callers that choose the place to read it from."""
+        contents, manifest = opened
         name = source.reference.canonical
         try:
             document = classify(manifest.body, manifest.content_type)

@@ -2,31 +2,26 @@
 
 Blobs are pushed first, then children, the index by digest, and last the tags, so that no tag ever names an incomplete
 index. Each step first checks whether it is already done, so a second run is cheap and completes an interrupted one.
-Blobs in the same registry are mounted; others are streamed from their source, a few at a time, and never stored.
+A single image is pushed like an index of which it is the only child.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from polyarch.oci.concurrent import map_concurrently
-from polyarch.oci.documents import ContentError, classify
-from polyarch.oci.image.contents import Connection, Contents
-from polyarch.oci.image.parsing import Blob, read_blobs
+from polyarch.oci.image.contents import Connection
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.assembly import Assembled
+from polyarch.oci.write.copying import BlobFailed, Copying
 from polyarch.oci.write.gather import Piece
-from polyarch.oci.write.upload import Session, Writer
+from polyarch.oci.write.referrers import Referrers
+from polyarch.oci.write.upload import Writer
 
-COPIES = 3
-"""Concurrent blob transfers of one push."""
 CHILDREN = 8
-PASSING = frozenset({"transient", "limit"})
 
 
 class Pushed(msgspec.Struct, frozen=True):
@@ -37,12 +32,15 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class PushFailed(Exception):  # noqa: N818 - it says what happened
-    """An incomplete push; ``done`` lists what was written, which a second run skips."""
+    """An incomplete push; ``done`` lists what was written, which a second run skips, and ``blob`` is the digest of the
+    blob that could not be brought, if it was one.
+    """
 
     def __init__(self, failure: Failure, done: Sequence[str]) -> None:
         super().__init__(failure.error.message)
         self.error = failure.error
         self.done = tuple(done)
+        self.blob = failure.digest if isinstance(failure, BlobFailed) else ""
 
 
 async def open_destination(connection: Connection, reference: Reference) -> Writer:
@@ -55,7 +53,11 @@ async def open_destination(connection: Connection, reference: Reference) -> Writ
 
 
 class Push:
-    """One push. ``notice`` receives a message for each step done."""
+    """One push. ``notice`` receives a message for each step done, and for what could not be copied.
+
+    ``child_tags`` are tags to give to children that are copied here, by digest. A tag that fails for a moment is tried
+    by the next push, like everything that cannot be repeated blindly (RG-061).
+    """
 
     def __init__(
         self,
@@ -64,17 +66,18 @@ class Push:
         assembled: Assembled,
         pieces: Mapping[str, Piece],
         *,
+        child_tags: Mapping[str, str] | None = None,
         notice: Callable[[str], None] = lambda text: None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        if connection.settings.requests_per_host < 2:
-            raise ValueError("a copy within one host needs two requests at a time: allow requests_per_host 2 or more")
         self._connection = connection
         self._writer = writer
         self._assembled = assembled
         self._pieces = [pieces[child.digest] for child in assembled.children]
+        self._child_tags = child_tags or {}
         self._notice = notice
-        self._uniform = uniform
+        self._copying = Copying(connection, writer, note=self._note, uniform=uniform)
+        self._referrers = Referrers(connection, writer, self._copying, note=self._note, notice=notice)
         self._done: list[str] = []
 
     async def unchanged(self, tags: Iterable[str]) -> bool:
@@ -89,7 +92,7 @@ class Push:
         """
         try:
             named = await self._named_by(tags)
-            if all(digest == self._assembled.digest for digest in named):
+            if tags and all(digest == self._assembled.digest for digest in named):
                 return Pushed(changed=False)
             copied = await self._write_children()
             await self._write_index()
@@ -102,7 +105,7 @@ class Push:
                     self._note(f"tag {tag}")
         except Failure as failure:
             raise PushFailed(failure, self._done) from None
-        return Pushed(changed=True, copied=frozenset(copied))
+        return Pushed(changed=bool(self._done), copied=frozenset(copied))
 
     async def _named_by(self, tags: Sequence[str]) -> list[str]:
         return await map_concurrently(self._writer.digest_of, tags, at_once=CHILDREN)
@@ -110,25 +113,41 @@ class Push:
     # -- children ------------------------------------------------------------------------------------------------------
 
     async def _write_children(self) -> list[str]:
-        """Write missing children, blobs first; returns their digests."""
-        pieces = list({piece.child.digest: piece for piece in self._pieces}.values())
-        heads = await map_concurrently(
-            self._writer.digest_of, [piece.child.digest for piece in pieces], at_once=CHILDREN
-        )
-        absent = [piece for piece, head in zip(pieces, heads, strict=True) if head != piece.child.digest]
-        blobs: dict[str, tuple[Contents, Blob]] = {}
-        for piece in absent:
-            for blob in _blobs(piece):
-                blobs.setdefault(blob.digest, (piece.contents, blob))
-        await self._write_blobs(blobs.values())
+        """Write missing children, blobs and referrers first; returns their digests."""
+        elsewhere = {piece.child.digest: piece for piece in self._pieces if not self._is_home(piece)}
+        heads = await map_concurrently(self._writer.digest_of, elsewhere, at_once=CHILDREN)
+        absent = [piece for piece, head in zip(elsewhere.values(), heads, strict=True) if head != piece.child.digest]
+        await self._copying.bring_blobs(absent)
         for piece in absent:
             child = piece.child
+            if not child.is_attestation:
+                await self._referrers.copy(piece.contents, child.digest)
             await self._writer.put_manifest(child.digest, piece.manifest, child.media_type, child.digest)
             self._note(f"child {child.platform or 'attestation'} {child.digest}")
+        for piece in elsewhere.values():
+            await self._tag_child(piece)
         return [piece.child.digest for piece in absent]
+
+    def _is_home(self, piece: Piece) -> bool:
+        """Whether the child was read from the target itself, which therefore has it."""
+        source = piece.contents.source
+        return (source.base_url, source.path_prefix, source.repository, source.mirror) == (
+            self._writer.source.base_url,
+            self._writer.source.path_prefix,
+            self._writer.repository,
+            False,
+        )
+
+    async def _tag_child(self, piece: Piece) -> None:
+        child, tag = piece.child, self._child_tags.get(piece.child.digest, "")
+        if tag and await self._writer.digest_of(tag) != child.digest:
+            await self._writer.put_manifest(tag, piece.manifest, child.media_type, child.digest)
+            self._note(f"child tag {tag}")
 
     async def _write_index(self) -> None:
         index = self._assembled
+        if index.digest in {child.digest for child in index.children}:
+            return  # a single image, written as its own child
         if await self._writer.digest_of(index.digest) == index.digest:
             return
         await self._put_index(index.digest)
@@ -142,11 +161,8 @@ class Push:
             if attempt >= self._connection.settings.attempts:
                 found = f"names {named or 'nothing'}" if ":" not in selector else "is not there"
                 raise Failure.of("server-error", self._writer.host, f"{what} was accepted, but it {found}")
-            await self._connection.clock.sleep(self._delay(attempt))
+            await self._connection.clock.sleep(self._copying.delay(attempt))
             attempt, named = attempt + 1, await self._writer.digest_of(selector)
-
-    def _delay(self, attempt: int) -> float:
-        return self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt))
 
     async def _check_not_moved(self, tag: str, begun_from: str) -> None:
         now = await self._writer.digest_of(tag)
@@ -161,70 +177,3 @@ class Push:
     def _note(self, what: str) -> None:
         self._done.append(what)
         self._notice(what)
-
-    # -- blobs ---------------------------------------------------------------------------------------------------------
-
-    async def _write_blobs(self, blobs: Iterable[tuple[Contents, Blob]]) -> None:
-        async def one(each: tuple[Contents, Blob]) -> None:
-            contents, blob = each
-            how = await self._bring(contents, blob)
-            if how is not None:
-                self._note(f"blob {blob.digest} ({how})")
-
-        await map_concurrently(one, blobs, at_once=min(COPIES, self._connection.settings.requests_per_host // 2))
-
-    async def _bring(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"] | None:
-        """How the blob was transferred; None if it existed. Transient errors restart the transfer, after the pause that
-        the registry asks for, as long as all pauses together fit ``max_wait`` (RG-062).
-        """
-        settings = self._connection.settings
-        attempt, paused = 0, 0.0
-        while True:
-            attempt += 1
-            try:
-                if await self._writer.has_blob(blob.digest):
-                    return None
-                async with self._connection.pacing.copying():
-                    return await self._bring_once(contents, blob)
-            except Failure as failure:
-                pause = failure.error.retry_after or 0.0
-                paused += pause
-                passes = failure.error.error_class in PASSING and paused <= settings.max_wait
-                if not passes or attempt >= settings.attempts:
-                    raise
-            await self._connection.clock.sleep(max(pause, self._delay(attempt)))
-
-    async def _bring_once(self, contents: Contents, blob: Blob) -> Literal["mounted", "copied"]:
-        source, session = contents.source, None
-        if source.host == self._writer.host and source.repository != self._writer.repository:
-            session = await self._writer.mount(blob.digest, source.repository)
-            if session is None:
-                return "mounted"
-        await self._copy(contents, blob, session)
-        return "copied"
-
-    async def _copy(self, contents: Contents, blob: Blob, session: Session | None) -> None:
-        refused: list[Failure] = []
-
-        async def receive(chunks: AsyncIterator[bytes]) -> None:
-            nonlocal session
-            stream = Stream(chunks, blob.size)
-            try:
-                place, session = session or await self._writer.begin(), None  # a session takes one attempt
-                await self._writer.send(place, blob.digest, stream)
-            except Failure as failure:
-                if stream.error is not None:
-                    raise stream.error from None
-                refused.append(failure)
-
-        await contents.stream(blob.digest, receive, self._connection.transfer())
-        if refused:
-            raise refused[-1]
-
-
-def _blobs(piece: Piece) -> list[Blob]:
-    """The blobs to push before the manifest; those with ``urls`` are hosted elsewhere (RG-155)."""
-    try:
-        return [blob for blob in read_blobs(classify(piece.manifest, piece.child.media_type)) if not blob.urls]
-    except ContentError as error:
-        raise Failure.of(error.code, piece.contents.name, f"{piece.child.digest}: {error.message}") from None

@@ -10,7 +10,9 @@ import msgspec
 
 from polyarch.oci.auth.authorization import Access
 from polyarch.oci.auth.tokens import push_scopes
-from polyarch.oci.image.contents import Connection
+from polyarch.oci.image.client import Stated
+from polyarch.oci.image.contents import Connection, Contents
+from polyarch.oci.mirrors.sources import Source
 from polyarch.oci.traffic.exchange import Reply, Request, Stream, Visit, channels_of
 from polyarch.oci.traffic.failures import Failure, of_status, read_errors
 from polyarch.oci.traffic.line import Urgency
@@ -43,22 +45,41 @@ class Writer:
 
     # -- manifests -----------------------------------------------------------------------------------------------------
 
-    async def digest_of(self, selector: str) -> str:
-        """The digest of a tag, or the digest itself if it exists; ``""`` if there is nothing."""
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    @property
+    def contents(self) -> Contents:
+        """What is there, read with the access for writing: one token serves both."""
+        return self._connection.at(self._access)
+
+    async def stat(self, selector: str) -> Stated | None:
+        """What a tag names, or that a digest exists, by HEAD where the registry has a usable one; None: nothing."""
         visit, client = self._connection.visit(), self._connection.client
         try:
             stated = await client.head_manifest(self._access, selector, visit)
             if stated is not None:
-                return stated.digest
+                return stated
             fetched = await client.get_manifest(self._access, selector, visit)
         except Failure as failure:
             if failure.error.code == "not-found":
-                return ""
+                return None
             raise
-        return fetched.digest if fetched is not None else ""
+        if fetched is None:
+            raise AssertionError("304 without If-None-Match")
+        return Stated(fetched.digest, fetched.etag, fetched.content_type, len(fetched.body))
 
-    async def put_manifest(self, selector: str, body: bytes, media_type: str, digest: str) -> None:
-        """Write a manifest under its digest or a tag; an error unless the registry stored exactly these bytes."""
+    async def digest_of(self, selector: str) -> str:
+        """The digest of a tag, or the digest itself if it exists; ``""`` if there is nothing."""
+        stated = await self.stat(selector)
+        return stated.digest if stated is not None else ""
+
+    async def put_manifest(self, selector: str, body: bytes, media_type: str, digest: str) -> bool:
+        """Write a manifest under its digest or a tag; an error unless the registry stored exactly these bytes.
+
+        Returns whether the registry lists it among the referrers of its subject (``OCI-Subject``).
+        """
         by_digest = ":" in selector
         request = self._request(
             "PUT",
@@ -76,6 +97,7 @@ class Writer:
         if stated and stated != digest:
             what = f"{request.what} was written as {stated}, not as {digest}"
             raise Failure.of("digest-mismatch", self.host, what, action="report it to the registry's operator")
+        return "oci-subject" in reply.headers
 
     # -- blobs ---------------------------------------------------------------------------------------------------------
 
