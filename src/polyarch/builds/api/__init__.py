@@ -1,0 +1,1 @@
+"""ImageBuild and ImageBuildRun: types, schemas, and what their values mean."""

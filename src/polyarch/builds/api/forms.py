@@ -1,0 +1,165 @@
+"""Forms of texts in an ImageBuild, and the words of their refusal (BD-011, BD-012).
+
+The API server enforces them by the rules in ``spec_schema``, and ``validation`` of a file, with the same words. Each
+pattern means the same in RE2 and in Python. Pure.
+"""
+
+import re
+from typing import Final
+
+from polyarch.builds.api import settings
+from polyarch.platforms import normal_architecture
+
+ARCHITECTURE: Final = "^[a-z0-9]{2,16}$"
+NEUTRAL: Final = "noarch"
+SPELLINGS: Final = {
+    each: normal_architecture(each)
+    for each in (
+        "x86_64", "x86-64", "x86", "i386", "i686", "aarch64", "armhf", "armel", "armv6", "armv6l", "armv7", "armv7l",
+        "ppc64el", "loongarch64",
+    )
+}  # fmt: skip
+"""Other spellings of an architecture → the one that Go and Kubernetes have."""
+NEUTRAL_ADVICE: Final = (
+    "the architectures to build for, such as amd64 and arm64: a Containerfile that fits all of them is "
+    "spec.source.containerfile"
+)
+ARCHITECTURE_ADVICE: Final = "a name as Go has it, 2 to 16 lower-case letters and digits, such as amd64 or arm64"
+
+ARGUMENT_NAME: Final = "^[A-Za-z_][A-Za-z0-9_]*$"
+ARGUMENT_VALUE: Final = r"^[^\r\n\x00]*$"
+AUTOMATIC_ARGUMENTS: Final = (
+    *(f"{side}{part}" for side in ("TARGET", "BUILD") for part in ("PLATFORM", "OS", "ARCH", "VARIANT")),
+    "SOURCE_DATE_EPOCH",
+)
+"""Arguments that the build itself sets; users declare them with ARG."""
+STAGE: Final = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+SECRET_ID: Final = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+DATA_KEY: Final = "^[-._a-zA-Z0-9]+$"
+"""A key of a ConfigMap or Secret."""
+COMMIT: Final = "^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$"
+HTTP: Final = "^https?://"
+USER_INFO: Final = "^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]*@"
+GIT_URL: Final = r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]{1,5})?/[!-~]+$"
+TAG: Final = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+HOST: Final = r"^(\[[^\]/]*\](:[^/]*)?|[^/]*[.:][^/]*|localhost)/"
+"""What begins with a host: one with a dot or a port, or localhost; all else would be read as a name on Docker Hub."""
+TAGGED: Final = "@|:[^/]*$"
+_PATH: Final = r"[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*"
+REPOSITORY: Final = (
+    r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*)"
+    rf"(:[1-9][0-9]{{0,4}})?(/{_PATH})+$"
+)
+REPOSITORY_LENGTH: Final = 255
+PLATFORM_LABELS: Final = (
+    "kubernetes.io/arch", "kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/os",
+)  # fmt: skip
+
+NO_CONTAINERFILE: Final = (
+    "spec.source has no Containerfile: write one in spec.source.containerfile, name a ConfigMap in "
+    "spec.source.containerfileFrom, or give architectures their own in spec.source.overrides"
+)
+TWO_CONTAINERFILES: Final = "has both containerfile and containerfileFrom: remove one of them"
+CONTAINERFILE_TOO_LONG: Final = (
+    f"is longer than {settings.CONTAINERFILE_BYTES} bytes: move parts of it into the context"
+)
+MEMBERS: Final = {"ConfigMap": "configMap", "Git": "git", "Image": "image"}
+"""Type of a context → the member that it needs."""
+ARGUMENT_NAMES: Final = "has an argument whose name is not letters, digits and '_', with no digit first: rename it"
+ARGUMENT_LINES: Final = "must have no line breaks: put longer texts into the context"
+AUTOMATIC: Final = (
+    f"sets an argument that every build sets itself ({', '.join(AUTOMATIC_ARGUMENTS)}): remove it, and declare it "
+    "with ARG in the Containerfile to use it"
+)
+URL_SCHEME: Final = (
+    "spec.source.context.git.url must begin with https:// or http://; credentials are in "
+    "spec.source.context.git.credentials"
+)
+URL_USER: Final = (
+    "spec.source.context.git.url must not contain a user name or password: put them into the Secret of "
+    "spec.source.context.git.credentials"
+)
+URL_FORM: Final = "spec.source.context.git.url must be https://HOST[:PORT]/PATH without spaces"
+COMMIT_FORM: Final = (
+    "spec.source.context.git.commit must be a full commit id of 40 or 64 hex digits, not a branch or tag: have CI "
+    "write the commit that it was started for"
+)
+DIRECTORY_FORM: Final = (
+    "spec.source.context.git.directory must be a path inside the repository, such as images/web: without '/' in front "
+    "and without '..'"
+)
+NEEDS_INTERVAL: Final = (
+    "spec.baseImages.interval is required with spec.baseImages.policy: Interval; write a duration of at least 5m, such "
+    "as 24h"
+)
+NEEDS_LIST: Final = (
+    "spec.architectures.list is required with spec.architectures.mode: Explicit; list the architectures to build for"
+)
+LIST_FORBIDDEN: Final = (
+    "spec.architectures.list is allowed only with spec.architectures.mode: Explicit; set the mode, or use "
+    "spec.architectures.include"
+)
+ONLY_AUTO: Final = (
+    "spec.architectures.include and spec.architectures.exclude are allowed only with spec.architectures.mode: Auto; "
+    "with Explicit, change spec.architectures.list"
+)
+OVERLAP: Final = (
+    "spec.architectures.include and spec.architectures.exclude name the same architecture: remove it from one of them"
+)
+INDEX_NEEDED: Final = (
+    "spec.output.index: Never publishes one image without index, but spec.architectures.list has several "
+    "architectures; use Auto, or list one"
+)
+LIST_ANNOTATIONS: Final = (
+    "spec.output.annotations need spec.output.format: OCI, because manifest lists of Docker have none; remove them, or "
+    "use OCI"
+)
+NEEDS_HOST: Final = "must begin with the host of a registry, such as registry.example.com/team/app"
+HAS_SELECTOR: Final = "must have no tag and no digest; tags are in spec.output.tags"
+REPOSITORY_FORM: Final = (
+    "must be HOST[:PORT]/NAME, where NAME has lower-case letters and digits, separated by '.', '_', '__', '-' or '/'"
+)
+SAME_STAGING: Final = (
+    "spec.output.stagingRepository is the repository itself: name another one, or remove it, since children wait in "
+    "the repository anyway"
+)
+TAG_FORM: Final = "spec.output.tags[] must be 1 to 128 letters, digits, '_', '.' and '-', with no '.' or '-' in front"
+PLATFORM_SELECTED: Final = (
+    "spec.scheduling.perArchitecture[].nodeSelector must not name architecture or operating system "
+    f"({', '.join(PLATFORM_LABELS)}): the build sets them itself; spec.strategy says where it may run"
+)
+NEEDS_TOKEN: Final = (
+    "spec.rebuild.architectures need a spec.rebuild.token: set it to a value that it never had, such as the date"
+)
+KEYLESS: Final = "has no key, so its operator has to be Exists, which tolerates every taint"
+EXISTS_VALUE: Final = "has a value, which operator Exists does not take"
+SECONDS_EFFECT: Final = "has tolerationSeconds, which go with effect NoExecute alone"
+
+
+def union_member(kind: str, member: str) -> str:
+    """Of a context that lacks the member of its type, or has that of another."""
+    field = "spec.source.context"
+    return f"{field}.{member} is required with {field}.type: {kind}, and allowed with no other type"
+
+
+def matches(pattern: str, text: str) -> bool:
+    """As the API server's ``matches``: ``$`` is the end of the text, and classes are ASCII."""
+    whole = pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern
+    return re.search(whole, text, re.ASCII) is not None
+
+
+def is_architecture(name: str) -> bool:
+    """A name as Go and Kubernetes have it, known or not (BD-011)."""
+    return matches(ARCHITECTURE, name) and name not in SPELLINGS and name != NEUTRAL
+
+
+def architecture_problem(name: str) -> str:
+    """What to write instead of a name that is none (BD-011)."""
+    lower = name.lower()
+    if lower == NEUTRAL:
+        advice = NEUTRAL_ADVICE
+    elif lower in SPELLINGS:
+        advice = SPELLINGS[lower]
+    else:
+        advice = lower if matches(ARCHITECTURE, lower) else ARCHITECTURE_ADVICE
+    return f"'{name}' is not an architecture as Go names it; write {advice}"

@@ -1,0 +1,262 @@
+"""Carrying an execution on: from the moves of its architectures to what is recorded, published and deleted. Pure.
+
+Everything is derived from what is observed (BD-195). Nothing here knows in which objects it is recorded.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from polyarch.builds.api.resources import IndexStatus
+from polyarch.builds.api.settings import BuildTimes
+from polyarch.builds.executions import progress as stages
+from polyarch.builds.executions.failures import Cause, unread_secrets, witness
+from polyarch.builds.executions.moves import REUSE_FAILED, Move
+from polyarch.builds.executions.observed import CHILD_VANISHED, cancelled, failed, pending
+from polyarch.builds.executions.progress import Progress
+from polyarch.builds.executions.result import Result, publication, result
+from polyarch.builds.executions.state import FAULTY_CHILD, State
+from polyarch.builds.executions.target import Target
+from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, JobFacts, Question, StepFailure
+from polyarch.builds.facts.history import ENDED
+from polyarch.builds.facts.times import written
+
+PUSH: Final = "push-index"
+PARTIAL: Final = "PartialIndex"
+PUBLISHED: Final = "Published"
+INCONSISTENT: Final = "RegistryInconsistent"
+UNREACHABLE: Final = "RegistryUnreachable"
+_RETRY: Final = 15.0
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution after this round."""
+
+    recorded: State
+    """What is stored before anything is published."""
+    published: State | None = None
+    """What is stored once ``body`` was carried out; None: nothing is published in this round."""
+    result: Result = Result()
+    body: Mapping[str, Any] = {}
+    reference: str = ""
+    moves: tuple[Move, ...] = ()
+    deletes: tuple[JobFacts, ...] = ()
+    """Jobs to delete once ``recorded`` is stored."""
+    questions: tuple[Question, ...] = ()
+    requeue_after: float | None = None
+
+    @property
+    def state(self) -> State:
+        """The execution after the whole round."""
+        return self.published or self.recorded
+
+
+def carried(
+    facts: Facts,
+    target: Target,
+    found: Sequence[Move],
+    *,
+    before: Execution | None,
+    name: str,
+    serial: int,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+    publishes: bool = True,
+) -> Carried:
+    """What becomes of an execution. ``publishes``: its result is still wanted."""
+    questions = tuple(question for move in found for question in move.questions)
+    failure = _failure(facts, name)
+    vanished, children = _after_failure(facts, [move.child for move in found], failure)
+    stage = stages.progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
+    base = _base(facts, target, before, name, serial)
+    jobs = {job.uid: job for job in facts.jobs}
+    deletes = [move.delete for move in found if move.delete is not None]
+    deletes += [jobs[each.job_uid] for each in stage.children if _is_dropped(each, stage, vanished, jobs)]
+    requeue = min((each.requeue_after for each in found if each.requeue_after is not None), default=None)
+    carried = Carried(
+        recorded=_recorded(facts, target, base, stage),
+        moves=tuple(found),
+        deletes=tuple({job.uid: job for job in deletes}.values()),
+        questions=(*questions, *unread_secrets(facts, _causes(stage))),
+        requeue_after=requeue,
+    )
+    if stage.phase != "Assembling":
+        return carried
+    return _assembling(facts, target, carried, stage, failure, tags, child_tags, publishes=publishes)
+
+
+def _assembling(
+    facts: Facts,
+    target: Target,
+    carried: Carried,
+    stage: Progress,
+    failure: StepFailure | None,
+    tags: Sequence[str],
+    child_tags: Mapping[str, str],
+    *,
+    publishes: bool,
+) -> Carried:
+    """All children are known: the result is published, or cannot be, or will be later."""
+    made = result(stage.children, target)
+    known = msgspec.structs.replace(carried, result=made)
+    if made.reason:
+        return _ended(facts, known, made.reason, made.message)
+    if failure is not None:
+        return _after_push(facts, known, failure)
+    if not publishes:
+        return known
+    state = carried.recorded
+    index = None if made.single else IndexStatus(made.media_type, made.digest, made.size, written(facts.now))
+    published = msgspec.structs.replace(
+        state,
+        phase="Succeeded",
+        index=index,
+        result=f"{target.repository}@{made.digest}",
+        reason=PARTIAL if stage.is_partial else PUBLISHED,
+        message=stage.message if stage.is_partial else "",
+        completed=facts.now,
+        witness=_witness(facts, stage) if stage.is_partial else {},
+    )
+    body = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
+    return msgspec.structs.replace(known, published=published, body=body, reference=published.result)
+
+
+def _after_push(facts: Facts, carried: Carried, failure: StepFailure) -> Carried:
+    """The registry did not take it: later again for ``timeouts.index``, or the execution has failed (BD-219)."""
+    if not failure.passing:
+        return _ended(facts, carried, failure.code, failure.message)
+    since = max((each.completed for each in carried.recorded.children if each.completed is not None), default=facts.now)
+    left = since + BuildTimes.of(facts.wish.spec).index - facts.now
+    if left <= 0:
+        return _ended(facts, carried, UNREACHABLE, failure.message)
+    pause = failure.retry_after if failure.retry_after is not None else _RETRY
+    state = msgspec.structs.replace(carried.recorded, reason=UNREACHABLE, message=failure.message)
+    return msgspec.structs.replace(carried, recorded=state, requeue_after=min(max(pause, 1.0), left))
+
+
+def _ended(facts: Facts, carried: Carried, reason: str, message: str) -> Carried:
+    cause = Cause(reason=reason, message=message)
+    state = msgspec.structs.replace(
+        carried.recorded,
+        phase="Failed",
+        reason=reason,
+        message=message,
+        completed=facts.now,
+        witness=witness(facts, [cause]),
+    )
+    questions = (*carried.questions, *unread_secrets(facts, [cause]))
+    return msgspec.structs.replace(carried, recorded=state, questions=questions)
+
+
+def _failure(facts: Facts, name: str) -> StepFailure | None:
+    return next((each for each in facts.failures if each.verb == PUSH and each.name == name), None)
+
+
+def _after_failure(
+    facts: Facts, children: list[ChildRecord], failure: StepFailure | None
+) -> tuple[frozenset[str], list[ChildRecord]]:
+    """Architectures that publishing found wanting, and the records after that (BD-177, BD-173, BD-092)."""
+    if failure is None:
+        return frozenset(), children
+    gone = frozenset(failure.missing)
+    after = []
+    for child in children:
+        if child.architecture in gone:
+            after.append(_vanished(facts, child))
+        elif child.architecture == failure.architecture and failure.code == REUSE_FAILED:
+            after.append(pending(child, REUSE_FAILED, failure.message))
+        elif child.architecture == failure.architecture and failure.code in ("ArchitectureMismatch", "LayoutInvalid"):
+            after.append(failed(child, failure.code, failure.message, at=facts.now))
+        else:
+            after.append(child)
+    return gone, after
+
+
+def _vanished(facts: Facts, child: ChildRecord) -> ChildRecord:
+    if child.reason == CHILD_VANISHED:
+        message = "The registry lost the image twice after it had taken it."
+        return failed(child, INCONSISTENT, message, at=facts.now)
+    return pending(child, CHILD_VANISHED, "The registry no longer has the image: it is built again.")
+
+
+def _is_dropped(child: ChildRecord, stage: Progress, vanished: frozenset[str], jobs: Mapping[str, JobFacts]) -> bool:
+    return child.architecture in stage.cancelled and child.job_uid in jobs and child.architecture not in vanished
+
+
+def _base(facts: Facts, target: Target, before: Execution | None, name: str, serial: int) -> State:
+    if before is None:
+        return State(
+            name=name,
+            serial=serial,
+            build_key=target.build_key,
+            started=facts.now,
+            repository=target.repository,
+            pins=target.pins,
+            forced=target.forced,
+        )
+    return kept(before)
+
+
+def kept(before: Execution) -> State:
+    """An execution as it is stored."""
+    return State(
+        name=before.name,
+        uid=before.uid,
+        serial=before.serial,
+        build_key=before.build_key,
+        phase=before.phase or "Pending",
+        children=tuple(sorted(before.children, key=lambda each: each.architecture)),
+        index=before.index,
+        result=before.result,
+        reason=before.reason,
+        message=before.message,
+        started=before.started if before.started is not None else before.created,
+        completed=before.completed,
+        repository=before.repository,
+        pins=before.pins,
+        forced=before.forced,
+    )
+
+
+def _recorded(facts: Facts, target: Target, base: State, stage: Progress) -> State:
+    ended = stage.phase in ENDED
+    return msgspec.structs.replace(
+        base,
+        phase=stage.phase,
+        children=stage.children,
+        reason=stage.reason,
+        message=stage.message,
+        completed=facts.now if ended else None,
+        witness=_witness(facts, stage) if ended else {},
+    )
+
+
+def _witness(facts: Facts, stage: Progress) -> dict[str, str]:
+    return witness(facts, _causes(stage))
+
+
+def _causes(stage: Progress) -> list[Cause]:
+    return [
+        Cause(reason=each.reason, message=each.message, architecture=each.architecture, host=each.host)
+        for each in stage.children
+        if each.phase in FAULTY_CHILD
+    ]
+
+
+def superseded(facts: Facts, before: Execution, found: Sequence[ChildRecord]) -> State:
+    """An older execution that is not wanted any more: what its Jobs have done is kept (BD-127)."""
+    children = tuple(
+        each
+        if each.phase in ("Built", "Reused", "Failed", "Interrupted", "Cancelled")
+        else cancelled(each, "Superseded", at=facts.now)
+        for each in found
+    )
+    return msgspec.structs.replace(
+        kept(before),
+        phase="Superseded",
+        children=children,
+        reason="Superseded",
+        message="What was wanted has changed while it ran.",
+        completed=facts.now,
+    )

@@ -1,0 +1,122 @@
+"""Children that executions recorded, and that may be used again by key and digest (BD-092, BD-335).
+
+Executions of any outcome count: a failed one keeps its good children. A child is used only after the registry said that
+it is there; where registries are for Jobs only, what is recorded is trusted (BD-178). Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from polyarch.builds.executions.state import key_of, recorded_child, usable
+from polyarch.builds.executions.target import Target, forced_alike
+from polyarch.builds.facts.facts import ChildRecord, Execution, Facts, Question
+from polyarch.oci.answer import ERROR_CODES
+
+PASSING = frozenset({"transient", "limit"})
+"""Classes of errors that say nothing about the image."""
+
+
+class Reusable(msgspec.Struct, frozen=True, kw_only=True):
+    """A child that is there: where it is and which execution recorded it."""
+
+    child: ChildRecord
+    execution: str
+    repository: str
+
+    @property
+    def reference(self) -> str:
+        return f"{self.repository}@{self.child.digest}"
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of looking for a child: it, a question first, a registry that does not answer, or nothing."""
+
+    found: Reusable | None = None
+    question: Question | None = None
+    unreachable: str = ""
+    """The reference that could not be looked up, and why."""
+
+
+def existence(facts: Facts, reference: str) -> Literal["there", "gone", "unknown"] | Question:
+    """What a registry said about ``repository@digest``, or what it has to be asked."""
+    if facts.wish.spec.registry_access == "Job":
+        return "there"
+    known = facts.existing.get(reference)
+    if known is None:
+        return Question(reference=reference, what="head")
+    if known.error:
+        return "unknown" if ERROR_CODES.get(known.error) in PASSING else "gone"
+    return "there" if known.digest else "gone"
+
+
+def search(facts: Facts, target: Target, architecture: str, *, elsewhere: bool = True) -> Search:
+    """The best child for an architecture: same repository first, then the latest, then by name (BD-092).
+
+    ``elsewhere``: children of other repositories are considered; they have to be copied.
+    """
+    for candidate in candidates(facts, target, architecture):
+        if not elsewhere and candidate.repository != target.repository:
+            continue
+        match existence(facts, candidate.reference):
+            case "there":
+                return Search(found=candidate)
+            case "gone":
+                continue
+            case "unknown":
+                error = facts.existing[candidate.reference].error
+                return Search(unreachable=f"{candidate.reference} could not be looked up ({error})")
+            case question:
+                return Search(question=question)
+    return Search()
+
+
+def candidates(facts: Facts, target: Target, architecture: str) -> tuple[Reusable, ...]:
+    """Every recorded child with the wanted key, the best first, each place once."""
+    key = target.keys[architecture]
+    found: dict[str, Reusable] = {}
+    for execution in sorted(facts.executions, key=lambda each: (-_finished(each, architecture), each.name)):
+        if execution.namespace != target.namespace or not _counts(execution, target, architecture):
+            continue
+        for child in execution.children:
+            if child.architecture == architecture and child.digest and usable(child) and _key(execution, child) == key:
+                for repository in _places(execution, child, target):
+                    reusable = Reusable(child=child, execution=execution.name, repository=repository)
+                    found.setdefault(reusable.reference, reusable)
+    return tuple(sorted(found.values(), key=lambda each: each.repository != target.repository))
+
+
+def recorded_places(facts: Facts, digest: str) -> Iterator[str]:
+    """Repositories in which an execution recorded a child with this digest, in no order that matters."""
+    for execution in facts.executions:
+        if any(child.digest == digest for child in execution.children):
+            yield execution.repository
+
+
+def _key(execution: Execution, child: ChildRecord) -> str:
+    return child.key or key_of(execution, child.architecture)
+
+
+def _counts(execution: Execution, target: Target, architecture: str) -> bool:
+    """Of a forced architecture only what was built for the same token counts (BD-136)."""
+    if not target.forces(architecture):
+        return True
+    built = any(each.architecture == architecture and each.phase == "Built" for each in execution.children)
+    if not built or execution.owner_uid != target.owner_uid or execution.forced is None:
+        return False
+    return forced_alike(execution.forced, target.forced, architecture)
+
+
+def _places(execution: Execution, child: ChildRecord, target: Target) -> Iterable[str]:
+    """Where the child is: in the staging repository only, if the execution ended before it was copied."""
+    places = [execution.repository]
+    if target.staging and execution.phase != "Succeeded":
+        places.append(target.staging)
+    return dict.fromkeys(places)
+
+
+def _finished(execution: Execution, architecture: str) -> float:
+    child = recorded_child(execution, architecture)
+    completed = child.completed if child is not None and child.completed is not None else execution.completed
+    return completed or 0.0

@@ -1,0 +1,378 @@
+"""A facts file: everything that a plan is made of, without a cluster and without a registry (BD-003).
+
+``now``, Kubernetes ``objects``, what the ``registry`` answers, and the role's ``settings``. Objects of other kinds are
+passed over, lists count as their items. A registry answers what the file lists (RG-130, RG-131), and ``not-found``
+otherwise; nothing is asked anywhere.
+
+Pure: the caller parses the text. Errors name the member as a path, so that a caller who knows the lines can say one.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.facts.executions import BuildObject, RunObject, execution_of, wish_of
+from polyarch.builds.facts.facts import (
+    Execution,
+    Existence,
+    Facts,
+    InputData,
+    JobFacts,
+    NodeFacts,
+    Question,
+    Settings,
+    Wish,
+)
+from polyarch.builds.facts.inputs import (
+    ConfigMapObject,
+    Named,
+    SecretObject,
+    config_map_data,
+    named_by,
+    pod_security,
+    secret_facts,
+)
+from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
+from polyarch.builds.facts.nodes import NodeObject, node_facts
+from polyarch.builds.facts.times import seconds
+from polyarch.model.meta import ObjectMeta
+from polyarch.model.namespace import Namespace
+from polyarch.oci.answer import Inspection, InspectionError, Status
+from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
+from polyarch.oci.reference import InvalidReference, Reference, parse
+
+Path = tuple[str | int, ...]
+"""Members and indexes, from the whole file down."""
+
+MEMBERS: Final = ("now", "objects", "registry", "settings")
+ROUNDS: Final = 16
+"""Of questions and answers: a plan asks for images, then for what is made of them, then for tags."""
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_SAYS_SOMETHING: Final = frozenset({"platforms", "children", "neutral", "unknown", "error"})
+_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
+    "Node": ("v1", NodeObject),
+    "Namespace": ("v1", Namespace),
+    "ConfigMap": ("v1", ConfigMapObject),
+    "Secret": ("v1", SecretObject),
+    "Pod": ("v1", PodObject),
+    "Job": ("batch/v1", JobObject),
+    names.IMAGE_BUILDS.kind: (names.IMAGE_BUILDS.api_version, BuildObject),
+    names.IMAGE_BUILD_RUNS.kind: (names.IMAGE_BUILD_RUNS.api_version, RunObject),
+}
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class InvalidFacts(ValueError):  # noqa: N818 - what is the case
+    """The file cannot be used: ``path`` is the member that is wrong."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{self.member}: {problem}" if path else problem)
+
+    @property
+    def member(self) -> str:
+        """The path as text: ``objects[3].spec.output``."""
+        steps = (f"[{each}]" if isinstance(each, int) or "." in each else f".{each}" for each in self.path)
+        return "".join(steps).removeprefix(".")
+
+
+class FileSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``settings`` of the file: those of the role that a plan depends on."""
+
+    hmac_key: str = ""
+    allow_privileged: bool = False
+    arch_taint_keys: tuple[str, ...] = Settings().arch_taint_keys
+    max_active_jobs: int = Settings().max_active_jobs
+    machine_os: str = msgspec.field(default="auto", name="machineOS")
+    builder_image: str = ""
+    push_image: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An object of the file, and where it stands."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return str(self.document.get("kind") or "")
+
+
+class Asking(Protocol):
+    """A plan, as far as its questions go."""
+
+    @property
+    def questions(self) -> tuple[Question, ...]: ...
+
+
+P = TypeVar("P", bound=Asking)
+
+
+class FactsFile:
+    """The content of a facts file."""
+
+    def __init__(self, data: object) -> None:
+        """Raises :class:`InvalidFacts`."""
+        members = _mapping((), data)
+        for name in members:
+            if name not in MEMBERS:
+                raise InvalidFacts((str(name),), _unknown(str(name), MEMBERS))
+        self.now = _now(members.get("now"))
+        self.settings, self._key = _settings(members.get("settings"))
+        self.documents: tuple[Found, ...] = tuple(_documents(members.get("objects")))
+        """Every object of the file."""
+        self._answers = _answers(members.get("registry"))
+        self._objects: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+        self._places: dict[tuple[str, str, str], Path] = {}
+        for found in self.documents:
+            self._take(found)
+
+    @property
+    def wishes(self) -> tuple[Wish, ...]:
+        """The ImageBuilds of the file, by namespace and name."""
+        builds = (wish_of(each) for each in self._objects[names.IMAGE_BUILDS.kind])
+        return tuple(sorted(builds, key=lambda each: (each.namespace, each.name)))
+
+    @property
+    def nodes(self) -> tuple[NodeFacts, ...]:
+        return tuple(node_facts(each) for each in self._objects["Node"])
+
+    def facts(self, wish: Wish) -> Facts:
+        """The facts for a wish, before any question is answered."""
+        jobs = self.jobs()
+        return Facts(
+            now=self.now,
+            wish=wish,
+            nodes=self.nodes,
+            executions=self.executions(wish.namespace),
+            jobs=tuple(each for each in jobs if each.namespace == wish.namespace),
+            inputs=self.inputs(wish.namespace, named_by(wish.spec)),
+            active_jobs=sum(each.complete is None and each.failure is None for each in jobs),
+            settings=self.settings,
+        )
+
+    def executions(self, namespace: str) -> tuple[Execution, ...]:
+        """The ImageBuildRuns of a namespace."""
+        runs = [each for each in self._objects[names.IMAGE_BUILD_RUNS.kind] if each.metadata.namespace == namespace]
+        return tuple(execution_of(each, recorded=self._recorded(each.metadata)) for each in runs)
+
+    def jobs(self) -> tuple[JobFacts, ...]:
+        """The Jobs of builds, of all namespaces, with their pods."""
+        pods: list[PodObject] = self._objects["Pod"]
+        found = (job_facts(each, pods) for each in self._objects["Job"])
+        return tuple(each for each in found if each.run)
+
+    def inputs(self, namespace: str, named: Named) -> InputData:
+        """ConfigMaps and Secrets with these names; None for those that the file does not have."""
+        maps: dict[str, ConfigMapObject] = self._within("ConfigMap", namespace)
+        secrets: dict[str, SecretObject] = self._within("Secret", namespace)
+        spaces = {each.metadata.name: each for each in self._objects["Namespace"]}
+        return InputData(
+            config_maps={
+                name: config_map_data(maps[name]) if name in maps else None for name in sorted(named.config_maps)
+            },
+            secrets={
+                name: secret_facts(secrets[name], self._key) if name in secrets else None
+                for name in sorted(named.secrets)
+            },
+            pod_security=pod_security(spaces.get(namespace)),
+        )
+
+    def answer(self, facts: Facts, questions: Iterable[Question]) -> Facts:
+        """The facts with answers to these questions."""
+        images, existing = dict(facts.images), dict(facts.existing)
+        config_maps, secrets = set(facts.inputs.config_maps), set(facts.inputs.secrets)
+        fresh = facts.pins_fresh
+        for question in questions:
+            match question.what:
+                case "inspect":
+                    images[question.reference] = self.inspect(question.reference)
+                    fresh = fresh or question.revalidate
+                case "head":
+                    existing[question.reference] = self.head(question.reference)
+                case "configmap":
+                    config_maps.add(question.reference)
+                case "secret":
+                    secrets.add(question.reference)
+        return msgspec.structs.replace(
+            facts,
+            images=images,
+            existing=existing,
+            inputs=self.inputs(facts.wish.namespace, Named(frozenset(config_maps), frozenset(secrets))),
+            pins_fresh=fresh,
+        )
+
+    def planned(self, facts: Facts, plan: Callable[[Facts], P]) -> P:
+        """The plan once it has no more questions."""
+        planned = plan(facts)
+        for _ in range(ROUNDS):
+            if not planned.questions:
+                break
+            facts = self.answer(facts, planned.questions)
+            planned = plan(facts)
+        return planned
+
+    def inspect(self, reference: str) -> Inspection:
+        """What a registry would say about a canonical reference."""
+        try:
+            parsed = parse(reference)
+        except InvalidReference as error:
+            return _not_found(Reference("docker", "", reference), str(error))
+        return self._answers.get(parsed) or _not_found(parsed, "the facts file does not list it")
+
+    def head(self, reference: str) -> Existence:
+        """What a HEAD of ``repository@digest`` or ``repository:tag`` would find."""
+        parsed = parse(reference)
+        answer = self._answers.get(parsed)
+        if answer is None:
+            return Existence()
+        if answer.error is not None:
+            return Existence(error="" if answer.error.error_class == "absent" else answer.error.code)
+        return Existence(digest=parsed.digest or answer.digest, media_type=answer.media_type)
+
+    def _take(self, found: Found) -> None:
+        wanted = _KINDS.get(found.kind)
+        if wanted is None or found.document.get("apiVersion", wanted[0]) != wanted[0]:
+            return
+        read = _converted(found.path, found.document, wanted[1])
+        metadata: ObjectMeta = read.metadata  # type: ignore[attr-defined]
+        if not metadata.name:
+            raise InvalidFacts((*found.path, "metadata"), f"the {found.kind} has no name; give it metadata.name")
+        if found.kind not in ("Node", "Namespace") and not metadata.namespace:
+            metadata = msgspec.structs.replace(metadata, namespace="default")
+            read = msgspec.structs.replace(read, metadata=metadata)
+        other = self._places.setdefault((found.kind, *metadata.key), found.path)
+        if other != found.path:
+            first = InvalidFacts(other, "").member
+            raise InvalidFacts(found.path, f"{first} is {found.kind} {metadata.key} already; keep one of them")
+        self._objects[found.kind].append(read)
+
+    def _within(self, kind: str, namespace: str) -> dict[str, Any]:
+        return {each.metadata.name: each for each in self._objects[kind] if each.metadata.namespace == namespace}
+
+    def _recorded(self, run: ObjectMeta) -> str | None:
+        """The text of the architecture record that an execution owns (BD-049)."""
+        maps: Sequence[ConfigMapObject] = self._objects["ConfigMap"]
+        for each in maps:
+            owners = each.metadata.owner_references or ()
+            if each.metadata.namespace == run.namespace and any(
+                (owner.name, owner.uid) == (run.name, run.uid) for owner in owners
+            ):
+                return (each.data or {}).get(names.ARCHITECTURES_FILE)
+        return None
+
+
+def _not_found(reference: Reference, message: str) -> Inspection:
+    return Inspection(reference, Status.ERROR, error=InspectionError.of("not-found", message))
+
+
+def _documents(objects: object) -> Iterator[Found]:
+    if objects is None:
+        return
+    if not isinstance(objects, list | tuple):
+        raise InvalidFacts(("objects",), f"must be a list of Kubernetes objects, not {_kind(objects)}")
+    for index, each in enumerate(objects):
+        yield from _document(("objects", index), each)
+
+
+def _document(path: Path, each: object) -> Iterator[Found]:
+    document = _mapping(path, each)
+    kind = document.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise InvalidFacts(path, "has no kind; expected a Kubernetes object")
+    items = document.get("items")
+    if kind.endswith("List") and isinstance(items, list | tuple):
+        for index, item in enumerate(items):
+            # Items of a typed list, as the API server writes it, say neither kind nor version.
+            if isinstance(item, Mapping) and "kind" not in item and kind != "List":
+                item = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion"), **item}
+            yield from _document((*path, "items", index), item)
+        return
+    yield Found(path, document)
+
+
+def _now(text: object) -> float:
+    if text is None:
+        raise InvalidFacts(("now",), 'is missing; give the time of the plan, such as "2026-01-31T12:00:00Z"')
+    found = seconds(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidFacts(("now",), f'{text!r:.60} is not a time such as "2026-01-31T12:00:00Z"')
+    return found
+
+
+def _settings(given: object) -> tuple[Settings, bytes]:
+    members = _mapping(("settings",), given if given is not None else {})
+    known = [each.encode_name for each in msgspec.structs.fields(FileSettings)]
+    for name in members:
+        if name not in known:
+            raise InvalidFacts(("settings", str(name)), _unknown(str(name), known))
+    read = _converted(("settings",), members, FileSettings)
+    if read.machine_os not in ("auto", "on", "off"):
+        raise InvalidFacts(("settings", "machineOS"), f"{read.machine_os!r:.40} is not auto, on or off")
+    try:
+        key = bytes.fromhex(read.hmac_key)
+    except ValueError:
+        raise InvalidFacts(("settings", "hmacKey"), "is not hexadecimal; give 64 digits for the key's bytes") from None
+    usual = Settings()
+    return Settings(
+        allow_privileged=read.allow_privileged,
+        arch_taint_keys=read.arch_taint_keys,
+        max_active_jobs=read.max_active_jobs,
+        machine_os=read.machine_os,
+        builder_image=read.builder_image,
+        push_image=read.push_image,
+        operator_namespace=usual.operator_namespace,
+    ), key or bytes(32)
+
+
+def _answers(registry: object) -> AnswerFile:
+    """An entry with nothing but a digest or a kind states that it exists."""
+    members = _mapping(("registry",), registry if registry is not None else {})
+    if "schemaVersion" not in members:
+        members = {name: _existing(answer) for name, answer in members.items()}
+    try:
+        return AnswerFile.from_mapping(members, origin="the facts file")
+    except InvalidAnswers as error:
+        key = error.key.partition(": ")[0] if error.key not in members else error.key
+        rest = error.key.removeprefix(key).removeprefix(": ")
+        problem = f"{rest}: {error.problem}" if rest else error.problem
+        raise InvalidFacts(("registry", key) if key else ("registry",), problem) from None
+
+
+def _existing(answer: object) -> object:
+    if answer is None:
+        answer = {}
+    if isinstance(answer, Mapping) and not _SAYS_SOMETHING & set(answer) and answer.get("kind") != "artifact":
+        return {**answer, "unknown": True}
+    return answer
+
+
+def _converted(path: Path, document: Mapping[str, Any], type: type[T]) -> T:
+    try:
+        return msgspec.convert(document, type)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).rstrip("`").partition(" - at `")
+        steps: Path = tuple(name or int(index) for name, index in _STEP.findall(where))
+        raise InvalidFacts((*path, *steps), problem[:1].lower() + problem[1:]) from None
+
+
+def _mapping(path: Path, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidFacts(path, f"must be a mapping, not {_kind(value)}")
+    return value
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"is unknown; did you mean {near[0]}?" if near else f"is unknown; expected one of {', '.join(known)}"
+
+
+def _kind(value: object) -> str:
+    kinds = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number"}
+    return "empty" if value is None else kinds.get(type(value), type(value).__name__)

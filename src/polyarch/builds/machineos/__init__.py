@@ -1,0 +1,1 @@
+"""MachineOSConfig and MachineOSBuild as a front of the same planner: names and objects that users know (BD-260)."""

@@ -1,0 +1,163 @@
+"""Which execution is right for what is wanted: a finished one, the one under way, none for now, or a new one.
+
+The order is that of BD-090. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from polyarch.builds.api.resources import Forced
+from polyarch.builds.architectures.resolution import Resolved
+from polyarch.builds.executions.covering import covering, covers, ended_by_itself, makes
+from polyarch.builds.executions.failures import Hold, hold
+from polyarch.builds.executions.reuse import existence, search
+from polyarch.builds.executions.state import recorded_child
+from polyarch.builds.executions.target import Target
+from polyarch.builds.executions.wanted import Wanted, as_executed, with_force
+from polyarch.builds.facts.facts import Execution, Facts, Question
+from polyarch.builds.facts.history import ENDED, current_execution, own_executions
+from polyarch.builds.plan.document import Outcome
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution that is right, and the target that it is for."""
+
+    decision: Outcome
+    target: Target
+    execution: Execution | None = None
+    """The finished one (``UpToDate``, ``Repoint``) or the one under way (``InProgress``); None: none, or a new one."""
+    hold: Hold | None = None
+    questions: tuple[Question, ...] = ()
+    unreachable: str = ""
+    """A registry did not say whether something is there."""
+    unknown_forced: tuple[str, ...] = ()
+    """Architectures of ``spec.rebuild`` that are not wanted (BD-135)."""
+
+
+def choose(facts: Facts, wanted: Wanted, target: Target) -> Choice:
+    """Steps 4 to 7 of BD-090; ``Build`` stands for a new execution, with or without Jobs."""
+    unknown = _unknown(facts, wanted.resolved)
+    if is_new_token(facts) and not _names_nothing(facts, wanted.resolved):
+        found = _renewed(facts, wanted.resolved, target)
+    else:
+        found = _known(facts, wanted, target)
+    return msgspec.structs.replace(found, unknown_forced=unknown)
+
+
+def _known(facts: Facts, wanted: Wanted, target: Target) -> Choice:
+    needed = wanted.resolved.needed
+    making = _making(facts, wanted)
+    if making is not None and _is_forced_now(facts, making[0]):
+        return _in_progress(*making)
+    current = current_execution(facts)
+    if current is not None and covers(current, target, needed):
+        return Choice(decision="UpToDate", target=target, execution=current)
+    found = _another(facts, target, needed, current)
+    if found is not None:
+        return found
+    if making is not None:
+        return _in_progress(*making)
+    held = hold(facts, target)
+    if held is not None:
+        return Choice(decision="Held", target=target, hold=held, questions=held.questions)
+    forced = next((each for each in _running(facts) if _is_forced_now(facts, each)), None)
+    if forced is not None and forced.forced is not None:
+        return _forced(facts, target, set(forced.forced.architectures or ()) & set(wanted.resolved.architectures))
+    return Choice(decision="Build", target=target)
+
+
+def _running(facts: Facts) -> list[Execution]:
+    """The wish's executions under way, the newest first; times of creation are whole seconds and may be equal."""
+    found = [each for each in own_executions(facts) if each.phase not in ENDED and not each.deleting]
+    return found[::-1]
+
+
+def _making(facts: Facts, wanted: Wanted) -> tuple[Execution, Target] | None:
+    """The execution under way that makes what is wanted, and the target with its pins; one that is forced first."""
+    found = []
+    for execution in _running(facts):
+        own = as_executed(facts, wanted.inputs, execution)
+        if makes(execution, own, wanted.resolved.needed):
+            found.append((execution, own))
+    return min(found, key=lambda each: not _is_forced_now(facts, each[0]), default=None)
+
+
+def _is_forced_now(facts: Facts, execution: Execution) -> bool:
+    """Whether the rebuild that is asked for is what made it."""
+    token = facts.wish.spec.rebuild.token
+    return bool(token) and execution.forced is not None and execution.forced.token == token
+
+
+def is_new_token(facts: Facts) -> bool:
+    """Whether a rebuild is asked for that no execution has been made for (BD-135)."""
+    token = facts.wish.spec.rebuild.token
+    if not token or token == facts.wish.rebuild_honoured:
+        return False
+    return not any(each.forced is not None and each.forced.token == token for each in own_executions(facts))
+
+
+def _in_progress(active: Execution, own: Target) -> Choice:
+    """The execution goes on with all of its architectures, also with those whose nodes have left meanwhile (BD-120)."""
+    keys = {**{each.architecture: each.key for each in active.keys}, **own.keys}
+    keys = {each.architecture: keys[each.architecture] for each in active.keys}
+    target = msgspec.structs.replace(own, keys=keys, architectures=tuple(sorted(keys)), forced=active.forced)
+    return Choice(decision="InProgress", target=target, execution=active)
+
+
+def _another(facts: Facts, target: Target, needed: Sequence[str], current: Execution | None) -> Choice | None:
+    """An older result that covers, if the registry still has it and its children (BD-123 to BD-125)."""
+    for execution in covering(facts, target, needed):
+        if current is not None and execution.name == current.name:
+            continue
+        digests = [recorded_child(execution, each) for each in needed]
+        references = [execution.result, *(f"{execution.repository}@{each.digest}" for each in digests if each)]
+        answers = [existence(facts, each) for each in dict.fromkeys(references)]
+        questions = tuple(each for each in answers if isinstance(each, Question))
+        if questions:
+            return Choice(decision="Wait", target=target, questions=questions)
+        if "gone" in answers:
+            continue
+        if "unknown" in answers:
+            return Choice(decision="Wait", target=target, unreachable=f"{execution.result} could not be looked up")
+        return Choice(decision="Repoint", target=target, execution=execution)
+    return None
+
+
+def _renewed(facts: Facts, resolved: Resolved, target: Target) -> Choice:
+    """A new rebuild token: the listed architectures; without a list a good build is renewed, a failed one resumed."""
+    listed = set(facts.wish.spec.rebuild.architectures or ())
+    if listed:
+        return _forced(facts, target, listed & set(resolved.architectures))
+    finished = ended_by_itself(facts)
+    if finished and finished[-1].phase == "Succeeded":
+        return _forced(facts, target, resolved.architectures)
+    lacking, questions = [], []
+    for architecture in resolved.architectures:
+        look = search(facts, target, architecture)
+        if look.question is not None:
+            questions.append(look.question)
+        elif look.unreachable:
+            return Choice(decision="Wait", target=target, unreachable=look.unreachable)
+        elif look.found is None:
+            lacking.append(architecture)
+    if questions:
+        return Choice(decision="Wait", target=target, questions=tuple(questions))
+    return _forced(facts, target, lacking)
+
+
+def _forced(facts: Facts, target: Target, architectures: Iterable[str]) -> Choice:
+    forced = Forced(token=facts.wish.spec.rebuild.token, architectures=sorted(architectures))
+    return Choice(decision="Build", target=with_force(target, forced))
+
+
+def _names_nothing(facts: Facts, resolved: Resolved) -> bool:
+    """The rebuild lists architectures, and none of them is wanted: it builds nothing (BD-135)."""
+    listed = set(facts.wish.spec.rebuild.architectures or ())
+    return bool(listed) and not listed & set(resolved.architectures)
+
+
+def _unknown(facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+    if not is_new_token(facts):
+        return ()
+    return tuple(sorted(set(facts.wish.spec.rebuild.architectures or ()) - set(resolved.architectures)))

@@ -1,0 +1,104 @@
+"""The plan: what is to be done about one build and why (BD-004, BD-005).
+
+The same value feeds ``build plan``, ``build status``, events, conditions and the writes. ``questions`` is what the
+planner wants to know first: the front-end asks the registries, adds the answers to the facts, and plans again; a plan
+with questions has no writes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from polyarch.builds.api.settings import Phase
+from polyarch.builds.facts.facts import Question
+from polyarch.model.condition import Condition
+
+SCHEMA = "polyarch.dev/build-plan.v1"
+Outcome = Literal["UpToDate", "Retag", "Repoint", "InProgress", "Reassemble", "Build", "Held", "Wait", "Invalid"]
+Action = Literal["Build", "Reuse", "Adopt", "Wait", "Fail", "Cancel", "None"]
+IndexAction = Literal["None", "Push", "Exists", "Single"]
+
+
+def uid_of(kind: str, name: str) -> str:
+    """Stands in a body for the UID of an object that an earlier write of the same plan creates."""
+    return f"${{uid:{kind}/{name}}}"
+
+
+class PlannedArchitecture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``perArchitecture[]``."""
+
+    architecture: str
+    action: Action = "None"
+    phase: Phase | Literal[""] = ""
+    job: str = ""
+    digest: str = ""
+    source: str = msgspec.field(default="", name="from")
+    """The execution that a reused or adopted child comes from."""
+    reason: str = ""
+    message: str = ""
+
+
+class PlannedIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``index``: ``digest`` when all children are known."""
+
+    action: IndexAction = "None"
+    media_type: str = ""
+    digest: str = ""
+
+
+class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """At most one of each kind per architecture and execution (BD-242)."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    architecture: str = ""
+    execution: str = ""
+
+
+Verb = Literal["create", "patch", "delete", "status", "head", "copy", "push-index", "tag", "delete-image"]
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, carried out in the plan's order; a step that fails ends the round, and the next one plans again.
+
+    ``create`` and ``patch`` (server-side apply or merge, see ``how``) of Kubernetes objects have ``body``; registry
+    steps have ``reference``, and ``body`` says what they copy or push.
+    """
+
+    verb: Verb
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    reference: str = ""
+    step: str = ""
+    """S1 – S11 of BD-196."""
+    how: Literal["", "apply", "merge", "status"] = ""
+    uid: str = ""
+    resource_version: str = ""
+    """Preconditions, where not empty."""
+    body: Mapping[str, Any] = {}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done about one build, and why."""
+
+    decision: Outcome
+    reason: str
+    message: str
+    architectures: tuple[str, ...] = ()
+    keys: Mapping[str, str] = {}
+    build_key: str = ""
+    execution: str = ""
+    per_architecture: tuple[PlannedArchitecture, ...] = ()
+    index: PlannedIndex = PlannedIndex()
+    tags: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    events: tuple[PlannedEvent, ...] = ()
+    writes: tuple[Write, ...] = ()
+    requeue_after: float | None = None
+    """Seconds."""
+    questions: tuple[Question, ...] = ()
+    key_documents: Mapping[str, Mapping[str, Any]] = {}
+    """The object that each key is the hash of, for ``build plan --keys`` and its comparison (BD-302)."""

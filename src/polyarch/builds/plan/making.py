@@ -1,0 +1,96 @@
+"""Orders: what the Job of one architecture is made from, once everything about it is decided (S4). Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from polyarch.builds.architectures.hosts import auto_profile
+from polyarch.builds.executions.target import Target
+from polyarch.builds.facts.facts import Facts
+from polyarch.builds.facts.problem import Problem
+from polyarch.builds.jobs.order import ArchitectureOrder, Identity, Image, ProfileName
+from polyarch.builds.jobs.security import forbidden_by_pod_security
+from polyarch.builds.keys.inputs import Base, Inputs
+from polyarch.oci.reference import parse
+
+
+class Making(msgspec.Struct, frozen=True, kw_only=True):
+    """The Job of one architecture, as far as the planner knows it."""
+
+    facts: Facts
+    target: Target
+    inputs: Inputs
+    architecture: str
+    execution: str
+    """Name of the execution that the Job is for."""
+    owner: dict[str, Any]
+    """Reference to that execution."""
+    job: str
+    host: str
+    """The architecture of the nodes where it runs."""
+    tag: str
+    """The tag of the child; empty: none."""
+
+
+def order(making: Making, identity: Identity) -> ArchitectureOrder:
+    """The order for a Job that belongs to this identity."""
+    facts, spec = making.facts, making.facts.wish.spec
+    own = making.inputs.per_architecture[making.architecture]
+    return ArchitectureOrder(
+        identity=identity,
+        spec=spec,
+        architecture=making.architecture,
+        host=making.host,
+        profile=profile(facts, making.architecture, making.host),
+        containerfile=own.containerfile,
+        arguments=own.args,
+        images=[_image(base, making) for base in own.bases],
+        context_data=_context(facts),
+        repository=making.target.pushed_to,
+        tag=making.tag,
+        settings=facts.settings,
+    )
+
+
+def profile(facts: Facts, architecture: str, host: str) -> ProfileName:
+    """The security profile of the pod (BD-151, BD-152)."""
+    match facts.wish.spec.builder.security_profile:
+        case "UserNamespace":
+            return "UserNamespace"
+        case "Rootless":
+            return "Rootless"
+        case "Privileged":
+            return "Privileged"
+        case _:
+            return auto_profile(facts, architecture, host).name
+
+
+def forbidden(facts: Facts) -> Sequence[Problem]:
+    """What keeps pods of builds from being made, said before a Job is (BD-151, BD-153)."""
+    found = []
+    if facts.wish.spec.builder.security_profile == "Privileged" and not facts.settings.allow_privileged:
+        message = (
+            "spec.builder.securityProfile is Privileged, which the builder does not allow: use Auto, or have the "
+            "administrator start the builder with --allow-privileged-builds."
+        )
+        found.append(Problem(reason="ProfileForbidden", message=message))
+    said = forbidden_by_pod_security(facts.wish.namespace, facts.inputs.pod_security)
+    if said is not None:
+        found.append(Problem(reason="PodSecurityForbids", message=f"{said[:1].upper()}{said[1:]}."))
+    return found
+
+
+def _image(base: Base, making: Making) -> Image:
+    """What is pulled for a base: the pinned child, for the stages of the host its own (BD-061, BD-062)."""
+    pulled = {(pin.reference, pin.architecture): pin.digest for pin in making.target.pins}
+    architecture = making.architecture if base.for_target else making.host
+    digest = pulled.get((base.name, architecture))
+    return Image(written=base.written, pull=f"{parse(base.pull).name}@{digest}" if digest else base.pull)
+
+
+def _context(facts: Facts) -> Mapping[str, Any] | None:
+    context = facts.wish.spec.source.context
+    if context.type != "ConfigMap" or context.config_map is None:
+        return None
+    return facts.inputs.config_maps.get(context.config_map.name)

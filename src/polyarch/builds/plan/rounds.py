@@ -1,0 +1,334 @@
+"""Rounds: what is done now under each decision. Pure.
+
+A round says which execution is carried on and how, which ones end, which result is the published one, and what keeps
+the build waiting. ``planner`` turns it into conditions, events and writes.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from polyarch.builds.api.settings import BuildTimes
+from polyarch.builds.architectures.hosts import host_of
+from polyarch.builds.architectures.preflight import Preflight, preflight
+from polyarch.builds.executions.carrying import Carried, carried, kept
+from polyarch.builds.executions.failures import LOOK_UP_INTERVAL, SECRET_INTERVAL, Hold, pause_since
+from polyarch.builds.executions.moves import UNREACHABLE, Move, Rules, moves
+from polyarch.builds.executions.state import State
+from polyarch.builds.executions.target import Target, target_of_execution
+from polyarch.builds.executions.wanted import Wanted
+from polyarch.builds.facts.facts import Execution, Facts, Question, StepFailure
+from polyarch.builds.facts.history import active_execution, current_execution
+from polyarch.builds.facts.problem import Problem
+from polyarch.builds.facts.times import seconds
+from polyarch.builds.plan import conditions
+from polyarch.builds.plan.choice import Choice
+from polyarch.builds.plan.document import Outcome, Write, uid_of
+from polyarch.builds.plan.front import Front
+from polyarch.builds.plan.making import forbidden
+from polyarch.builds.plan.steps import JOB, tagging
+
+SPEC_REASONS: Final = frozenset(
+    {
+        "InvalidSpec",
+        "ContainerfileInvalid",
+        "ContainerfileMissing",
+        "IndexForbidden",
+        "ProfileForbidden",
+        "NameTooLong",
+        "DigestFormUnsupported",
+        "KernelTypeUnsupportedForArchitecture",
+    }
+)
+"""Reasons that only a change of the spec ends: ``Invalid``. The others end by themselves: ``Wait``."""
+OBJECT_REASONS: Final = frozenset({"InputMissing", "SecretInvalid", "PodSecurityForbids", "NamespaceNotEnabled"})
+_FIRST_RETRY: Final = 15.0
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done now."""
+
+    decision: Outcome
+    reason: str
+    message: str
+    target: Target | None = None
+    before: Execution | None = None
+    carried: Carried | None = None
+    ends_others: bool = False
+    """Executions under way, but for the one that is carried on, are superseded."""
+    current: State | None = None
+    """The published result after the round."""
+    retag: Write | None = None
+    tags: tuple[str, ...] = ()
+    """Of the spec, as they stand after the round."""
+    problems: tuple[Problem, ...] = ()
+    undecided: bool = False
+    obstacle: Problem | None = None
+    hold: Hold | None = None
+    trouble: StepFailure | None = None
+    """A step that failed, outside of any execution."""
+    warnings: tuple[Problem, ...] = ()
+    questions: tuple[Question, ...] = ()
+    requeue_after: float | None = None
+
+
+# -- a result that is there --------------------------------------------------------------------------------------------
+
+
+def finished(facts: Facts, front: Front, choice: Choice, execution: Execution) -> Round:
+    """The current result, or an older one, is what is wanted: at most tags move."""
+    wished = tuple(facts.wish.spec.output.tags or ())
+    stored = stored_tags(facts)
+    moved = choice.decision == "Repoint"
+    lacking = wished if moved else tuple(each for each in wished if each not in stored)
+    trouble = _trouble(facts, "tag", execution.name)
+    retag = tagging(facts.wish.namespace, execution.name, execution.result, lacking) if lacking else None
+    if trouble is not None:
+        pause = trouble.retry_after if trouble.retry_after is not None else _FIRST_RETRY
+        return Round(
+            decision="Repoint" if moved else "Retag",
+            reason=trouble.code,
+            message=trouble.message,
+            target=choice.target,
+            ends_others=True,
+            current=_current(facts) if moved else kept(execution),
+            tags=stored,
+            trouble=trouble,
+            requeue_after=max(pause, 1.0),
+        )
+    decision: Outcome = (
+        "Repoint" if moved else "Retag" if retag is not None or set(stored) != set(wished) else "UpToDate"
+    )
+    messages = {
+        "Repoint": f"{execution.result} of {execution.name} was made from the same inputs: it is published again.",
+        "Retag": f"The tags of {execution.result} change; nothing is built.",
+        "UpToDate": f"{execution.result} is what is wanted; nothing is built.",
+    }
+    return Round(
+        decision=decision,
+        reason="Covered",
+        message=messages[decision],
+        target=choice.target,
+        ends_others=True,
+        current=kept(execution),
+        retag=retag,
+        tags=wished,
+    )
+
+
+# -- an execution under way, or a new one ------------------------------------------------------------------------------
+
+
+def in_progress(facts: Facts, front: Front, known: Wanted, choice: Choice, active: Execution) -> Round:
+    """The execution under way is the right one: it goes on."""
+    target = choice.target
+    found = moves(facts, target, active, _rules(facts, front, target, active.name))
+    done = _carry(facts, front, target, found, before=active, name=active.name, serial=active.serial)
+    return _going_on(facts, target, done, active, "InProgress", f"{active.name} makes what is wanted.")
+
+
+def new(facts: Facts, front: Front, known: Wanted, choice: Choice) -> Round:
+    """Nothing that exists is right: a new execution, unless something forbids it now."""
+    target = choice.target
+    obstacle = front.obstacle(facts)
+    if obstacle is not None:
+        return waiting(facts, known, (), obstacle=obstacle, target=target)
+    name, serial = front.name(facts, target)
+    found = moves(facts, target, None, _rules(facts, front, target, name))
+    questions = [question for move in found for question in move.questions]
+    if questions:
+        return Round(decision="Wait", reason="Asking", message="", questions=tuple(questions))
+    unread = [move.child.message for move in found if move.child.reason == UNREACHABLE]
+    if unread:
+        return waiting(facts, known, (Problem(reason=UNREACHABLE, message=" ".join(unread)),), target=target)
+    warnings: tuple[Problem, ...] = ()
+    if any(move.needs_job for move in found):
+        secrets = tuple(Question(reference=each, what="secret") for each in known.inputs.unread_secrets)
+        verdict = preflight(facts, target.architectures, known.inputs)
+        if secrets or verdict.questions:
+            return Round(decision="Wait", reason="Asking", message="", questions=(*secrets, *verdict.questions))
+        problems = (*forbidden(facts), *verdict.problems, *verdict.unreachable)
+        if problems:
+            return waiting(facts, known, problems, target=target, verdict=verdict)
+        warnings = verdict.warnings
+    conflict = next((each for each in facts.failures if each.step == "S1" and each.name == name), None)
+    if conflict is not None:
+        problem = Problem(reason=conflict.code, message=f"{conflict.kind} {name}: {conflict.message}")
+        return waiting(facts, known, (), obstacle=problem, target=target, trouble=conflict)
+    done = _carry(facts, front, target, found, before=None, name=name, serial=serial)
+    builds = [move.child.architecture for move in found if move.reuse is None]
+    text = f"{name} builds {', '.join(builds)}." if builds else f"{name} joins images that are there."
+    round_ = _going_on(facts, target, done, None, "Build" if builds else "Reassemble", text)
+    return msgspec.structs.replace(round_, warnings=warnings)
+
+
+def held(facts: Facts, known: Wanted, choice: Choice, hold: Hold) -> Round:
+    """The newest execution failed, and nothing that failed it has changed (BD-218)."""
+    return Round(
+        decision="Held",
+        reason=hold.causes[0].reason,
+        message=hold.message,
+        target=choice.target,
+        ends_others=True,
+        current=_current(facts),
+        tags=stored_tags(facts),
+        hold=hold,
+        requeue_after=hold.requeue_after,
+    )
+
+
+def waiting(
+    facts: Facts,
+    known: Wanted,
+    problems: Sequence[Problem],
+    *,
+    obstacle: Problem | None = None,
+    target: Target | None = None,
+    trouble: StepFailure | None = None,
+    verdict: Preflight | None = None,
+) -> Round:
+    """Nothing new is started. What runs is looked at, but makes no further Jobs and publishes nothing (BD-023)."""
+    active = active_execution(facts)
+    done = None
+    if active is not None:
+        own = target_of_execution(active)
+        rules = Rules(name=active.name, job_name=lambda _: "", host=lambda _: ("", ""), may_start=False)
+        found = moves(facts, own, active, rules)
+        done = carried(
+            facts, own, found, before=active, name=active.name, serial=active.serial, tags=(), child_tags={},
+            publishes=False,
+        )  # fmt: skip
+    first = problems[0] if problems else obstacle
+    reason = first.reason if first is not None else known.resolved.wait
+    messages = [each.message for each in problems] or [first.message if first is not None else known.resolved.message]
+    undecided, pause = _patience(facts, problems, verdict)
+    return Round(
+        decision="Invalid" if any(each.reason in SPEC_REASONS for each in problems) else "Wait",
+        reason=reason,
+        message=" ".join(messages),
+        target=target,
+        before=active,
+        carried=done,
+        current=_current(facts),
+        tags=stored_tags(facts),
+        problems=tuple(problems),
+        undecided=undecided,
+        obstacle=obstacle,
+        trouble=trouble,
+        questions=done.questions if done is not None else (),
+        requeue_after=sooner(pause, done.requeue_after if done is not None else None),
+    )
+
+
+def unreachable(what: str) -> Problem:
+    """A registry that does not say what is there."""
+    return Problem(reason=UNREACHABLE, message=f"{what}; it is tried again.")
+
+
+def stored_tags(facts: Facts) -> tuple[str, ...]:
+    """The tags of the spec that are on the published result."""
+    return tuple(facts.wish.status.get("tags") or ())
+
+
+def sooner(*times: float | None) -> float | None:
+    """The first of some times, None for none."""
+    return min((each for each in times if each is not None), default=None)
+
+
+def _going_on(
+    facts: Facts, target: Target, done: Carried, before: Execution | None, decision: Outcome, message: str
+) -> Round:
+    published = done.published
+    return Round(
+        decision=decision,
+        reason=done.state.reason or done.state.phase,
+        message=message,
+        target=target,
+        before=before,
+        carried=done,
+        ends_others=True,
+        current=published if published is not None else _current(facts),
+        tags=tuple(facts.wish.spec.output.tags or ()) if published is not None else stored_tags(facts),
+        questions=done.questions,
+        requeue_after=done.requeue_after,
+    )
+
+
+def _carry(
+    facts: Facts,
+    front: Front,
+    target: Target,
+    found: Sequence[Move],
+    *,
+    before: Execution | None,
+    name: str,
+    serial: int,
+) -> Carried:
+    count = len(found)
+    made = [_with_uid(each) for each in found]
+    child_tags = {
+        each.child.architecture: front.child_tag(facts, name, each.child.architecture, architectures=count)
+        for each in found
+    }
+    return carried(
+        facts,
+        target,
+        made,
+        before=before,
+        name=name,
+        serial=serial,
+        tags=front.tags(facts, name),
+        child_tags=child_tags,
+    )
+
+
+def _with_uid(move: Move) -> Move:
+    """A Job that is made in this round is recorded with its UID, as soon as it has one."""
+    if not move.build:
+        return move
+    child = msgspec.structs.replace(move.child, job_uid=uid_of(JOB, move.child.job))
+    return msgspec.structs.replace(move, child=child)
+
+
+def _rules(facts: Facts, front: Front, target: Target, name: str) -> Rules:
+    count = len(target.architectures)
+
+    def host(architecture: str) -> tuple[str, str]:
+        found = host_of(facts, architecture)
+        return found.architecture, found.execution
+
+    def job_name(architecture: str) -> str:
+        return front.job_name(name, architecture, architectures=count)
+
+    return Rules(name=name, job_name=job_name, host=host)
+
+
+def _current(facts: Facts) -> State | None:
+    current = current_execution(facts)
+    return kept(current) if current is not None else None
+
+
+def _trouble(facts: Facts, verb: str, name: str) -> StepFailure | None:
+    return next((each for each in facts.failures if each.verb == verb and each.name == name), None)
+
+
+def _patience(facts: Facts, problems: Sequence[Problem], verdict: Preflight | None) -> tuple[bool, float | None]:
+    """Whether it is too early to call the inputs invalid, and when to look again (BD-060, the failure table)."""
+    reasons = {each.reason for each in problems}
+    if reasons & OBJECT_REASONS:
+        return False, SECRET_INTERVAL
+    if not reasons or reasons <= SPEC_REASONS:
+        return False, None
+    if reasons != {UNREACHABLE}:
+        return False, LOOK_UP_INTERVAL
+    stored = conditions.stored(facts.wish.status, conditions.INPUTS_VALID)
+    since = seconds(stored.get("lastTransitionTime")) if stored.get("reason") == UNREACHABLE else None
+    since = since if since is not None else facts.now
+    asked = verdict.retry_after if verdict is not None and verdict.retry_after is not None else 0.0
+    if stored.get("status") == "False" and stored.get("reason") == UNREACHABLE:
+        return False, max(asked, pause_since(since, facts.now))
+    left = since + BuildTimes.of(facts.wish.spec).preflight - facts.now
+    if left <= 0:
+        return False, max(asked, pause_since(facts.now, facts.now))
+    return True, min(left, max(asked, _FIRST_RETRY))

@@ -1,0 +1,542 @@
+"""A world in which plans are carried out: an API server, Jobs and a registry, as far as builds see them.
+
+Bodies are stored as the planner wrote them and read back as facts by the code that reads the real API server, so a plan
+that leaves something out is found. Nothing happens by itself: a test says which Jobs end, how, and when a write is cut
+off. Digests follow from keys and a counter, so that a child that is built twice is seen.
+"""
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.api.resources import ImageBuildSpec
+from polyarch.builds.facts.executions import BuildObject, RunObject, execution_of, wish_of
+from polyarch.builds.facts.facts import (
+    Execution,
+    Existence,
+    Facts,
+    InputData,
+    NodeFacts,
+    Question,
+    SecretFacts,
+    Settings,
+    StepFailure,
+)
+from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
+from polyarch.builds.facts.times import written
+from polyarch.builds.plan.document import Plan, PlannedEvent, Write
+from polyarch.builds.plan.planner import plan
+from polyarch.oci.answer import Entry, Inspection, InspectionError, Status
+from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
+from polyarch.oci.reference import parse
+from polyarch.oci.write.assembly import Child, assemble
+from polyarch.platforms import Platform
+
+NAMESPACE = "team"
+REPOSITORY = "registry.example.com/team/web"
+BASE = "docker.io/library/busybox:1.36"
+TOOLS = ("registry.example.com/tools/buildah:1", "registry.example.com/tools/polyarch:1")
+EVERY = ("amd64", "arm64", "ppc64le", "riscv64", "s390x")
+START = 1_800_000_000.0
+SPEC: Mapping[str, Any] = {
+    "source": {"containerfile": "FROM busybox:1.36\nRUN true\n"},
+    "output": {"repository": REPOSITORY},
+}
+
+
+class CutOff(Exception):  # noqa: N818 - what happened to the builder
+    """The builder was killed before this write."""
+
+
+def digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+class World:
+    """One namespace with one ImageBuild, unless a test makes more."""
+
+    def __init__(self, spec: Mapping[str, Any] = SPEC, *, architectures: tuple[str, ...] = ("amd64", "arm64")) -> None:
+        self.now = START
+        self.nodes = [node(each) for each in architectures]
+        self.builds: dict[str, dict[str, Any]] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.config_maps: dict[str, dict[str, Any]] = {}
+        self.inputs: dict[str, dict[str, Any] | None] = {}
+        self.secrets: dict[str, SecretFacts | None] = {}
+        self.manifests: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """``repository@digest`` → media type, digests of children."""
+        self.tags: dict[str, str] = {}
+        self.bases: dict[str, Inspection] = {BASE: index_of(BASE, EVERY)}
+        for tool in TOOLS:
+            self.bases[tool] = index_of(tool, EVERY)
+        self.unreachable = False
+        self.settings = Settings(builder_image=TOOLS[0], push_image=TOOLS[1])
+        self.made: list[str] = []
+        """Every Job that was made, as ``architecture key[:8]``."""
+        self.puts: list[str] = []
+        self.asked: list[str] = []
+        self.told: list[PlannedEvent] = []
+        self.refused: dict[str, str] = {}
+        """Names of objects that the API server refuses to create, and why."""
+        self.push_trouble: StepFailure | None = None
+        self._uid = 0
+        self.add("web", spec)
+
+    # -- wishes --------------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, spec: Mapping[str, Any]) -> None:
+        self.builds[name] = {
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "uid": self.uid(),
+                "generation": 1,
+                "creationTimestamp": written(self.now),
+            },
+            "spec": copy.deepcopy(dict(spec)),
+        }
+
+    def edit(self, change: Callable[[dict[str, Any]], object], name: str = "web") -> None:
+        """A user's edit; the generation counts only if it changes something."""
+        before = copy.deepcopy(self.builds[name]["spec"])
+        change(self.builds[name]["spec"])
+        if self.builds[name]["spec"] != before:
+            self.builds[name]["metadata"]["generation"] += 1
+
+    def set(self, path: str, value: Any, name: str = "web") -> None:
+        """Sets one field of the spec by its dotted path; None takes it away."""
+
+        def change(spec: dict[str, Any]) -> None:
+            *parents, last = path.split(".")
+            for parent in parents:
+                spec = spec.setdefault(parent, {})
+            if value is None:
+                spec.pop(last, None)
+            else:
+                spec[last] = value
+
+        self.edit(change, name)
+
+    def recreate(self, name: str = "web") -> None:
+        """Deleted and made again under the same name, its runs still there."""
+        spec = self.builds[name]["spec"]
+        self.add(name, spec)
+
+    def status(self, name: str = "web") -> dict[str, Any]:
+        return self.builds[name].get("status") or {}
+
+    def condition(self, type: str, name: str = "web") -> tuple[str, str]:
+        found = next(each for each in self.status(name)["conditions"] if each["type"] == type)
+        return found["status"], found["reason"]
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and architecture of every event."""
+        return [(each.reason, each.architecture) for each in self.told]
+
+    # -- facts and plans -----------------------------------------------------------------------------------------------
+
+    def facts(self, name: str = "web", **changes: Any) -> Facts:
+        build = msgspec.convert(self.builds[name], BuildObject)
+        spec = build.spec
+        unread = {each.name for each in (*(spec.output.pull_secrets or ()),)}
+        unread |= {spec.output.push_secret.name} if spec.output.push_secret is not None else set()
+        facts = Facts(
+            now=self.now,
+            wish=wish_of(build),
+            nodes=tuple(self.nodes),
+            executions=tuple(self.execution(each) for each in self.runs),
+            jobs=tuple(
+                job_facts(
+                    msgspec.convert(each, JobObject),
+                    [msgspec.convert(pod, PodObject) for pod in self.pods.values()],
+                )
+                for each in self.jobs.values()
+            ),
+            inputs=InputData(
+                config_maps=dict(self.inputs), secrets={k: v for k, v in self.secrets.items() if k not in unread}
+            ),
+            active_jobs=sum(not _ended(each) for each in self.jobs.values()),
+            settings=self.settings,
+        )
+        return msgspec.structs.replace(facts, **changes)
+
+    def execution(self, name: str) -> Execution:
+        record = self.config_maps.get(f"{name}-arch")
+        text = record["data"][names.ARCHITECTURES_FILE] if record is not None else None
+        return execution_of(msgspec.convert(self.runs[name], RunObject), recorded=text)
+
+    def plan(self, name: str = "web", **changes: Any) -> Plan:
+        """The plan once every question was answered."""
+        facts = self.facts(name, **changes)
+        for _ in range(20):
+            found = plan(facts)
+            if not found.questions:
+                return found
+            facts = self._answered(facts, found.questions)
+        raise AssertionError(f"the planner goes on asking: {found.questions}")
+
+    def _answered(self, facts: Facts, questions: tuple[Question, ...]) -> Facts:
+        images, existing, fresh = dict(facts.images), dict(facts.existing), facts.pins_fresh
+        secrets = dict(facts.inputs.secrets)
+        for question in questions:
+            self.asked.append(f"{question.what} {question.reference}")
+            match question.what:
+                case "inspect":
+                    images[question.reference] = self._inspect(question.reference)
+                    fresh = fresh or question.revalidate
+                case "head":
+                    existing[question.reference] = self._head(question.reference)
+                case "secret":
+                    secrets[question.reference] = self.secrets.get(question.reference)
+                case _:
+                    raise AssertionError(question)
+        inputs = msgspec.structs.replace(facts.inputs, secrets=secrets)
+        return msgspec.structs.replace(facts, images=images, existing=existing, pins_fresh=fresh, inputs=inputs)
+
+    def _inspect(self, reference: str) -> Inspection:
+        parsed = parse(reference)
+        if self.unreachable:
+            error = InspectionError.of("network", "connection refused")
+            return Inspection(parsed, Status.ERROR, error=error)
+        known = self.bases.get(reference)
+        if known is not None:
+            return known
+        for each in self.bases.values():
+            if parsed.digest and each.digest == parsed.digest:
+                return msgspec.structs.replace(each, reference=parsed)
+        if parsed.digest and f"{parsed.name}@{parsed.digest}" in self.manifests:
+            architecture = next((a for a in EVERY if digest_is_for(parsed.digest, a, self)), "amd64")
+            entry = Entry(Platform.of("linux", architecture), parsed.digest, 500)
+            return Inspection(
+                parsed, Status.RESOLVED, kind="image", digest=parsed.digest, media_type=OCI_MANIFEST, entries=(entry,)
+            )
+        return Inspection(parsed, Status.ERROR, error=InspectionError.of("not-found", "there is none"))
+
+    def _head(self, reference: str) -> Existence:
+        if self.unreachable:
+            return Existence(error="network")
+        found = reference if "@" in reference else None
+        if found is None and reference in self.tags:
+            found = f"{reference.rpartition(':')[0]}@{self.tags[reference]}"
+        if found is None or found not in self.manifests:
+            return Existence()
+        return Existence(digest=found.partition("@")[2], size=500, media_type=self.manifests[found][0])
+
+    # -- carrying out --------------------------------------------------------------------------------------------------
+
+    def reconcile(self, name: str = "web", *, rounds: int = 1, stop_before: int | None = None) -> Plan:
+        """Plans and carries out, ``rounds`` times. ``stop_before``: the builder dies before that write."""
+        found = self.plan(name)
+        for _ in range(rounds):
+            found = self.plan(name)
+            failure = self.carry_out(found, name, stop_before=stop_before)
+            if failure is not None:
+                after = self.plan(name, failures=(failure,))
+                assert not any(_is_same(write, failure) for write in after.writes), "the failed write is planned again"
+                self.carry_out(after, name)
+                found = after
+        return found
+
+    def settle(self, name: str = "web", *, most: int = 8) -> Plan:
+        """Until a plan has no writes."""
+        for _ in range(most):
+            found = self.plan(name)
+            if not found.writes:
+                return found
+            self.reconcile(name)
+        raise AssertionError(f"no end: {[(w.verb, w.kind, w.name, w.step) for w in found.writes]}")
+
+    def carry_out(self, found: Plan, name: str = "web", *, stop_before: int | None = None) -> StepFailure | None:
+        uids: dict[str, str] = {}
+        for at, write in enumerate(found.writes):
+            if at == stop_before:
+                raise CutOff
+            failure = self._carry_out(write, uids)
+            if failure is not None:
+                return failure
+        self.told += found.events
+        return None
+
+    def _carry_out(self, write: Write, uids: dict[str, str]) -> StepFailure | None:
+        body = _with_uids(write.body, uids)
+        match write.verb, write.kind:
+            case "create", kind:
+                return self._create(write, kind, body, uids)
+            case "status", "ImageBuildRun":
+                self.runs[write.name]["status"] = body["status"]
+            case "status", "ImageBuild":
+                self.builds[write.name]["status"] = body["status"]
+            case "patch", "ConfigMap":
+                if write.how == "apply":
+                    self.config_maps[write.name] = body
+                else:
+                    _merge(self.config_maps[write.name], body)
+            case "patch", "Job":
+                assert self.jobs[write.name]["metadata"]["uid"] == write.uid
+                _merge(self.jobs[write.name], body)
+            case "patch", "ImageBuild":
+                _merge(self.builds[write.name], body)
+            case "delete", "Job":
+                job = self.jobs.get(write.name)
+                if job is not None and job["metadata"]["uid"] == write.uid:
+                    self.delete_job(write.name)
+            case "push-index", _:
+                return self._push(write, body)
+            case "tag", _:
+                if self.push_trouble is not None:
+                    return msgspec.structs.replace(self.push_trouble, verb="tag", name=write.name, step=write.step)
+                repository, _, reference = write.reference.partition("@")
+                for tag in body["tags"]:
+                    self.tags[f"{repository}:{tag}"] = reference
+            case other:
+                raise AssertionError(other)
+        return None
+
+    def _create(self, write: Write, kind: str, body: dict[str, Any], uids: dict[str, str]) -> StepFailure | None:
+        if write.name in self.refused:
+            return StepFailure(
+                verb="create", step=write.step, kind=kind, name=write.name, code="Forbidden",
+                message=self.refused[write.name],
+            )  # fmt: skip
+        place = {"ImageBuildRun": self.runs, "Job": self.jobs, "ConfigMap": self.config_maps}[kind]
+        existing = place.get(write.name)
+        if existing is not None:
+            mine = [each["uid"] for each in body["metadata"].get("ownerReferences", ())]
+            theirs = [each["uid"] for each in existing["metadata"].get("ownerReferences", ())]
+            if mine != theirs:
+                return StepFailure(
+                    verb="create", step=write.step, kind=kind, name=write.name, code="NameConflict", message="taken"
+                )
+            uids[f"{kind}/{write.name}"] = existing["metadata"]["uid"]
+            return None
+        stored = copy.deepcopy(body)
+        stored["metadata"] |= {"uid": self.uid(), "creationTimestamp": written(self.now), "resourceVersion": "1"}
+        place[write.name] = stored
+        uids[f"{kind}/{write.name}"] = stored["metadata"]["uid"]
+        if kind == "Job":
+            labels, notes = stored["metadata"]["labels"], stored["metadata"]["annotations"]
+            self.made.append(f"{labels[names.ARCHITECTURE_LABEL]} {notes[names.KEY_ANNOTATION][:8]}")
+        return None
+
+    def _push(self, write: Write, body: dict[str, Any]) -> StepFailure | None:
+        if self.push_trouble is not None:
+            return msgspec.structs.replace(self.push_trouble, verb="push-index", name=write.name, step=write.step)
+        repository = body["repository"]
+        gone = tuple(each["architecture"] for each in body["children"] if each["reference"] not in self.manifests)
+        if gone:
+            return StepFailure(
+                verb="push-index", step=write.step, name=write.name, code="blob-unknown", message="gone", missing=gone
+            )
+        members = []
+        for each in body["children"]:
+            child = each["reference"].partition("@")[2]
+            self.put(f"{repository}@{child}", OCI_MANIFEST)
+            members.append(
+                Child(OCI_MANIFEST, child, 500, Platform.of("linux", each["architecture"]), each["architecture"])
+            )
+        if body["single"]:
+            made = members[0].digest
+        else:
+            index = assemble(members, annotations=body["annotations"])
+            made = index.digest
+            self.put(f"{repository}@{made}", OCI_INDEX, tuple(each.digest for each in members))
+        assert made == body["digest"], "the plan's digest is not that of the index"
+        for tag in body["tags"]:
+            self.tags[f"{repository}:{tag}"] = made
+        return None
+
+    def put(self, reference: str, media_type: str, children: tuple[str, ...] = ()) -> None:
+        if reference in self.manifests:
+            return
+        repository = reference.partition("@")[0]
+        missing = [each for each in children if f"{repository}@{each}" not in self.manifests]
+        assert not missing, f"index {reference} lacks {missing}"
+        self.manifests[reference] = (media_type, children)
+        self.puts.append(reference)
+
+    # -- what Jobs and people do ---------------------------------------------------------------------------------------
+
+    def job_of(self, architecture: str) -> str:
+        """The live Job of an architecture."""
+        found = [
+            name
+            for name, job in self.jobs.items()
+            if job["metadata"]["labels"][names.ARCHITECTURE_LABEL] == architecture and not _ended(job)
+        ]
+        assert len(found) == 1, f"{architecture}: live Jobs {found} of {list(self.jobs)}"
+        return found[0]
+
+    def schedule(self, architecture: str) -> None:
+        self._pod(self.job_of(architecture), "Running", node=f"node-{architecture}")
+
+    def unschedulable(self, architecture: str, message: str = "0/2 nodes are available") -> None:
+        name = self.job_of(architecture)
+        self._pod(name, "Pending")
+        self.pods[name]["status"]["conditions"] = [
+            {
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+                "lastTransitionTime": written(self.now),
+            }
+        ]  # fmt: skip
+
+    def succeed(self, architecture: str, *, again: int = 0, message: str | None = None, failed: int = 0) -> str:
+        """The Job pushes its child and is complete. ``again``: how often its inputs were built with other bytes."""
+        name = self.job_of(architecture)
+        job = self.jobs[name]
+        key = job["metadata"]["annotations"][names.KEY_ANNOTATION]
+        child = digest(f"{key} {again}")
+        repository = job["metadata"]["annotations"][names.REPOSITORY_ANNOTATION]
+        self.put(f"{repository}@{child}", OCI_MANIFEST)
+        args = [
+            arg
+            for each in job["spec"]["template"]["spec"]["containers"]
+            for arg in each.get("args", each.get("command", []))
+        ]
+        for arg in args:
+            if arg.startswith("--tag="):
+                self.tags[f"{repository}:{arg.removeprefix('--tag=')}"] = child
+        said = {
+            "v": 1, "digest": child, "size": 500, "mediaType": OCI_MANIFEST, "os": "linux",
+            "architecture": architecture, "variant": "", "config": digest("config"),
+        }  # fmt: skip
+        text = msgspec.json.encode(said).decode() if message is None else message
+        self._pod(name, "Succeeded", node=f"node-{architecture}", message=text)
+        job["status"] = {
+            "succeeded": 1,
+            "failed": failed,
+            "startTime": written(self.now),
+            "conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": written(self.now)}],
+        }
+        return child
+
+    def fail(self, architecture: str, *, code: int = 1, message: str = "RUN make: exit 2", reason: str = "") -> None:
+        name = self.job_of(architecture)
+        self._pod(name, "Failed", node=f"node-{architecture}", message=message, code=code)
+        self.jobs[name]["status"] = {
+            "failed": 1,
+            "startTime": written(self.now),
+            "conditions": [
+                {
+                    "type": "Failed", "status": "True", "reason": reason or "BackoffLimitExceeded",
+                    "lastTransitionTime": written(self.now),
+                }
+            ],
+        }  # fmt: skip
+
+    def delete_job(self, name: str) -> None:
+        self.jobs.pop(name)
+        self.pods.pop(name, None)
+
+    def vanish(self, digest: str) -> None:
+        """Somebody deleted it from the registry, with every index that names it."""
+        for reference, (_, children) in list(self.manifests.items()):
+            if reference.endswith(f"@{digest}") or digest in children:
+                del self.manifests[reference]
+
+    def build_all(self, name: str = "web") -> Plan:
+        """To the end: every Job succeeds."""
+        for _ in range(12):
+            self.reconcile(name)
+            live = [job for job in self.jobs.values() if not _ended(job)]
+            if not live and not self.plan(name).writes:
+                return self.plan(name)
+            for job in live:
+                self.succeed(job["metadata"]["labels"][names.ARCHITECTURE_LABEL])
+        raise AssertionError("no end")
+
+    def uid(self) -> str:
+        self._uid += 1
+        return f"uid-{self._uid}"
+
+    def _pod(self, job: str, phase: str, *, node: str = "", message: str = "", code: int = 0) -> None:
+        status: dict[str, Any] = {"phase": phase}
+        if phase in ("Succeeded", "Failed"):
+            ended = {"exitCode": code, "message": message, "finishedAt": written(self.now)}
+            status["containerStatuses"] = [{"name": "push", "state": {"terminated": ended}}]
+        metadata = self.jobs[job]["metadata"]
+        self.pods[job] = {
+            "metadata": {
+                "name": f"{job}-pod",
+                "namespace": NAMESPACE,
+                "uid": self.uid(),
+                "creationTimestamp": written(self.now),
+                "ownerReferences": [{"kind": "Job", "name": job, "uid": metadata["uid"], "controller": True}],
+            },
+            "spec": {"nodeName": node},
+            "status": status,
+        }
+
+
+def node(architecture: str, name: str = "", *, ready: bool = True, created: float = START - 86_400) -> NodeFacts:
+    return NodeFacts(
+        name=name or f"node-{architecture}",
+        architecture=architecture,
+        operating_system="linux",
+        labels={names.ARCH_KEY: architecture, names.OS_KEY: "linux"},
+        created=created,
+        ready=ready,
+        user_namespaces=frozenset({""}),
+    )
+
+
+def index_of(reference: str, architectures: tuple[str, ...], version: str = "") -> Inspection:
+    """A base image with a child for each architecture; another ``version`` has other digests."""
+    entries = tuple(
+        Entry(Platform.of("linux", each), digest(f"{reference} {each} {version}"), 500) for each in architectures
+    )
+    whole = digest(f"{reference} {architectures} {version}")
+    return Inspection(
+        parse(reference), Status.RESOLVED, kind="index", digest=whole, media_type=OCI_INDEX, entries=entries
+    )
+
+
+def digest_is_for(child: str, architecture: str, world: World) -> bool:
+    for job in world.jobs.values():
+        notes, labels = job["metadata"]["annotations"], job["metadata"]["labels"]
+        if labels[names.ARCHITECTURE_LABEL] == architecture and digest(f"{notes[names.KEY_ANNOTATION]} 0") == child:
+            return True
+    return False
+
+
+def spec_of(document: Mapping[str, Any]) -> ImageBuildSpec:
+    return msgspec.convert(document, ImageBuildSpec)
+
+
+def _ended(job: Mapping[str, Any]) -> bool:
+    return bool((job.get("status") or {}).get("conditions"))
+
+
+def _is_same(write: Write, failure: StepFailure) -> bool:
+    return (write.verb, write.kind, write.name, write.step) == (
+        failure.verb, failure.kind, failure.name, failure.step,
+    )  # fmt: skip
+
+
+def _with_uids(value: Any, uids: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for key, uid in uids.items():
+            value = value.replace(f"${{uid:{key}}}", uid)
+        return value
+    if isinstance(value, Mapping):
+        return {key: _with_uids(each, uids) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_uids(each, uids) for each in value]
+    return value
+
+
+def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    """RFC 7386."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, Mapping):
+            _merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = copy.deepcopy(value)

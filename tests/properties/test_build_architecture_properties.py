@@ -1,0 +1,152 @@
+"""What architectures a build is for does not depend on any order, nor on how many nodes there are (BD-006, BD-348)."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from build_wishes import CONTROL_PLANE, NOW, execution, wanted, wish
+from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
+from polyarch.builds.architectures.hosts import auto_profile, host_of, is_available
+from polyarch.builds.architectures.node_index import NodeIndex
+from polyarch.builds.architectures.resolution import Resolved, resolve
+from polyarch.builds.architectures.selection import deciding_labels
+from polyarch.builds.facts.facts import Facts, NodeFacts, Wish
+
+ARCHITECTURES = ("amd64", "arm64", "s390x")
+names = st.sampled_from([f"node-{each}" for each in range(12)])
+labels = st.fixed_dictionaries(
+    {}, optional={"pool": st.sampled_from(["a", "b"]), next(iter(CONTROL_PLANE)): st.just("")}
+)
+
+
+def node(name: str, **members: Any) -> NodeFacts:
+    return NodeFacts(name=name, **members)
+
+
+nodes = st.builds(
+    node,
+    names,
+    architecture=st.sampled_from((*ARCHITECTURES, "")),
+    operating_system=st.sampled_from(["linux", "linux", "linux", "windows", ""]),
+    mismatch=st.sampled_from([False, False, True]),
+    labels=labels,
+    created=st.sampled_from([NOW - age for age in (1, 10, 29, 30, 31, 1000)]),
+    deleting=st.sampled_from([False, False, False, True]),
+    ready=st.booleans(),
+    schedulable=st.booleans(),
+    taints=st.sampled_from([(), (("dedicated", "ci", "NoSchedule"),)]),
+    user_namespaces=st.sampled_from([frozenset({""}), frozenset()]),
+)
+clusters = st.dictionaries(names, nodes, max_size=12).map(
+    lambda found: [msgspec.structs.replace(each, name=name) for name, each in found.items()]
+)
+some = st.lists(st.sampled_from(ARCHITECTURES), unique=True, max_size=2)
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> Wish:
+    members: dict[str, Any] = {"empty": draw(st.sampled_from(["WorkerNodes", "Wait"]))}
+    if draw(st.booleans()):
+        members["nodeSelector"] = {"matchLabels": {"pool": "a"}}
+    members["include"] = draw(some)
+    members["exclude"] = [each for each in draw(some) if each not in members["include"]]
+    own = ArchitectureScheduling(architecture="arm64", node_selector={"pool": "b"})
+    return wish(
+        current=draw(st.sampled_from(["", "web-1"])),
+        strategy=draw(st.sampled_from(["Native", "PreferNative", "Emulated"])),
+        scheduling=Scheduling(per_architecture=draw(st.sampled_from([None, [own]]))),
+        **wanted(**members),
+    )
+
+
+executions = st.lists(
+    st.builds(
+        execution,
+        st.sampled_from(["web-1", "web-2", "web-3"]),
+        st.sampled_from(ARCHITECTURES),
+        phase=st.sampled_from(["Succeeded", "Failed", "Building"]),
+        owner=st.sampled_from(["uid-web", "uid-web", "uid-former"]),
+    ),
+    max_size=3,
+    unique_by=lambda each: each.name,
+)
+
+
+def verdicts(facts: Facts) -> list[object]:
+    """Everything that is decided from nodes."""
+    found: list[object] = [resolve(facts)]
+    for each in ARCHITECTURES:
+        host = host_of(facts, each)
+        found += [host, is_available(facts, each), auto_profile(facts, each, host.architecture)]
+    return found
+
+
+@given(wishes(), clusters, executions, st.randoms(use_true_random=False))
+def test_bd_006_no_order_of_nodes_or_executions_matters(of: Wish, cluster: Any, runs: Any, chance: Any) -> None:
+    facts = Facts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    chance.shuffle(cluster)
+    chance.shuffle(runs)
+    again = Facts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    assert verdicts(again) == verdicts(facts)
+
+
+@given(wishes(), clusters, executions)
+def test_bd_042_newcomers_come_in_time_and_nothing_else_is_waited_for(of: Wish, cluster: Any, runs: Any) -> None:
+    facts = Facts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    resolved = resolve(facts)
+    assert set(resolved.newcomers).isdisjoint(resolved.architectures)
+    assert (resolved.requeue_after is not None) == bool(resolved.newcomers) == (resolved.reason == "Settling")
+    later = facts
+    for _ in ARCHITECTURES:
+        if resolved.requeue_after is None:
+            break
+        later = msgspec.structs.replace(later, now=later.now + resolved.requeue_after)
+        before, resolved = resolved, resolve(later)
+        assert set(resolved.newcomers) < set(before.newcomers)
+    assert not resolved.newcomers
+
+
+changes = st.lists(st.one_of(nodes, names), max_size=40)
+
+
+@settings(max_examples=200)
+@given(wishes(), clusters, changes, executions)
+def test_bd_348_a_sample_kept_by_difference_decides_as_all_nodes_do(
+    of: Wish, cluster: Any, changed: Any, runs: Any
+) -> None:
+    present = {each.name: each for each in cluster}
+    index = NodeIndex(cluster)
+    wanted_labels = deciding_labels(of.spec)
+    before = index.sample(wanted_labels)
+    for change in changed:
+        if isinstance(change, NodeFacts):
+            present[change.name] = change
+            effect = index.put(change)
+        else:
+            present.pop(change, None)
+            effect = index.remove(change)
+        facts = [
+            Facts(now=NOW, wish=of, nodes=each, executions=tuple(runs))
+            for each in (tuple(present.values()), index.sample(wanted_labels), before)
+        ]
+        whole, sampled, former = map(verdicts, facts)
+        assert sampled == whole
+        if not effect.availability:
+            assert _available(sampled) == _available(former)
+        if not effect.membership:
+            assert _known(sampled) == _known(former)
+        before = index.sample(wanted_labels)
+    linux = [each for each in present.values() if each.operating_system == "linux" and not each.deleting]
+    assert index.architectures == tuple(sorted({each.architecture for each in linux} - {""}))
+
+
+def _available(found: list[object]) -> list[object]:
+    """What does not depend on the age of nodes."""
+    return [each for each in found if isinstance(each, bool)]
+
+
+def _known(found: list[object]) -> set[str]:
+    """Architectures, newcomers or not."""
+    return {name for each in found if isinstance(each, Resolved) for name in (*each.architectures, *each.newcomers)}

@@ -1,0 +1,224 @@
+"""Properties of the planner, with a simulated world that carries its plans out (BD-390).
+
+For random sequences of edits, node changes, outcomes of Jobs and deaths of the builder: at most one live Job for each
+architecture and key, every published index complete, no child deleted that something refers to, and in the end the same
+result as that of the final inputs built from nothing.
+"""
+
+import contextlib
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builds_world import BASE, REPOSITORY, CutOff, World, index_of, node
+from polyarch.builds import names
+from polyarch.builds.facts.facts import Facts
+from polyarch.builds.plan.planner import plan
+
+TEXTS = [f"FROM busybox:1.36\nRUN echo {word}\n" for word in ("one", "two", "three")]
+ARCHITECTURES = ("amd64", "arm64", "s390x")
+GENTLE = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+
+EDITS = st.one_of(
+    st.tuples(st.just("source.containerfile"), st.sampled_from(TEXTS)),
+    st.tuples(
+        st.just("source.overrides"),
+        st.lists(
+            st.builds(
+                lambda architecture, text: {"architecture": architecture, "containerfile": text},
+                st.sampled_from(ARCHITECTURES),
+                st.sampled_from(TEXTS),
+            ),
+            max_size=2,
+            unique_by=lambda each: each["architecture"],
+        ),
+    ),
+    st.tuples(st.just("output.tags"), st.lists(st.sampled_from(["latest", "stable"]), unique=True)),
+    st.tuples(st.just("output.index"), st.sampled_from(["Auto", "Always"])),
+    st.tuples(st.just("output.annotations"), st.sampled_from([{}, {"a": "b"}])),
+    st.tuples(st.just("output.repository"), st.sampled_from([REPOSITORY, f"{REPOSITORY}2"])),
+    st.tuples(st.just("architectures.exclude"), st.sampled_from([[], ["arm64"]])),
+    st.tuples(st.just("failFast"), st.booleans()),
+    st.tuples(st.just("scheduling"), st.sampled_from([{"maxParallel": 0}, {"maxParallel": 1}])),
+    st.tuples(st.just("suspend"), st.booleans()),
+    st.tuples(
+        st.just("rebuild"),
+        st.sampled_from([{}, {"token": "1"}, {"token": "2", "architectures": ["amd64"]}, {"token": "3"}]),
+    ),
+)
+EVENTS = st.one_of(
+    st.tuples(st.just("edit"), EDITS),
+    st.tuples(st.just("reconcile"), st.none()),
+    st.tuples(st.just("die"), st.integers(0, 12)),
+    st.tuples(st.just("succeed"), st.integers(0, 3)),
+    st.tuples(st.just("fail"), st.integers(0, 3)),
+    st.tuples(st.just("delete job"), st.integers(0, 3)),
+    st.tuples(st.just("lose pods"), st.none()),
+    st.tuples(st.just("join"), st.sampled_from(ARCHITECTURES)),
+    st.tuples(st.just("leave"), st.sampled_from(ARCHITECTURES)),
+    st.tuples(st.just("base moves"), st.integers(0, 2)),
+    st.tuples(st.just("time"), st.sampled_from([1, 60, 1000])),
+)
+
+
+def live_jobs(world: World) -> list[dict[str, Any]]:
+    return [job for job in world.jobs.values() if not (job.get("status") or {}).get("conditions")]
+
+
+def apply(world: World, event: tuple[str, Any]) -> None:
+    kind, value = event
+    world.now += 1
+    jobs = sorted(live_jobs(world), key=lambda job: str(job["metadata"]["name"]))
+    match kind:
+        case "edit":
+            world.set(*value)
+        case "reconcile":
+            world.reconcile()
+        case "die":
+            with contextlib.suppress(CutOff):
+                world.reconcile(stop_before=value)
+        case "join":
+            if not any(each.architecture == value for each in world.nodes):
+                world.nodes.append(node(value, created=world.now - 3600))
+        case "leave":
+            kept = [each for each in world.nodes if each.architecture != value]
+            world.nodes = kept or world.nodes
+        case "base moves":
+            world.bases[BASE] = index_of(BASE, ARCHITECTURES, str(value))
+        case "time":
+            world.now += value
+        case "lose pods":
+            world.pods.clear()
+        case _ if jobs:
+            name = str(jobs[value % len(jobs)]["metadata"]["name"])
+            architecture = world.jobs[name]["metadata"]["labels"][names.ARCHITECTURE_LABEL]
+            if len([job for job in jobs if job["metadata"]["labels"][names.ARCHITECTURE_LABEL] == architecture]) > 1:
+                return  # an execution that is being superseded; which of the two is meant is not said
+            {"succeed": world.succeed, "fail": world.fail}.get(kind, lambda _: world.delete_job(name))(architecture)
+
+
+def check(world: World) -> None:
+    """What holds at any time."""
+    labels = Counter(
+        (job["metadata"]["labels"][names.ARCHITECTURE_LABEL], job["metadata"]["annotations"][names.KEY_ANNOTATION],
+         job["metadata"]["annotations"][names.REPOSITORY_ANNOTATION])
+        for job in live_jobs(world)
+    )  # fmt: skip
+    assert not labels or max(labels.values()) == 1, f"two live Jobs for one key: {labels}"
+    for reference, (_, children) in world.manifests.items():
+        repository = reference.partition("@")[0]
+        assert all(f"{repository}@{each}" in world.manifests for each in children), f"{reference} is not complete"
+    status = world.status()
+    if image := status.get("image"):
+        assert image in world.manifests, "what is published is there"
+        for each in status["images"]:
+            assert each["reference"] in world.manifests
+    for tag, digest in world.tags.items():
+        assert f"{tag.rpartition(':')[0]}@{digest}" in world.manifests
+
+
+def finish(world: World) -> None:
+    """Everything is let to its end: what fails is rebuilt by a new token until it is published."""
+    world.set("suspend", False)
+    if not any(each.architecture == "amd64" for each in world.nodes):
+        world.nodes.append(node("amd64"))
+    for attempt in range(12):
+        world.now += 1
+        world.build_all()
+        world.now += 1
+        if world.plan().decision in ("UpToDate", "Retag") and world.plan().reason == "Covered":
+            return
+        world.set("rebuild", {"token": f"end {attempt}"})
+    raise AssertionError(f"no end: {world.plan().decision} {world.plan().message}")
+
+
+@GENTLE
+@given(st.lists(EVENTS, max_size=14))
+def test_bd_390_any_history_ends_with_the_result_of_the_final_inputs(history: list[tuple[str, Any]]) -> None:
+    world = World()
+    for event in history:
+        apply(world, event)
+        check(world)
+    finish(world)
+    check(world)
+    if any(kind == "base moves" for kind, _ in history):  # a base is looked at again with the next Job only (BD-111)
+        world.set("rebuild", {"token": "with the bases of today"})
+        world.build_all()
+    fresh = World(world.builds["web"]["spec"])
+    fresh.nodes = world.nodes
+    fresh.bases = world.bases
+    fresh.set("rebuild", None)
+    fresh.build_all()
+    found, wanted = images(world), images(fresh)
+    assert {architecture: found.get(architecture) for architecture in wanted} == wanted
+    if found.keys() == wanted.keys():
+        assert world.status()["image"] == fresh.status()["image"]
+    for tag in world.builds["web"]["spec"]["output"].get("tags") or ():
+        repository = world.status()["image"].partition("@")[0]
+        assert world.tags[f"{repository}:{tag}"] == world.status()["image"].partition("@")[2]
+
+
+def images(world: World) -> dict[str, str]:
+    """The published image of every architecture; in this world its digest says what it was built from."""
+    return {each["architecture"]: each["reference"] for each in world.status()["images"]}
+
+
+@GENTLE
+@given(st.lists(EVENTS, max_size=10))
+def test_bd_390_a_plan_that_was_carried_out_leaves_nothing_to_do(history: list[tuple[str, Any]]) -> None:
+    """BD-006."""
+    world = World()
+    for event in history:
+        apply(world, event)
+    world.reconcile()
+    after = world.plan()
+    first = [(write.verb, write.kind, write.name) for write in after.writes]
+    if first:  # a Job was deleted before its successor of the same name is made, or a new one became possible
+        world.reconcile()
+        assert [(write.verb, write.kind, write.name) for write in world.plan().writes] == []
+
+
+@GENTLE
+@given(st.lists(EVENTS, max_size=10), st.integers(0, 2**32))
+def test_bd_390_any_order_of_the_facts_gives_the_same_plan(history: list[tuple[str, Any]], seed: int) -> None:
+    """BD-006, BD-100."""
+    world = World()
+    world.set("source.overrides", [{"architecture": each, "containerfile": TEXTS[0]} for each in ARCHITECTURES])
+    for event in history:
+        apply(world, event)
+    facts = world.facts()
+    assert plan(facts) == plan(shuffled(facts, seed))
+    known = world.plan()
+    world.nodes = random.Random(seed).sample(world.nodes, len(world.nodes))
+    assert world.plan() == known
+
+
+def shuffled(facts: Facts, seed: int) -> Facts:
+    """The same facts in another order."""
+    order = random.Random(seed)
+
+    def mixed(several: Any) -> Any:
+        return tuple(order.sample(list(several), len(several)))
+
+    def members(mapping: Any) -> Any:
+        return dict(mixed(tuple(mapping.items())))
+
+    executions = tuple(
+        msgspec.structs.replace(each, children=mixed(each.children), keys=mixed(each.keys), pins=mixed(each.pins))
+        for each in facts.executions
+    )
+    spec = facts.wish.spec
+    source = msgspec.structs.replace(spec.source, overrides=list(mixed(spec.source.overrides or [])) or None)
+    wish = msgspec.structs.replace(facts.wish, spec=msgspec.structs.replace(spec, source=source))
+    return msgspec.structs.replace(
+        facts,
+        wish=wish,
+        nodes=mixed(facts.nodes or ()),
+        executions=mixed(executions),
+        jobs=mixed(facts.jobs),
+        inputs=msgspec.structs.replace(facts.inputs, config_maps=members(facts.inputs.config_maps)),
+    )

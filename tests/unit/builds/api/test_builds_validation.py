@@ -1,0 +1,142 @@
+"""What is refused of an ImageBuild in a file, and in which words (BD-011, BD-012, BD-320)."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from build_refusals import ACCEPTED, REFUSED, Json, git, source, spec
+from polyarch.builds.api import forms
+from polyarch.builds.api.resources import ImageBuildSpec
+from polyarch.builds.api.validation import InvalidBuild, object_problems, spec_problems, validated
+from polyarch.oci.reference import InvalidReference, parse
+
+
+def of(spec: Any, **metadata: Any) -> Json:
+    described = {"name": "web", "namespace": "team"} | metadata
+    return {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuild", "metadata": described, "spec": spec}
+
+
+@pytest.mark.parametrize(("spec", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_bd_012_what_is_refused_and_in_which_words(spec: Json, said: list[str]) -> None:
+    """BD-012, BD-320: the message names the field and what is wanted; each mistake is told once."""
+    found = [str(each) for each in object_problems(of(spec))]
+    assert len(found) == 1, found
+    assert all(re.search(part.replace("[", r"\[").replace("]", r"\]"), found[0]) for part in said), found
+
+
+@pytest.mark.parametrize("spec", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
+def test_bd_012_what_is_accepted(spec: Json) -> None:
+    """BD-012: also after it has been read."""
+    read = validated(of(spec)).spec
+    assert spec_problems(read) == ()
+
+
+def test_bd_320_several_mistakes_are_told_at_once() -> None:
+    """BD-320: in the order of the object, each with its field."""
+    wrong = git(url="https://me:secret@git.example.com/a", commit="main") | {"output": {"repository": "web:1"}}
+    wrong["architectures"] = {"mode": "Explicit", "list": ["x86_64", "amd64"]}
+    with pytest.raises(InvalidBuild) as refusal:
+        validated(of(wrong))
+    assert [each.field for each in refusal.value.problems] == [
+        "spec.source.context.git.url",
+        "spec.source.context.git.commit",
+        "spec.architectures.list[0]",
+        "spec.output.repository",
+    ]
+
+
+def test_bd_320_credentials_in_a_url_are_not_quoted() -> None:
+    """BD-320: never secret content."""
+    problems = object_problems(of(git(url="https://me:hunter2@git.example.com/a")))
+    assert problems
+    assert "hunter2" not in str(problems)
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "said"),
+    [
+        (of(spec()) | {"kind": "ImageBuilds"}, "kind", "must be ImageBuild"),
+        (of(spec()) | {"apiVersion": "v1"}, "apiVersion", "polyarch.dev/v1alpha1"),
+        (of(spec(), name="Web"), "metadata.name", "lower-case letters"),
+        (of(spec(), name="a" * 254), "metadata.name", "253"),
+        (of(spec(), name=None), "metadata.name", "is required"),
+        ({key: value for key, value in of(spec()).items() if key != "spec"}, "spec", "is required"),
+        (of(None), "spec", "is required"),
+        (of([]), "spec", "must be an object"),
+        (of(spec()) | {"spce": {}}, "spce", "did you mean spec?"),
+        (of(source(conatinerfile="FROM a")), "spec.source.conatinerfile", "did you mean containerfile?"),
+        (["spec"], "", "must be one ImageBuild"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bd_320_objects_that_are_none(document: Any, field: str, said: str) -> None:
+    """BD-320: unknown members with the nearest known name."""
+    problems = object_problems(document)
+    assert [each.field for each in problems] == [field]
+    assert said in problems[0].reason
+
+
+def test_bd_320_the_status_is_nobodys_input() -> None:
+    """BD-320: what `kubectl get -o yaml` prints can be given as a file."""
+    stored = of(spec(), creationTimestamp=None, managedFields=[{}]) | {"status": {"conditions": [], "other": 1}}
+    assert object_problems(stored) == ()
+
+
+def test_bd_320_a_spec_that_was_read_is_judged_alike() -> None:
+    """BD-320: an object of an older schema."""
+    read = msgspec.convert(spec(output={"repository": "web"}, strategy="Cross"), ImageBuildSpec)
+    assert [each.field for each in spec_problems(read)] == ["spec.strategy"]
+    read = msgspec.convert(spec(output={"repository": "web"}), ImageBuildSpec)
+    assert [each.field for each in spec_problems(read)] == ["spec.output.repository"]
+
+
+REPOSITORIES = st.from_regex(forms.REPOSITORY.replace("$", r"\Z"), fullmatch=True)
+
+
+@given(REPOSITORIES.filter(lambda text: len(text) < 200 and forms.matches(forms.HOST, text)))
+def test_bd_012_a_repository_that_is_accepted_is_a_reference(text: str) -> None:
+    """BD-012: what the schema lets pass, the registry client can read, but for addresses and ports out of range."""
+    try:
+        read = parse(text)
+    except InvalidReference as error:
+        assert re.search("IPv6|port|characters where|host name", error.problem), error  # noqa: PT017
+    else:
+        assert (read.digest, read.tag) == (None, "latest")
+
+
+class TestArchitectures:
+    """BD-011."""
+
+    @pytest.mark.parametrize(
+        ("name", "advice"),
+        [
+            ("x86_64", "amd64"),
+            ("X86_64", "amd64"),
+            ("x86-64", "amd64"),
+            ("aarch64", "arm64"),
+            ("AMD64", "amd64"),
+            ("Arm64", "arm64"),
+            ("i686", "386"),
+            ("armv7l", "arm"),
+            ("ppc64el", "ppc64le"),
+        ],
+    )
+    def test_bd_011_the_right_spelling_is_in_the_message(self, name: str, advice: str) -> None:
+        """BD-011."""
+        assert not forms.is_architecture(name)
+        assert forms.architecture_problem(name).endswith(f"write {advice}")
+
+    @pytest.mark.parametrize("name", ["noarch", "NOARCH", "arm/v7", "a", "", "abcdefghijklmnopq", "arm64\n", "ärm"])
+    def test_bd_011_what_is_no_architecture(self, name: str) -> None:
+        """BD-011: there is none to write instead, so the message says what one looks like."""
+        assert not forms.is_architecture(name)
+        assert "such as amd64" in forms.architecture_problem(name)
+
+    @pytest.mark.parametrize("name", ["amd64", "arm64", "386", "riscv64", "e2k", "s390x"])
+    def test_bd_011_names_of_go(self, name: str) -> None:
+        """BD-011: known or not."""
+        assert forms.is_architecture(name)

@@ -1,0 +1,164 @@
+"""Containerfiles: what parses, what does not, and what is said about it (BD-056, BD-057, BD-268)."""
+
+import pytest
+
+from polyarch.builds.containerfile import parsing, text
+from polyarch.builds.containerfile.parsing import Containerfile
+
+
+def parsed(body: str, **options: object) -> Containerfile:
+    return parsing.parse(text.normalised(body), **options)  # type: ignore[arg-type]
+
+
+def messages(body: str, **options: object) -> list[str]:
+    return [fault.message for fault in parsed(body, **options).faults]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("", ""),
+        ("\n", ""),
+        ("\r\n\r\n", ""),
+        ("FROM a", "FROM a\n"),
+        ("FROM a\n\n\n", "FROM a\n"),
+        ("FROM a\r\nRUN b\r", "FROM a\nRUN b\n"),
+        ("FROM a\rRUN b", "FROM a\nRUN b\n"),
+        ("\ufeffFROM a\n", "FROM a\n"),
+        ("\n\nFROM a \n# why\n", "\n\nFROM a \n# why\n"),
+        ("FROM a\n\ufeff\n", "FROM a\n\ufeff\n"),
+    ],
+)
+def test_bd_056_normalised(written: str, expected: str) -> None:
+    """BD-056: byte-order mark, line ends and the end of the text, and nothing else."""
+    assert text.normalised(written) == expected
+    assert text.normalised(expected) == expected
+
+
+GOOD = {
+    "one stage": "FROM a\nRUN true\n",
+    "lower case": "from a as b\nrun true\n",
+    "arguments before": "ARG A=1\nARG B C=2\nFROM a:$A\n",
+    "directives": "# syntax=docker/dockerfile:1\n# escape=`\nFROM a\nRUN dir `\n  C:\\\n",
+    "directive in capitals": "# Syntax = x\nFROM a\n",
+    "continued": "FROM a\nRUN one && \\\n  two && \\\n\n# why\n  three\n",
+    "escape before white space": "FROM a\nRUN one \\  \n two\n",
+    "continued at the end": "FROM a\nRUN one \\",
+    "here-document": "FROM a\nRUN <<EOF\nCOPY nonsense\nUNKNOWN\nEOF\nUSER b\n",
+    "two here-documents": 'FROM a\nCOPY <<one <<"two" /x/\nFROM\none\nRUNN\ntwo\nUSER b\n',
+    "here-document with tabs": "FROM a\nRUN <<-EOF\n\tUNKNOWN\n\tEOF\nUSER b\n",
+    "here-document after a command": "FROM a\nRUN cat <<EOF > /x && true\nUNKNOWN\nEOF\n",
+    "here-document continued": "FROM a\nRUN cat \\\n <<EOF\nUNKNOWN\nEOF\n",
+    "a shift is no here-document": "FROM a\nRUN echo $((1<<2)) && echo $(( 1 << 2 ))\nUSER b\n",
+    "a here-string is no here-document": "FROM a\nRUN cat <<<word\nUSER b\n",
+    "flags": "FROM --platform=$BUILDPLATFORM a AS b\nRUN --mount=type=cache,target=/x --network=none make\n"
+    "COPY --from=b --chown=1:1 --link x /y\nADD --checksum=sha256:aa https://x /y\n",
+    "lists": 'FROM a\nRUN ["a", "b"]\nCMD []\nCMD ["x"]\nENTRYPOINT ["y"]\nSHELL ["/bin/sh", "-c"]\nVOLUME ["/a b"]\n'
+    'COPY ["a b", "/c d"]\n',
+    "every instruction": "FROM a\nMAINTAINER me\nENV A=1 B='2 3'\nENV C d e\nLABEL x=y\nEXPOSE 80 81/udp\n"
+    "VOLUME /x /y\nWORKDIR /a b\nUSER u:g\nSTOPSIGNAL SIGTERM\nHEALTHCHECK --interval=5s CMD true\nHEALTHCHECK NONE\n"
+    "ONBUILD RUN make\nONBUILD COPY a b\nARG Z\nADD a b\nCMD\nENTRYPOINT\n",
+    "not in English": "FROM a\nLABEL größe=„groß“ 名=値\nRUN echo 'привет' # ☃\n",
+    "a flag nobody knows yet": "FROM a\nCOPY --brand-new=1 a b\n",
+    "comments only before": "# one\n\n# two\nFROM a\n",
+}
+
+
+@pytest.mark.parametrize("body", GOOD.values(), ids=GOOD)
+def test_bd_057_what_builders_take(body: str) -> None:
+    """BD-057: no fault where every builder takes the text."""
+    assert messages(body) == []
+
+
+BAD = {
+    "nothing": ("", 1, "there is no FROM", "FROM IMAGE", text.NO_FROM),
+    "comments": ("# only\n", 1, "there is no FROM", "FROM IMAGE", text.NO_FROM),
+    "no base": ("FROM\n", 1, "FROM has no arguments", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
+    "half a name": ("FROM a AS\n", 1, "FROM has 'a AS'", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
+    "two bases": ("FROM a b\n", 1, "FROM has 'a b'", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
+    "unlike AS": ("FROM a IS b\n", 1, "FROM has 'a IS b'", "FROM IMAGE or FROM IMAGE AS STAGE", text.NO_BASE),
+    "misspelt": ("FROM a\n\nRUNN x\n", 3, "unknown instruction 'RUNN'", "RUN", text.UNKNOWN),
+    "nothing like it": ("FROM a\n§§§ x\n", 2, "unknown instruction '§§§'", "one of ADD, ARG, CMD, COPY", text.UNKNOWN),
+    "before FROM": ("RUN x\nFROM a\n", 1, "RUN comes before the first FROM", "FROM, or ARG before it", text.NO_FROM),
+    "RUN": ("FROM a\nRUN\n", 2, "RUN has no arguments", "RUN COMMAND", text.NO_COMMAND),
+    "RUN with flags only": ("FROM a\nRUN --network=none\n", 2, "RUN has no arguments", "RUN COMMAND", text.NO_COMMAND),
+    "RUN with an empty list": ("FROM a\nRUN []\n", 2, "RUN has '[]'", "RUN COMMAND", text.NO_COMMAND),
+    "COPY": ("FROM a\nCOPY x\n", 2, "COPY has 'x'", "COPY SOURCE… DESTINATION", text.NO_PATHS),
+    "COPY of a list": ('FROM a\nCOPY ["x"]\n', 2, "COPY has", "COPY SOURCE… DESTINATION", text.NO_PATHS),
+    "ADD": ("FROM a\nADD\n", 2, "ADD has no arguments", "ADD SOURCE… DESTINATION", text.UNREADABLE),
+    "WORKDIR": ("FROM a\nWORKDIR \n", 2, "WORKDIR has no arguments", "WORKDIR DIRECTORY", text.NO_DIRECTORY),
+    "ENV": ("FROM a\nENV A\n", 2, "ENV has 'A'", "ENV NAME=VALUE …", text.UNREADABLE),
+    "ENV without name": ("FROM a\nENV =x\n", 2, "ENV has '=x'", "ENV NAME=VALUE …", text.UNREADABLE),
+    "ENV half": ("FROM a\nENV A=1 B\n", 2, "ENV has 'A=1 B'", "ENV NAME=VALUE …", text.UNREADABLE),
+    "ARG": ("ARG\nFROM a\n", 1, "ARG has no arguments", "ARG NAME or ARG NAME=DEFAULT", text.UNREADABLE),
+    "SHELL": ("FROM a\nSHELL /bin/sh\n", 2, "SHELL has '/bin/sh'", 'SHELL ["PROGRAM", "ARGUMENT"…]', text.UNREADABLE),
+    "HEALTHCHECK": ("FROM a\nHEALTHCHECK x\n", 2, "HEALTHCHECK has 'x'", "HEALTHCHECK CMD COMMAND", text.UNREADABLE),
+    "HEALTHCHECK CMD": ("FROM a\nHEALTHCHECK CMD\n", 2, "HEALTHCHECK has 'CMD'", "COMMAND", text.UNREADABLE),
+    "ONBUILD FROM": ("FROM a\nONBUILD FROM b\n", 2, "ONBUILD has 'FROM b'", "ONBUILD and an inst", text.UNREADABLE),
+    "ONBUILD COPY": ("FROM a\nONBUILD COPY b\n", 2, "ONBUILD has 'COPY b'", "ONBUILD and an inst", text.UNREADABLE),
+    "USER": ("FROM a\nUSER\n", 2, "USER has no arguments", "USER NAME", text.UNREADABLE),
+    "VOLUME": ("FROM a\nVOLUME []\n", 2, "VOLUME has '[]'", "VOLUME DIRECTORY…", text.UNREADABLE),
+    "open here-document": (
+        "FROM a\nRUN <<EOF\nx\n",
+        2,
+        "the here-document 'EOF' has no end",
+        "a line with 'EOF' alone",
+        text.UNREADABLE,
+    ),
+    "escape": ("# escape=/\nFROM a\n", 1, "the escape character '/'", "\\ or `", text.UNREADABLE),
+    "escape twice": ("# escape=`\n# escape=`\nFROM a\n", 2, "the directive 'escape' is there twice", "it once", None),
+}
+
+
+@pytest.mark.parametrize(("body", "line", "problem", "expected", "rule"), BAD.values(), ids=BAD)
+def test_bd_057_what_is_wrong_is_named(body: str, line: int, problem: str, expected: str, rule: str | None) -> None:
+    """BD-057, BD-320: text, line, and what was expected; BD-268: the rule in the stock builder's words."""
+    found = parsed(body).faults
+    assert len(found) == 1
+    assert found[0].line == line
+    assert found[0].problem.startswith(problem)
+    assert expected in found[0].expected
+    assert rule in (None, found[0].rule)
+    assert found[0].message.startswith(f"Containerfile (common), line {line}: {problem}")
+
+
+def test_bd_320_several_faults_at_once() -> None:
+    """BD-320: one look at a text finds all that is wrong with it."""
+    assert messages("FROM a\nRUN\nRUNN x\nCOPY y\n", name="arm64") == [
+        "Containerfile (arm64), line 2: RUN has no arguments; expected RUN COMMAND",
+        "Containerfile (arm64), line 3: unknown instruction 'RUNN'; expected RUN",
+        "Containerfile (arm64), line 4: COPY has 'y'; expected COPY SOURCE… DESTINATION",
+    ]
+
+
+def test_lines_are_those_of_the_text() -> None:
+    """Continued lines and here-documents count, and a long value is shown in part."""
+    body = "FROM a\nRUN one \\\n\n# c\n two\nRUN <<EOF\n1\n2\nEOF\nWRONG x\n"
+    assert [fault.line for fault in parsed(body).faults] == [10]
+    assert len(messages(f"FROM a\nCOPY {'x' * 5000}\n")[0]) < 200
+
+
+@pytest.mark.parametrize("body", ["", "# nothing\n", "RUN true\n", "FROM configs AS final\nRUN true\n"])
+def test_bd_268_text_that_goes_on_in_a_stage(body: str) -> None:
+    """BD-057, BD-268: a machine OS needs no FROM and no text."""
+    assert parsed(body, inside=("configs",)).faults == ()
+
+
+def test_bd_268_rules_hold_inside_too() -> None:
+    found = parsed("RUN\nFROM\n", inside=("configs",)).faults
+    assert [fault.rule for fault in found] == [text.NO_COMMAND, text.NO_BASE]
+
+
+def test_stages_and_their_parts() -> None:
+    found = parsed(
+        "ARG V=1\nFROM --platform=$BUILDPLATFORM go:$V AS Build\nRUN --mount=type=cache,target=/c <<-E\n\tmake\n\tE\n"
+        "FROM scratch\nCOPY --from=build /x /y\n"
+    )
+    build, final = found.stages
+    assert [each.name for each in found.header] == ["ARG"]
+    assert (build.image, build.name, build.platform) == ("go:$V", "build", "$BUILDPLATFORM")
+    assert build.instructions[0].flags == (("mount", "type=cache,target=/c"),)
+    assert build.instructions[0].here_documents[0].content == "\tmake\n"
+    assert (final.image, final.name, final.line) == ("scratch", "", 6)
+    assert final.instructions[0].flags == (("from", "build"),)
+    assert final.instructions[0].arguments == "/x /y"

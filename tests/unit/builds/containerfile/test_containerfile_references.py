@@ -1,0 +1,148 @@
+"""Images that a Containerfile names from outside (BD-058)."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from polyarch.builds.containerfile import parsing, references
+from polyarch.builds.containerfile.references import Externals
+
+
+def found(body: str, architecture: str = "arm64", args: Mapping[str, str] | None = None) -> Externals:
+    return references.external(parsing.parse(body), architecture=architecture, args=args or {})
+
+
+def written(body: str, architecture: str = "arm64", args: Mapping[str, str] | None = None) -> list[str]:
+    externals = found(body, architecture, args)
+    assert externals.problems == ()
+    return [each.written for each in externals.references]
+
+
+EXPANDED = {
+    "plain": ("FROM a\n", ["a"]),
+    "scratch": ("FROM scratch\nCOPY --from=scratch a b\n", []),
+    "stages": (
+        "FROM a AS one\nFROM one AS two\nFROM b\nCOPY --from=two x y\nCOPY --from=0 x y\nCOPY --from=ONE x y\n",
+        ["a", "b"],
+    ),
+    "a later stage is none": ("FROM a\nCOPY --from=late x y\nFROM b AS late\n", ["a", "late", "b"]),
+    "mounts": (
+        "FROM a AS one\nFROM b\nRUN --mount=type=bind,from=tools:1,target=/t --mount=from=one,target=/o true\n",
+        ["a", "b", "tools:1"],
+    ),
+    "global argument": ("ARG V=1\nFROM a:$V\nFROM a:${V}-x\n", ["a:1", "a:1-x"]),
+    "argument of an argument": ("ARG V=1\nARG W=${V}.2\nFROM a:$W\n", ["a:1.2"]),
+    "default": ("FROM a:${V:-7}\nARG E=\nFROM b:${V:-${W:-8}}\n", ["a:7", "b:8"]),
+    "alternative": ("ARG V=1\nFROM a:1${V:+-slim}${W:+-no}\n", ["a:1-slim"]),
+    "without colon": ("ARG V=\nFROM a:x${V-d}\nFROM a:y${W-d}\nFROM a:z${V+s}\n", ["a:x", "a:yd", "a:zs"]),
+    "empty with colon": ("ARG V=\nFROM a:x${V:-d}${V:+s}\n", ["a:xd"]),
+    "quotes": ("FROM \"a:1\"\nFROM 'b:2'\n", ["a:1", "b:2"]),
+    "in a stage": (
+        "ARG V=1\nFROM a\nARG V\nCOPY --from=b:$V x y\nARG V=2\nCOPY --from=b:$V x y\n",
+        ["a", "b:1", "b:2"],
+    ),
+    "a stage's own argument": ("FROM a\nARG W=3\nCOPY --from=b:$W x y\n", ["a", "b:3"]),
+    "an environment variable": ("FROM a\nENV W=4\nARG W=5\nCOPY --from=b:$W x y\n", ["a", "b:4"]),
+    "the target": ("FROM a-$TARGETARCH\nCOPY --from=b:$TARGETOS-${TARGETARCH}${TARGETVARIANT} x y\n", None),
+    "the build platform": ("FROM --platform=$BUILDPLATFORM a:$BUILDARCH\n", ["a:arm64"]),
+    "triggers belong to other builds": ("FROM a\nONBUILD COPY --from=b x y\n", ["a"]),
+    "in a here-document": ("FROM a\nRUN <<E\nCOPY --from=b x y\nE\n", ["a"]),
+    "in a comment": ("FROM a\n# COPY --from=b x y\n", ["a"]),
+    "continued": ("FROM \\\n a \\\n AS one\nCOPY --from=b \\\n x y\n", ["a", "b"]),
+    "another escape": ("# escape=`\nFROM `\n a\n", ["a"]),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), EXPANDED.values(), ids=EXPANDED)
+def test_bd_058_external_references(body: str, expected: list[str] | None) -> None:
+    """BD-058: what is neither an earlier stage, nor a number, nor scratch; ARGs and platform arguments expanded."""
+    assert written(body) == (["a-arm64", "b:linux-arm64"] if expected is None else expected)
+
+
+def test_bd_058_build_arguments_win_over_defaults() -> None:
+    body = "ARG V=1\nFROM a:$V\nARG V=2\nCOPY --from=b:$V x y\nARG W=3\nCOPY --from=c:$W x y\n"
+    assert written(body, args={"V": "9", "W": "8"}) == ["a:9", "b:9", "c:8"]
+    assert written("FROM a:$V\n", args={"V": "9"}) == ["a:9"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"), [("amd64", "a:linux/amd64-"), ("arm", "a:linux/arm/v7-v7"), ("riscv64", None)]
+)
+def test_bd_058_automatic_arguments(architecture: str, expected: str | None) -> None:
+    values = references.automatic(architecture)
+    assert values["TARGETARCH"] == values["BUILDARCH"] == architecture
+    assert expected in (None, f"a:{values['TARGETPLATFORM']}-{values['BUILDVARIANT']}")
+    assert set(values) == {f"{s}{n}" for s in ("TARGET", "BUILD") for n in ("PLATFORM", "OS", "ARCH", "VARIANT")}
+
+
+UNRESOLVED = {
+    "unknown": "FROM a:$V\n",
+    "declared only": "ARG V\nFROM a:$V\n",
+    "of an unknown one": "ARG V=$U\nFROM a:$V\n",
+    "known to nobody": "ARG V=$U\nFROM a:${V:-1}\n",
+    "in braces": "FROM a:${V}\n",
+    "another form": "ARG V=1-x\nFROM a:${V%-x}\n",
+    "an error form": "FROM a:${V:?no}\n",
+    "not closed": "FROM a:${V:-1\n",
+    "positional": "FROM a:$1\n",
+    "a base's environment": "FROM b\nCOPY --from=a:$FROM_BASE x y\n",
+    "too deep": f"FROM a:{'${V:-' * 99}{'}' * 99}\n",
+    "too long": "ARG A=xxxxxxxx\n" + "".join("ARG A=$A$A\n" for _ in range(40)) + "FROM a:$A\n",
+}
+
+
+@pytest.mark.parametrize("body", UNRESOLVED.values(), ids=UNRESOLVED)
+def test_bd_058_what_cannot_be_expanded_is_a_warning(body: str) -> None:
+    """BD-058: reported, unpinned, and never in the way."""
+    externals = found(body)
+    (problem,) = externals.problems
+    assert (problem.reason, problem.severity, problem.architecture) == ("BaseImageUnresolved", "Warning", "arm64")
+    assert problem.message.startswith("Containerfile (common), line ")
+    assert not any(each.written.startswith("a:") for each in externals.references)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("FROM Upper\n", "upper-case letter"),
+        ("FROM a::b\n", "FROM names the image 'a::b'"),
+        ("FROM ${E:-}\n", "the text is empty"),
+        ("FROM a\nCOPY --from=oci-archive:/x.tar a b\n", "images come from registries"),
+        ("FROM a\nRUN --mount=from=docker-daemon:x,target=/x true\n", "images come from registries"),
+        (f"FROM {'x' * 600}\n", "it has 600 characters"),
+    ],
+)
+def test_what_is_no_reference_is_an_error(body: str, words: str) -> None:
+    """BD-057, BD-320: no builder could pull it; text, line and cure are named."""
+    (problem,) = found(body).problems
+    assert (problem.reason, problem.severity) == ("ContainerfileInvalid", "Error")
+    assert words in problem.message
+
+
+def test_bd_059_build_platform_stages_are_marked() -> None:
+    """BD-059: such a stage is judged for the architecture where the build runs."""
+    body = "FROM --platform=$BUILDPLATFORM a\nFROM --platform=linux/$BUILDARCH b\nFROM --platform=$TARGETPLATFORM c\n"
+    assert [each.for_build for each in found(f"{body}FROM d\n").references] == [True, True, False, False]
+
+
+def test_bd_063_a_fixed_platform_is_told() -> None:
+    """BD-063: no base of another architecture is used, whatever the text says; that is a Warning."""
+    (problem,) = found("FROM --platform=linux/amd64 a\n").problems
+    assert (problem.reason, problem.severity) == ("BaseImagePlatformFixed", "Warning")
+    assert found("FROM --platform=linux/arm64/v8 a\n").problems == ()
+
+
+def test_references_are_canonical() -> None:
+    externals = found("FROM busybox\nCOPY --from=ghcr.io/x/y:1 a b\n")
+    assert [each.canonical for each in externals.references] == ["docker.io/library/busybox:latest", "ghcr.io/x/y:1"]
+    assert [each.line for each in externals.references] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("target", "good"), [("", True), ("one", True), ("ONE", True), ("1", True), ("2", False), ("x", False)]
+)
+def test_a_target_is_a_stage(target: str, good: bool) -> None:
+    containerfile = parsing.parse("FROM a AS one\nFROM b\n")
+    fault = references.target_fault(containerfile, target)
+    assert (fault is None) is good
+    assert fault is None or "a stage of the text (one)" in fault.message

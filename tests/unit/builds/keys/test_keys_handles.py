@@ -1,0 +1,106 @@
+"""Names, tags and labels (BD-021, BD-049, BD-078 to BD-081)."""
+
+import hashlib
+import re
+
+import pytest
+
+from polyarch.builds.keys import handles
+
+LONG = "a" * 250
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "expected"),
+    [
+        ("web", 63, "web"),
+        ("x" * 63, 63, "x" * 63),
+        ("x" * 64, 63, "x" * 52 + "-" + hashlib.sha256(b"x" * 64).hexdigest()[:10]),
+        (
+            "x" * 50 + ".-_" + "y" * 20,
+            63,
+            "x" * 50 + "-" + hashlib.sha256(b"x" * 50 + b".-_" + b"y" * 20).hexdigest()[:10],
+        ),
+    ],
+)
+def test_bd_078_short(text: str, length: int, expected: str) -> None:
+    """BD-078: as it is, or the beginning without trailing marks, a dash, and a hash of the whole."""
+    assert handles.short(text, length) == expected
+    assert len(expected) <= length
+
+
+def test_bd_078_long_names_never_meet() -> None:
+    assert handles.short(f"{LONG}1", 63) != handles.short(f"{LONG}2", 63)
+
+
+def test_bd_021_names_of_runs() -> None:
+    assert handles.run("web", "0123456789abcdef", 3) == "web-0123456789-3"
+    assert len(handles.run(LONG, "0123456789abcdef", 10**6)) == 253
+    assert handles.record("web-0123456789-3") == "web-0123456789-3-arch"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (handles.job("web-1-1", "arm64"), "web-1-1-arm64"),
+        (handles.index_job("web-1-1"), "web-1-1-index"),
+        (handles.machine_job("worker-ab", "arm64", 1), "build-worker-ab"),
+        (handles.machine_job("worker-ab", "arm64", 2), "build-worker-ab-arm64"),
+        (handles.machine_index_job("worker-ab"), "build-worker-ab-index"),
+        (handles.result_tag("web-1-1"), "web-1-1"),
+        (handles.child_tag("web-1-1", "arm64"), "web-1-1-arm64"),
+    ],
+)
+def test_bd_079_names_of_jobs_and_bd_080_tags(name: str, expected: str) -> None:
+    """BD-079, BD-080: one architecture keeps the stock name of a machine OS."""
+    assert name == expected
+
+
+@pytest.mark.parametrize("architecture", ["arm64", "s390x"])
+def test_bd_323_long_names_stay_apart(architecture: str) -> None:
+    """BD-079, BD-080, BD-323: names of 253 characters give Jobs, labels and tags that fit and differ."""
+    assert len(handles.job(LONG, architecture)) == 63
+    assert handles.job(LONG, architecture) != handles.job(LONG, "amd64")
+    assert handles.child_tag(LONG, architecture) != handles.child_tag(LONG, "amd64")
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", handles.child_tag(LONG, architecture))
+
+
+def test_bd_081_labels() -> None:
+    """BD-081: the full key is an annotation, and so is what is too long for a label."""
+    marks = handles.marks(
+        image_build="web", execution="web-1-1", role="arch", architecture="arm64", arch_key="0123456789abcdef" * 4
+    )
+    assert marks.labels == {
+        "app.kubernetes.io/managed-by": "polyarch",
+        "polyarch.dev/image-build": "web",
+        "polyarch.dev/run": "web-1-1",
+        "polyarch.dev/architecture": "arm64",
+        "polyarch.dev/role": "arch",
+        "polyarch.dev/arch-key": "0123456789abcdef",
+    }
+    assert marks.annotations == {"polyarch.dev/arch-key": "0123456789abcdef" * 4}
+
+
+def test_bd_079_values_too_long_for_labels() -> None:
+    marks = handles.marks(image_build=LONG, execution=f"{LONG}-1", role="index")
+    assert all(len(value) <= 63 for value in marks.labels.values())
+    assert marks.annotations == {"polyarch.dev/image-build": LONG, "polyarch.dev/run": f"{LONG}-1"}
+    assert "polyarch.dev/architecture" not in marks.labels
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("REGISTRY.example.com:5000/team/app", "registry.example.com:5000/team/app"),
+        ("index.docker.io/app", "docker.io/library/app"),
+        ("registry.example.com/x:tag", "registry.example.com/x"),
+        ("not a repository", "not a repository"),
+    ],
+)
+def test_bd_076_repositories_are_normalised(text: str, expected: str) -> None:
+    assert handles.repository(text) == expected
+
+
+def test_images_are_canonical() -> None:
+    assert handles.image("busybox") == "docker.io/library/busybox:latest"
+    assert handles.image("NOT") == "NOT"

@@ -1,0 +1,662 @@
+"""Builds that fail: what is shown, what is kept, and what releases them (BD-190 to BD-221)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node
+from polyarch.builds.facts.facts import SecretFacts, StepFailure
+from polyarch.oci.documents import OCI_MANIFEST
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    return {**SPEC, **fields}
+
+
+def phases(world: World, run: str = "") -> dict[str, str]:
+    found = world.runs[run or list(world.runs)[-1]]["status"]["architectures"]
+    return {each["architecture"]: each["phase"] for each in found}
+
+
+def run_phase(world: World) -> str:
+    return str(list(world.runs.values())[-1]["status"]["phase"])
+
+
+def child(world: World, architecture: str) -> dict[str, Any]:
+    found = list(world.runs.values())[-1]["status"]["architectures"]
+    return next(each for each in found if each["architecture"] == architecture)
+
+
+def failed(expected: str, **job: Any) -> World:
+    """A world whose arm64 build failed, while amd64 is there."""
+    world = World()
+    world.reconcile()
+    world.succeed("amd64")
+    world.fail("arm64", **job)
+    world.reconcile()
+    assert child(world, "arm64")["reason"] == expected
+    assert run_phase(world) == "Failed"
+    world.made.clear()
+    return world
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+def test_bd_190_phases_of_an_architecture_follow_its_job() -> None:
+    world = World()
+    world.reconcile()
+    assert phases(world) == {"amd64": "Building", "arm64": "Building"}
+    world.unschedulable("arm64")
+    world.reconcile()
+    assert phases(world)["arm64"] == "WaitingForNode"
+    world.schedule("arm64")
+    world.reconcile()
+    assert phases(world)["arm64"] == "Building"
+    assert child(world, "arm64")["node"] == "node-arm64"
+    world.succeed("arm64")
+    world.reconcile()
+    assert phases(world) == {"amd64": "Building", "arm64": "Built"}
+
+
+def test_bd_191_an_execution_assembles_once_all_children_are_known() -> None:
+    world = World()
+    world.reconcile()
+    assert run_phase(world) == "Building"
+    world.succeed("amd64")
+    world.succeed("arm64")
+    steps = [write.step for write in world.plan().writes]
+    recorded = [write.body["status"]["phase"] for write in world.plan().writes if write.kind == "ImageBuildRun"]
+    assert recorded == ["Assembling", "Succeeded"]
+    assert steps.index("S5") < steps.index("S7") < steps.index("S9") < steps.index("S6") < steps.index("S10")
+
+
+def test_bd_192_a_failure_pushes_nothing_and_siblings_run_to_their_end() -> None:
+    world = World()
+    world.reconcile()
+    world.fail("arm64")
+    world.reconcile()
+    assert (run_phase(world), phases(world)["amd64"]) == ("Building", "Building")
+    assert world.condition("Degraded") == ("True", "BuildFailed"), "BD-216: visible at once"
+    assert ("ArchitectureBuildFailed", "arm64") in world.events
+    assert world.status()["summary"] == "0/2 arm64: BuildFailed"
+    world.succeed("amd64")
+    world.reconcile()
+    assert (run_phase(world), world.status()["summary"]) == ("Failed", "1/2 arm64: BuildFailed")
+    assert not any(reference in world.manifests for reference in world.tags.values())
+    assert all(media_type == OCI_MANIFEST for media_type, _ in world.manifests.values()), "no index was pushed"
+    run = list(world.runs.values())[-1]["status"]
+    assert run["conditions"][2]["message"].startswith("arm64: BuildFailed: ")
+    assert "RUN make: exit 2" in run["conditions"][2]["message"]
+
+
+def test_bd_192_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recording_it() -> None:
+    world = World(spec(failFast=True))
+    world.reconcile()
+    job = world.job_of("amd64")
+    world.fail("arm64")
+    plan = world.plan()
+    kinds = [(write.step, write.kind) for write in plan.writes]
+    assert kinds.index(("S9", "ImageBuildRun")) < kinds.index(("S6", "Job"))
+    world.reconcile()
+    assert (phases(world), job in world.jobs) == ({"amd64": "Cancelled", "arm64": "Failed"}, False)
+    assert {each.architecture: each.action for each in plan.per_architecture} == {"amd64": "Cancel", "arm64": "Fail"}
+
+
+def test_bd_192_a_job_that_somebody_deleted_interrupts_and_siblings_keep_their_children() -> None:
+    world = World()
+    world.reconcile()
+    world.delete_job(world.job_of("arm64"))
+    world.reconcile()
+    assert phases(world) == {"amd64": "Building", "arm64": "Interrupted"}
+    world.succeed("amd64")
+    world.reconcile()
+    assert (run_phase(world), phases(world)["amd64"]) == ("Interrupted", "Built")
+    assert ("BuildInterrupted", "") in world.events
+    plan = world.plan()
+    assert (plan.decision, plan.reason) == ("Held", "JobDeleted")
+
+
+def test_bd_192_failed_beats_interrupted() -> None:
+    world = World()
+    world.reconcile()
+    world.delete_job(world.job_of("arm64"))
+    world.fail("amd64")
+    world.reconcile()
+    assert run_phase(world) == "Failed"
+
+
+def test_bd_192_a_deleted_pod_interrupts_nothing() -> None:
+    world = World()
+    world.reconcile()
+    world.schedule("arm64")
+    world.pods.clear()
+    world.reconcile()
+    assert phases(world) == {"amd64": "Building", "arm64": "Building"}
+
+
+def test_bd_193_children_as_before_are_told_as_unchanged() -> None:
+    world = World()
+    world.build_all()
+    image = world.status()["image"]
+    world.set("rebuild", {"token": "1"})
+    world.told.clear()
+    world.build_all()
+    assert world.status()["image"] == image
+    told = [each.message for each in world.told if each.reason == "BuildSucceeded"]
+    assert told == [f"{image} is published (unchanged)."]
+
+
+def test_bd_194_a_partial_index_is_published_without_what_failed() -> None:
+    world = World({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["amd64"]}}})
+    world.reconcile()
+    world.fail("arm64")
+    world.reconcile()
+    assert run_phase(world) == "Building"
+    world.succeed("amd64")
+    world.reconcile()
+    assert run_phase(world) == "Succeeded"
+    assert world.condition("Ready") == ("True", "PartialIndex")
+    assert world.condition("Degraded") == ("True", "BuildFailed")
+    assert [each["architecture"] for each in world.status()["images"]] == ["amd64"]
+    assert len(world.manifests[world.status()["image"]][1]) == 1, "an index, although of one image"
+    plan = world.settle()
+    assert (plan.decision, plan.reason) == ("Held", "BuildFailed")
+    assert world.condition("Ready") == ("True", "PartialIndex")
+
+
+def test_bd_194_a_required_architecture_that_failed_leaves_nothing_to_publish() -> None:
+    world = World({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["arm64"]}}})
+    world.reconcile()
+    world.succeed("amd64")
+    world.fail("arm64")
+    world.reconcile()
+    assert (run_phase(world), world.status().get("image")) == ("Failed", None)
+
+
+def test_bd_198_jobs_of_a_failure_stay_for_their_logs_and_go_with_the_next_execution() -> None:
+    world = failed("BuildFailed")
+    jobs = set(world.jobs)
+    assert len(jobs) == 2
+    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo ok\n"}])
+    world.build_all()
+    assert world.condition("Ready") == ("True", "Published")
+
+
+# -- harvest -----------------------------------------------------------------------------------------------------------
+
+
+def test_bd_150_without_a_message_the_tag_of_the_child_says_what_was_pushed() -> None:
+    world = World()
+    world.reconcile()
+    digest = world.succeed("arm64", message="rubbish {")
+    world.reconcile()
+    assert child(world, "arm64")["digest"] == digest
+    assert any(each.startswith(f"head {REPOSITORY}:web-") for each in world.asked)
+
+
+def test_bd_150_without_message_and_tag_it_is_built_again_as_one_more_attempt() -> None:
+    world = World({**SPEC, "output": {**SPEC["output"], "archTags": "None"}})
+    world.reconcile()
+    job = world.job_of("arm64")
+    world.succeed("arm64")
+    world.pods.pop(job)
+    plan = world.reconcile()
+    assert [(write.verb, write.name) for write in plan.writes if write.verb == "delete"] == [("delete", job)]
+    world.reconcile()
+    assert world.job_of("arm64") == job
+    world.succeed("arm64")
+    world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64")["attempts"]) == ("Built", 2)
+
+
+def test_bd_150_a_job_with_another_uid_is_never_harvested() -> None:
+    world = World()
+    world.reconcile()
+    name = world.job_of("arm64")
+    world.jobs[name]["metadata"]["uid"] = "another"
+    world.succeed("arm64")
+    world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64").get("digest")) == ("Interrupted", None)
+
+
+def test_bd_177_a_child_that_vanished_before_publishing_is_built_again_once() -> None:
+    world = World()
+    world.reconcile()
+    world.succeed("amd64")
+    world.reconcile()
+    world.succeed("arm64")
+    world.vanish(child(world, "amd64")["digest"])
+    world.reconcile()
+    assert phases(world) == {"amd64": "Pending", "arm64": "Built"}
+    assert child(world, "amd64")["reason"] == "ChildVanished"
+    world.settle()
+    digest = world.succeed("amd64")
+    world.vanish(digest)
+    world.reconcile()
+    assert (child(world, "amd64")["reason"], run_phase(world)) == ("RegistryInconsistent", "Failed")
+    assert world.plan().decision == "Held"
+
+
+# -- what fails an architecture ----------------------------------------------------------------------------------------
+
+
+def test_bd_215_without_a_node_for_node_wait_an_architecture_fails_and_its_job_is_deleted() -> None:
+    world = World(spec(timeouts={"nodeWait": "15m"}))
+    world.reconcile()
+    world.succeed("amd64")
+    world.nodes = [node("amd64"), node("arm64", ready=False)]
+    world.unschedulable("arm64", "0/2 nodes match")
+    job = world.job_of("arm64")
+    plan = world.reconcile()
+    assert (phases(world)["arm64"], plan.requeue_after) == ("WaitingForNode", 900.0)
+    assert child(world, "arm64")["message"] == "0/2 nodes match"
+    assert world.status()["summary"] == "1/2 arm64: WaitingForNode"
+    assert ("WaitingForNode", "arm64") in world.events
+    world.now += 901
+    world.reconcile()
+    assert child(world, "arm64")["reason"] == "NoNodeForArchitecture"
+    assert "0/2 nodes match" in child(world, "arm64")["message"]
+    assert job not in world.jobs
+    plan = world.settle()
+    assert (plan.decision, plan.reason) == ("Held", "NoNodeForArchitecture")
+    assert "linux/arm64" in plan.message
+    world.nodes = [node("amd64"), node("arm64")]
+    assert world.plan().decision == "Build"
+    assert {each.architecture: each.action for each in world.plan().per_architecture} == {
+        "amd64": "Reuse",
+        "arm64": "Build",
+    }
+
+
+def test_bd_215_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -> None:
+    world = World()
+    world.reconcile()
+    world.succeed("amd64")
+    world.unschedulable("arm64", "Insufficient memory")
+    world.now += 901
+    world.reconcile()
+    assert child(world, "arm64")["reason"] == "Unschedulable"
+    world.now += 86_400
+    assert world.plan().decision == "Held"
+    world.nodes.append(node("amd64", "more"))
+    assert world.plan().decision == "Held"
+    world.nodes.append(node("arm64", "larger"))
+    assert world.plan().decision == "Build"
+
+
+def test_bd_215_a_node_that_comes_in_time_is_used() -> None:
+    world = World()
+    world.reconcile()
+    world.unschedulable("arm64")
+    world.reconcile()
+    world.now += 899
+    world.schedule("arm64")
+    world.reconcile()
+    assert phases(world)["arm64"] == "Building"
+
+
+def test_bd_200_the_wait_is_counted_from_the_pod_so_a_restart_does_not_lengthen_it() -> None:
+    world = World()
+    world.reconcile()
+    world.unschedulable("arm64")
+    world.now += 600
+    assert world.plan().requeue_after == 300.0, "a builder that has just started knows it too"
+
+
+def test_bd_217_two_failures_then_success_are_three_attempts() -> None:
+    world = World()
+    world.reconcile()
+    world.succeed("arm64", failed=2)
+    world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64")["attempts"]) == ("Built", 3)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (1, "BuildFailed"),
+        (40, "UserNamespaceUnavailable"),
+        (41, "EmulatorMissing"),
+        (42, "ContainerfileInvalid"),
+        (43, "ArchitectureMismatch"),
+        (44, "PushDenied"),
+        (45, "LayoutInvalid"),
+        (46, "InputMissing"),
+    ],
+)
+def test_bd_218_a_failed_build_is_held_and_says_what_releases_it(code: int, reason: str) -> None:
+    world = failed(reason, code=code)
+    world.now += 7 * 86_400
+    world.nodes.append(node("amd64", "more"))
+    plan = world.plan()
+    assert (plan.decision, plan.reason) == ("Held", reason)
+    assert "What releases it: " in plan.message
+    assert world.settle().decision == "Held"
+    assert world.made == []
+    assert world.condition("Degraded") == ("True", reason)
+    assert world.status()["lastFailure"]["architectures"] == ["arm64"]
+    world.set("rebuild", {"token": "again"})
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["arm64"]
+    assert world.condition("Degraded") == ("False", "None")
+    assert "lastFailure" not in world.status()
+
+
+def test_bd_218_the_deadline_is_a_build_timeout_and_is_held() -> None:
+    world = failed("BuildTimeout", reason="DeadlineExceeded")
+    assert world.plan().decision == "Held"
+
+
+@pytest.mark.parametrize("code", [40, 41])
+def test_bd_218_a_change_of_the_spec_releases_what_the_nodes_lack(code: int) -> None:
+    world = failed("UserNamespaceUnavailable" if code == 40 else "EmulatorMissing", code=code)
+    world.set("builder.securityProfile", "Rootless")
+    assert world.plan().decision == "Build"
+
+
+def test_bd_218_a_push_that_was_denied_is_tried_when_a_secret_changes() -> None:
+    world = World({**SPEC, "output": {**SPEC["output"], "pushSecret": {"name": "push"}}})
+    config = {"type": "kubernetes.io/dockerconfigjson", "keys": frozenset({".dockerconfigjson"})}
+    world.secrets["push"] = SecretFacts(resource_version="1", **config)
+    world.reconcile()
+    world.succeed("amd64")
+    world.fail("arm64", code=44)
+    world.reconcile()
+    plan = world.plan()
+    assert (plan.decision, plan.reason, plan.requeue_after) == ("Held", "PushDenied", 60.0)
+    world.secrets["push"] = SecretFacts(resource_version="2", **config)
+    assert world.plan().decision == "Build"
+
+
+def test_bd_128_other_inputs_release_a_failed_build() -> None:
+    world = failed("BuildFailed")
+    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo ok\n"}])
+    assert world.plan().decision == "Build"
+
+
+def test_a_failure_leaves_the_former_result_published() -> None:
+    """BD-240: Ready=True/Outdated."""
+    world = World()
+    world.build_all()
+    image = world.status()["image"]
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
+    world.reconcile()
+    world.fail("amd64")
+    world.fail("arm64")
+    world.reconcile()
+    assert world.status()["image"] == image
+    assert world.condition("Ready") == ("True", "Outdated")
+    assert world.condition("Degraded") == ("True", "BuildFailed")
+    assert world.condition("Progressing") == ("False", "Done")
+
+
+def test_bd_006_a_build_that_has_just_failed_says_what_releases_it_and_needs_no_second_write() -> None:
+    world = failed("BuildFailed")
+    degraded = next(each for each in world.status()["conditions"] if each["type"] == "Degraded")
+    assert "arm64: BuildFailed: " in degraded["message"]
+    assert "What releases it: a change of its inputs or a new spec.rebuild.token." in degraded["message"]
+    assert world.plan().writes == ()
+
+
+# -- what keeps a build from starting ----------------------------------------------------------------------------------
+
+
+def test_bd_060_a_base_without_an_architecture_makes_no_run_and_ends_when_the_answer_changes() -> None:
+    world = World()
+    world.bases[BASE] = index_of(BASE, ("amd64",))
+    plan = world.plan()
+    assert (plan.decision, plan.reason) == ("Wait", "BaseImageArchitectureMissing")
+    world.settle()
+    assert (world.runs, world.jobs) == ({}, {})
+    assert world.condition("InputsValid") == ("False", "BaseImageArchitectureMissing")
+    assert world.plan().requeue_after == 600.0
+    world.bases[BASE] = index_of(BASE, ("amd64", "arm64"))
+    assert world.plan().decision == "Build"
+
+
+def test_bd_060_a_builder_image_without_an_architecture_is_named() -> None:
+    world = World()
+    world.bases[TOOLS[0]] = index_of(TOOLS[0], ("amd64",))
+    assert world.plan().reason == "BuilderImageArchitectureMissing"
+
+
+def test_bd_064_a_missing_config_map_ends_when_it_is_there() -> None:
+    world = World({**SPEC, "source": {"containerfileFrom": {"name": "files"}}})
+    assert (world.plan().decision, world.plan().reason) == ("Wait", "InputMissing")
+    world.settle()
+    assert world.condition("InputsValid") == ("False", "InputMissing")
+    world.inputs["files"] = {"data": {"Containerfile": "FROM busybox:1.36\n"}}
+    assert world.plan().decision == "Build"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"source": {"containerfile": "FRUM busybox\n"}}, "ContainerfileInvalid"),
+        (
+            {"source": {"overrides": [{"architecture": "arm64", "containerfile": "FROM scratch\n"}]}},
+            "ContainerfileMissing",
+        ),
+        ({"output": {**SPEC["output"], "index": "Never"}}, "IndexForbidden"),
+        ({"builder": {"securityProfile": "Privileged"}}, "ProfileForbidden"),
+        ({"output": {"repository": "no-host"}}, "InvalidSpec"),
+        ({"registryAccess": "Job"}, "InvalidSpec"),
+    ],
+)
+def test_bd_005_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], reason: str) -> None:
+    world = World({**SPEC, **change})
+    plan = world.plan()
+    assert (plan.decision, plan.reason) == ("Invalid", reason)
+    world.settle()
+    assert (world.runs, world.condition("InputsValid")) == ({}, ("False", reason))
+    assert world.condition("Degraded") == ("True", reason)
+
+
+def test_bd_153_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> None:
+    world = World()
+    inputs = world.facts().inputs
+    plan = world.plan(inputs=msgspec.structs.replace(inputs, pod_security="restricted"))
+    assert (plan.decision, plan.reason) == ("Wait", "PodSecurityForbids")
+
+
+def test_bd_060_a_registry_that_cannot_be_reached_is_undecided_for_the_time_of_preflight() -> None:
+    world = World()
+    world.unreachable = True
+    plan = world.reconcile()
+    assert (plan.decision, plan.reason) == ("Wait", "RegistryUnreachable")
+    assert world.condition("InputsValid") == ("Unknown", "RegistryUnreachable")
+    assert world.condition("Degraded") == ("False", "None")
+    world.now += 301
+    world.reconcile()
+    assert world.condition("InputsValid") == ("False", "RegistryUnreachable")
+    pauses = []
+    for _ in range(8):
+        pause = world.plan().requeue_after
+        assert pause is not None
+        pauses.append(pause)
+        world.now += pause
+    assert pauses == [60.0, 120.0, 240.0, 480.0, 960.0, 1800.0, 1800.0, 1800.0]
+    world.unreachable = False
+    assert world.plan().decision == "Build"
+
+
+def test_bd_047_without_nodes_to_list_nothing_is_planned() -> None:
+    world = World()
+    world.build_all()
+    world.set("output.labels", {"a": "b"})
+    plan = world.plan(nodes=None)
+    assert (plan.decision, plan.reason) == ("Wait", "NodesUnknown")
+    assert {write.kind for write in plan.writes} == {"ImageBuild"}
+    assert all(write.verb == "status" for write in plan.writes)
+    assert plan.writes[0].body["status"]["architectures"] == ["amd64", "arm64"], "the last D stays"
+
+
+# -- publishing --------------------------------------------------------------------------------------------------------
+
+
+def test_bd_219_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeout() -> None:
+    world = World()
+    world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True, retry_after=20.0)
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    plan = world.reconcile()
+    assert (run_phase(world), plan.requeue_after) == ("Assembling", 20.0)
+    world.now += 301
+    world.reconcile()
+    assert run_phase(world) == "Failed"
+    assert phases(world) == {"amd64": "Built", "arm64": "Built"}, "all children are recorded"
+    plan = world.plan()
+    assert (plan.decision, plan.reason, plan.requeue_after) == ("Held", "RegistryUnreachable", 60.0)
+    world.now += 61
+    world.push_trouble = None
+    world.made.clear()
+    assert world.plan().decision == "Reassemble"
+    world.settle()
+    assert (world.condition("Ready"), world.made) == (("True", "Published"), [])
+
+
+def test_bd_219_failures_in_a_row_are_tried_after_longer_pauses() -> None:
+    world = World()
+    world.push_trouble = StepFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    pauses = []
+    for _ in range(3):
+        world.now += 301
+        world.reconcile()
+        pause = world.plan().requeue_after
+        assert pause is not None
+        pauses.append(pause)
+        world.now += pause
+        world.reconcile()
+    assert pauses == [60.0, 120.0, 240.0]
+
+
+@pytest.mark.parametrize("reason", ["MixedFormats", "DuplicatePlatform", "RegistryInconsistent", "PushDenied"])
+def test_a_registry_that_refuses_the_result_fails_the_execution(reason: str) -> None:
+    world = World()
+    world.push_trouble = StepFailure(verb="", code=reason, message="no")
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    assert run_phase(world) == "Failed"
+    plan = world.settle()
+    assert (plan.decision, plan.reason) == ("Held", reason)
+    assert world.condition("Degraded") == ("True", reason)
+
+
+def test_bd_170_children_of_two_formats_are_not_joined() -> None:
+    world = World()
+    world.reconcile()
+    world.succeed("amd64")
+    world.reconcile()
+    world.succeed("arm64")
+    message = world.pods[next(each for each in world.pods if "arm64" in each)]["status"]["containerStatuses"][0]
+    ended = message["state"]["terminated"]
+    ended["message"] = ended["message"].replace(OCI_MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
+    plan = world.plan()
+    assert not any(write.verb == "push-index" for write in plan.writes)
+    world.reconcile()
+    assert world.condition("Degraded") == ("True", "MixedFormats")
+
+
+def test_bd_173_a_child_of_another_architecture_fails_its_architecture() -> None:
+    world = World()
+    world.push_trouble = StepFailure(verb="", code="ArchitectureMismatch", message="it is amd64", architecture="arm64")
+    world.reconcile()
+    world.succeed("amd64")
+    world.succeed("arm64")
+    world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64").get("digest")) == ("Failed", None)
+
+
+def test_bd_092_a_child_that_cannot_be_copied_is_built() -> None:
+    world = World()
+    world.build_all()
+    world.set("output.repository", "registry.example.com/team/other")
+    world.push_trouble = StepFailure(verb="", code="ReuseFailed", message="no route", architecture="arm64")
+    world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Pending", "ReuseFailed")
+    world.push_trouble = None
+    world.made.clear()
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["arm64"]
+    assert world.status()["image"].startswith("registry.example.com/team/other@")
+
+
+# -- the API server says no --------------------------------------------------------------------------------------------
+
+
+def test_bd_220_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> None:
+    world = World()
+    job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
+    world.refused[job] = "exceeded quota: jobs=1"
+    plan = world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Pending", "JobRefused")
+    assert "exceeded quota" in child(world, "arm64")["message"]
+    assert plan.requeue_after == 5.0
+    assert phases(world)["amd64"] == "Building", "the others go on"
+    world.schedule("amd64")
+    world.now += 901
+    world.reconcile()
+    assert (phases(world)["arm64"], child(world, "arm64")["reason"]) == ("Failed", "JobRefused")
+
+
+def test_bd_220_a_job_that_is_accepted_later_is_made() -> None:
+    world = World()
+    job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
+    world.refused[job] = "exceeded quota"
+    world.reconcile()
+    world.refused.clear()
+    world.now += 30
+    world.reconcile()
+    assert (phases(world)["arm64"], job in world.jobs) == ("Building", True)
+
+
+def test_bd_021_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothing_is_overwritten() -> None:
+    world = World()
+    name = world.plan().execution
+    foreign = {"metadata": {"name": name, "namespace": "team", "uid": "x", "ownerReferences": []}, "spec": {}}
+    failure = StepFailure(
+        verb="create", step="S1", kind="ImageBuildRun", name=name, code="NameConflict", message="it is not ours"
+    )
+    plan = world.plan(failures=(failure,))
+    world.carry_out(plan)
+    assert world.condition("Degraded") == ("True", "NameConflict")
+    assert (world.runs, world.jobs, bool(foreign)) == ({}, {}, True)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_bd_154_jobs_are_made_in_order_within_max_parallel() -> None:
+    world = World(spec(scheduling={"maxParallel": 1}), architectures=("s390x", "amd64", "arm64"))
+    plan = world.reconcile()
+    assert [each.split()[0] for each in world.made] == ["amd64"]
+    assert [(each.architecture, each.reason) for each in plan.per_architecture[1:]] == [
+        ("arm64", "Queued"),
+        ("s390x", "Queued"),
+    ]
+    world.succeed("amd64")
+    world.reconcile()
+    assert [each.split()[0] for each in world.made] == ["amd64", "arm64"]
+
+
+def test_bd_154_older_executions_come_first_within_the_jobs_of_the_cluster() -> None:
+    world = World()
+    assert len([write for write in world.plan(active_jobs=19).writes if write.kind == "Job"]) == 1
+    assert [write for write in world.plan(active_jobs=15, queued=5).writes if write.kind == "Job"] == []
+    world.carry_out(world.plan(active_jobs=20))
+    assert world.condition("Progressing") == ("True", "Queued")
+
+
+def test_bd_155_an_architecture_without_any_node_gets_its_job() -> None:
+    world = World(spec(architectures={"mode": "Explicit", "list": ["amd64", "s390x"]}), architectures=("amd64",))
+    world.reconcile()
+    assert [each.split()[0] for each in world.made] == ["amd64", "s390x"]

@@ -1,0 +1,652 @@
+"""What is built again after what change: Jobs, result and decision of every row of the table (BD-100 to BD-128)."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from builds_world import BASE, NAMESPACE, REPOSITORY, SPEC, World, digest, index_of, node
+from polyarch.builds import names
+from polyarch.builds.facts.facts import SecretFacts
+from polyarch.builds.keys import comparison
+
+Change = Callable[[World], object]
+COMMON = "FROM busybox:1.36\nRUN true\n"
+BOTH = {"amd64", "arm64"}
+
+
+def built(spec: Mapping[str, Any] = SPEC, prepare: Change = lambda world: None) -> World:
+    """A world whose image is built and published."""
+    world = World(spec)
+    prepare(world)
+    world.build_all()
+    assert world.condition("Ready") == ("True", "Published")
+    world.made.clear()
+    world.puts.clear()
+    world.asked.clear()
+    return world
+
+
+def with_spec(**parts: Any) -> dict[str, Any]:
+    return {**SPEC, **{name: {**SPEC.get(name, {}), **part} for name, part in parts.items()}}
+
+
+def outcome(world: World) -> tuple[str, set[str], bool]:
+    """The first decision, the architectures whose Jobs were made, and whether the result is another one."""
+    before = world.status()["image"]
+    decision = world.plan().decision
+    world.build_all()
+    made = [each.split()[0] for each in world.made]
+    assert len(made) == len(set(made)), f"built twice: {world.made}"
+    return decision, set(made), world.status()["image"] != before
+
+
+OVERRIDES = [
+    {"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"},
+    {"architecture": "amd64", "buildArgs": {"MODE": "fast"}},
+]
+SECRET = {"id": "token", "secret": {"name": "token", "key": "value"}}
+
+
+def secret(world: World, content: str) -> None:
+    world.secrets["token"] = SecretFacts(
+        type="Opaque", resource_version=content, keys=frozenset({"value"}), fingerprints={"value": digest(content)[7:]}
+    )
+
+
+NOTHING: Mapping[str, tuple[Mapping[str, Any], Change, Change]] = {
+    "BD-100 order of overrides": (
+        with_spec(source={"overrides": OVERRIDES}),
+        lambda world: None,
+        lambda world: world.set("source.overrides", OVERRIDES[::-1]),
+    ),
+    "BD-100 order of nodes": (SPEC, lambda world: None, lambda world: world.nodes.reverse()),
+    "BD-100 more nodes of known architectures": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.nodes.append(node("arm64", "young", created=world.now)),
+    ),
+    "BD-100 nodes that are not ready": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.nodes.__setitem__(0, node("amd64", ready=False)),
+    ),
+    "BD-101 strategy": (SPEC, lambda world: None, lambda world: world.set("strategy", "PreferNative")),
+    "BD-101 retries": (SPEC, lambda world: None, lambda world: world.set("retries", 7)),
+    "BD-101 timeouts": (SPEC, lambda world: None, lambda world: world.set("timeouts.build", "2h")),
+    "BD-101 scheduling": (SPEC, lambda world: None, lambda world: world.set("scheduling.maxParallel", 1)),
+    "BD-101 fail fast": (SPEC, lambda world: None, lambda world: world.set("failFast", True)),
+    "BD-101 history": (SPEC, lambda world: None, lambda world: world.set("history.successful", 9)),
+    "BD-101 builder": (SPEC, lambda world: None, lambda world: world.set("builder.serviceAccount", "other")),
+    "BD-101 preflight": (SPEC, lambda world: None, lambda world: world.set("baseImages.preflight", "Warn")),
+    "BD-101 staging": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.set("output.stagingRepository", "registry.example.com/team/staging"),
+    ),
+    "BD-101 tags of children": (SPEC, lambda world: None, lambda world: world.set("output.archTags", "None")),
+    "BD-101 suspend": (SPEC, lambda world: None, lambda world: world.set("suspend", True)),
+    "BD-101 name of the push secret": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.set("output.pushSecret", {"name": "other"}),
+    ),
+    "BD-105 override of an architecture that is not wanted": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.set("source.overrides", [{"architecture": "s390x", "containerfile": "FROM scratch\n"}]),
+    ),
+    "BD-106 override that says the same": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.set("source.overrides", [{"architecture": "arm64", "containerfile": COMMON}]),
+    ),
+    "BD-107 line ends": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.set("source.containerfile", "\ufeff" + COMMON.replace("\n", "\r\n") + "\n\n"),
+    ),
+    "BD-109 ConfigMap with another name": (
+        with_spec(source={"context": {"type": "ConfigMap", "configMap": {"name": "one"}}}),
+        lambda world: world.inputs.update(one={"data": {"a": "b"}}, two={"data": {"a": "b"}}),
+        lambda world: world.set("source.context.configMap.name", "two"),
+    ),
+    "BD-109 URL of the same commit": (
+        with_spec(source={"context": {"type": "Git", "git": {"url": "https://one.example.com/x", "commit": "a" * 40}}}),
+        lambda world: None,
+        lambda world: world.set("source.context.git.url", "https://two.example.com/x"),
+    ),
+    "BD-110 data of a secret": (
+        with_spec(source={"secrets": [SECRET]}),
+        lambda world: secret(world, "one"),
+        lambda world: secret(world, "two"),
+    ),
+    "BD-111 a base moved, OnBuild": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.bases.__setitem__(BASE, index_of(BASE, ("amd64", "arm64"), "new")),
+    ),
+    "BD-111 a base moved, Never": (
+        with_spec(baseImages={"policy": "Never"}),
+        lambda world: None,
+        lambda world: world.bases.__setitem__(BASE, index_of(BASE, ("amd64", "arm64"), "new")),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", NOTHING)
+def test_what_builds_nothing(row: str) -> None:
+    """BD-100, BD-101, BD-105, BD-106, BD-107, BD-109, BD-110, BD-111: 0 Jobs, the same result, nothing pushed."""
+    spec, prepare, change = NOTHING[row]
+    world = built(spec, prepare)
+    change(world)
+    assert outcome(world) == ("UpToDate", set(), False)
+    assert world.puts == []
+    assert world.asked == []
+    assert world.status()["observedGeneration"] == world.builds["web"]["metadata"]["generation"]
+    assert len(world.runs) == 1
+
+
+def test_bd_094_and_bd_100_nothing_changed_is_no_write_and_no_question() -> None:
+    world = built()
+    world.now += 3600
+    world.builds["web"]["metadata"]["labels"] = {"team": "a"}
+    plan = world.plan()
+    assert (plan.decision, plan.writes, plan.events, world.asked) == ("UpToDate", (), (), [])
+
+
+def test_bd_105_an_unused_override_is_told_once() -> None:
+    world = built()
+    world.set("source.overrides", [{"architecture": "s390x", "containerfile": "FROM scratch\n"}])
+    plan = world.reconcile()
+    assert [each.reason for each in plan.events] == ["OverrideUnused"]
+    assert world.plan().events == ()
+
+
+def test_bd_102_tags_are_added_to_the_present_digest_and_abandoned_where_they_are() -> None:
+    world = built(with_spec(output={"tags": ["one"]}))
+    image = world.status()["image"].partition("@")[2]
+    world.set("output.tags", ["two"])
+    plan = world.plan()
+    assert plan.decision == "Retag"
+    assert [(write.verb, write.body["tags"]) for write in plan.writes if write.verb == "tag"] == [("tag", ["two"])]
+    assert [(each.reason, "one" in each.message) for each in plan.events] == [("TagAbandoned", True)]
+    world.settle()
+    assert world.tags[f"{REPOSITORY}:two"] == world.tags[f"{REPOSITORY}:one"] == image
+    assert world.status()["tags"] == ["two"]
+    assert (world.made, world.puts) == ([], [])
+
+
+BUILT: Mapping[str, tuple[Mapping[str, Any], Change, Change, set[str]]] = {
+    "BD-103 text of one architecture": (
+        with_spec(source={"overrides": OVERRIDES}),
+        lambda world: None,
+        lambda world: world.set(
+            "source.overrides", [{**OVERRIDES[0], "containerfile": "FROM busybox:1.36\nRUN echo new\n"}, OVERRIDES[1]]
+        ),
+        {"arm64"},
+    ),
+    "BD-103 argument of one architecture": (
+        with_spec(source={"overrides": OVERRIDES}),
+        lambda world: None,
+        lambda world: world.set("source.overrides", [OVERRIDES[0], {**OVERRIDES[1], "buildArgs": {"MODE": "slow"}}]),
+        {"amd64"},
+    ),
+    "BD-104 common text": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n"),
+        BOTH,
+    ),
+    "BD-104 common text that one overrides": (
+        with_spec(source={"overrides": OVERRIDES}),
+        lambda world: None,
+        lambda world: world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n"),
+        {"amd64"},
+    ),
+    "BD-104 common argument that one overrides": (
+        with_spec(source={"overrides": OVERRIDES, "buildArgs": {"MODE": "x"}}),
+        lambda world: None,
+        lambda world: world.set("source.buildArgs", {"MODE": "y"}),
+        {"arm64"},
+    ),
+    "BD-108 context": (
+        with_spec(source={"context": {"type": "ConfigMap", "configMap": {"name": "one"}}}),
+        lambda world: world.inputs.update(one={"data": {"a": "b"}}),
+        lambda world: world.inputs.update(one={"data": {"a": "c"}}),
+        BOTH,
+    ),
+    "BD-108 labels": (SPEC, lambda world: None, lambda world: world.set("output.labels", {"a": "b"}), BOTH),
+    "BD-108 format": (SPEC, lambda world: None, lambda world: world.set("output.format", "Docker"), BOTH),
+    "BD-108 timestamp": (SPEC, lambda world: None, lambda world: world.set("reproducible.timestamp", 5), BOTH),
+    "BD-108 target": (
+        with_spec(source={"containerfile": "FROM busybox:1.36 AS one\nFROM one AS two\n"}),
+        lambda world: None,
+        lambda world: world.set("source.target", "one"),
+        BOTH,
+    ),
+    "BD-110 data of a secret that counts": (
+        with_spec(source={"secrets": [{**SECRET, "rebuildOnChange": True}]}),
+        lambda world: secret(world, "one"),
+        lambda world: secret(world, "two"),
+        BOTH,
+    ),
+    "BD-119 an architecture joins": (
+        SPEC,
+        lambda world: None,
+        lambda world: world.nodes.append(node("s390x")),
+        {"s390x"},
+    ),
+}
+
+
+@pytest.mark.parametrize("row", BUILT)
+def test_what_is_built(row: str) -> None:
+    """BD-103, BD-104, BD-108, BD-110, BD-119: exactly these Jobs, and a new result."""
+    spec, prepare, change, made = BUILT[row]
+    world = built(spec, prepare)
+    change(world)
+    assert outcome(world) == ("Build", made, True)
+    assert world.condition("Ready") == ("True", "Published")
+
+
+def test_bd_111_a_base_that_moved_is_used_by_the_next_job_of_any_kind() -> None:
+    world = built()
+    before = world.status()["bases"]
+    world.bases[BASE] = index_of(BASE, ("amd64", "arm64"), "new")
+    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
+    decision, made, _ = outcome(world)
+    assert (decision, made) == ("Build", BOTH)
+    assert world.status()["bases"] != before
+    assert world.plan().decision == "UpToDate"
+
+
+def test_bd_111_interval_builds_what_moved_for_its_architecture() -> None:
+    world = built(with_spec(baseImages={"policy": "Interval", "interval": "1h"}))
+    fresh = index_of(BASE, ("amd64", "arm64"), "new")
+    old = world.bases[BASE]
+    kept = [each for each in old.entries if each.platform.architecture == "amd64"]
+    moved = [each for each in fresh.entries if each.platform.architecture == "arm64"]
+    world.bases[BASE] = msgspec.structs.replace(fresh, entries=(*kept, *moved))
+    assert world.plan().decision == "UpToDate", "the interval is not over"
+    world.now += 3601
+    assert outcome(world) == ("Build", {"arm64"}, True)
+
+
+def test_bd_112_an_index_digest_that_moved_with_equal_children_builds_nothing() -> None:
+    world = built(with_spec(baseImages={"policy": "Interval", "interval": "1h"}))
+    world.bases[BASE] = msgspec.structs.replace(world.bases[BASE], digest=digest("other"))
+    world.now += 3601
+    assert outcome(world) == ("UpToDate", set(), False)
+    assert world.status()["bases"][0]["digest"] == digest("other")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("output.annotations", {"a": "b"}), ("output.index", "Always"), ("output.attestations", "Keep")]
+)
+def test_bd_113_index_options_join_the_same_children_again(path: str, value: Any) -> None:
+    world = built()
+    image = world.status()["image"]
+    world.set(path, value)
+    decision, made, _ = outcome(world)
+    assert (decision, made) == ("Reassemble", set())
+    assert (world.status()["image"] == image) == (path != "output.annotations")
+    assert len(world.runs) == 2
+
+
+def test_bd_114_another_repository_gets_the_same_bytes_without_a_job() -> None:
+    world = built()
+    image = world.status()["image"].partition("@")[2]
+    world.set("output.repository", "registry.example.com/team/other")
+    assert outcome(world)[:2] == ("Reassemble", set())
+    assert world.status()["image"] == f"registry.example.com/team/other@{image}"
+    assert world.puts[-1] == world.status()["image"], "the index comes after its children"
+
+
+def test_bd_119_next_build_postpones_an_architecture_that_joins() -> None:
+    world = built(with_spec(architectures={"onNewArchitecture": "NextBuild"}))
+    world.nodes.append(node("s390x"))
+    assert outcome(world) == ("UpToDate", set(), False)
+    assert ("ArchitecturePending", "s390x") in world.events
+    assert "s390x" in world.status()["summary"]
+    world.set("output.labels", {"a": "b"})
+    assert outcome(world) == ("Build", {"amd64", "arm64", "s390x"}, True)
+
+
+def test_bd_120_an_architecture_that_leaves_by_its_nodes_changes_nothing_until_the_next_execution() -> None:
+    world = built()
+    world.nodes = [each for each in world.nodes if each.architecture == "amd64"]
+    assert outcome(world) == ("UpToDate", set(), False)
+    world.set("output.labels", {"a": "b"})
+    assert outcome(world) == ("Build", {"amd64"}, True)
+    assert [each["architecture"] for each in world.status()["images"]] == ["amd64"]
+
+
+def test_bd_121_an_architecture_that_the_spec_forbids_is_dropped_at_once() -> None:
+    world = built(with_spec(output={"index": "Always"}))
+    world.set("architectures.exclude", ["arm64"])
+    assert outcome(world) == ("Reassemble", set(), True)
+    assert [each["architecture"] for each in world.status()["images"]] == ["amd64"]
+
+
+def test_bd_122_an_architecture_that_comes_back_needs_no_job() -> None:
+    world = built(with_spec(output={"index": "Always"}))
+    first = world.status()["image"]
+    world.set("architectures.exclude", ["arm64"])
+    world.build_all()
+    world.set("architectures.exclude", None)
+    world.asked.clear()
+    assert outcome(world) == ("Repoint", set(), True)
+    assert world.status()["image"] == first
+
+
+def test_bd_123_back_to_former_inputs_is_the_former_digest_and_tags_move_back() -> None:
+    world = built(with_spec(output={"tags": ["latest"]}))
+    first = world.status()["image"]
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
+    world.build_all()
+    assert world.status()["image"] != first
+    world.set("source.containerfile", COMMON)
+    world.made.clear()
+    runs = len(world.runs)
+    assert outcome(world) == ("Repoint", set(), True)
+    assert world.status()["image"] == first
+    assert world.tags[f"{REPOSITORY}:latest"] == first.partition("@")[2]
+    assert len(world.runs) == runs
+
+
+def test_bd_124_an_index_that_is_gone_is_pushed_again_from_its_children() -> None:
+    world = built()
+    first = world.status()["image"]
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
+    world.build_all()
+    del world.manifests[first]
+    world.made.clear()
+    world.set("source.containerfile", COMMON)
+    assert outcome(world) == ("Reassemble", set(), True)
+    assert world.status()["image"] == first
+
+
+def test_bd_125_a_child_that_is_gone_is_built_again() -> None:
+    world = built()
+    arm = next(each for each in world.status()["images"] if each["architecture"] == "arm64")
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
+    world.build_all()
+    world.vanish(arm["reference"].partition("@")[2])
+    world.made.clear()
+    world.set("source.containerfile", COMMON)
+    decision, made, _ = outcome(world)
+    assert (decision, made) == ("Build", {"arm64"})
+
+
+# -- rebuilds ----------------------------------------------------------------------------------------------------------
+
+
+def test_bd_126_a_token_rebuilds_what_it_lists() -> None:
+    world = built()
+    world.set("rebuild", {"token": "1", "architectures": ["arm64"]})
+    assert outcome(world)[:2] == ("Build", {"arm64"})
+    assert world.status()["rebuildToken"] == "1"
+    assert ("RebuildRequested", "") in world.events
+    assert world.plan().decision == "UpToDate"
+
+
+def test_bd_126_without_a_list_a_good_build_is_renewed() -> None:
+    world = built()
+    world.set("rebuild", {"token": "1"})
+    assert outcome(world)[:2] == ("Build", BOTH)
+
+
+def test_bd_126_without_a_list_a_failed_build_is_resumed() -> None:
+    world = World()
+    world.reconcile()
+    world.succeed("amd64")
+    world.fail("arm64")
+    world.reconcile()
+    assert world.plan().decision == "Held"
+    world.made.clear()
+    world.set("rebuild", {"token": "1"})
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["arm64"]
+    assert world.condition("Ready") == ("True", "Published")
+
+
+def test_bd_135_a_token_that_was_honoured_does_nothing_when_it_comes_back() -> None:
+    world = built()
+    world.set("rebuild", {"token": "1"})
+    world.build_all()
+    world.set("rebuild", {"token": "2"})
+    world.build_all()
+    world.made.clear()
+    world.set("rebuild", {"token": "1"})
+    assert outcome(world) == ("UpToDate", set(), False)
+
+
+def test_bd_135_unknown_architectures_of_a_token_are_named_and_nothing_is_built() -> None:
+    world = built()
+    world.set("rebuild", {"token": "1", "architectures": ["riscv64"]})
+    plan = world.plan()
+    assert [(each.type, each.reason, each.architecture) for each in plan.events] == [
+        ("Warning", "RebuildArchitectureUnknown", "riscv64")
+    ]
+    assert outcome(world) == ("UpToDate", set(), False)
+    assert world.plan().events == ()
+
+
+def test_bd_136_what_is_not_forced_is_reused() -> None:
+    world = built()
+    world.set("rebuild", {"token": "1", "architectures": ["arm64", "riscv64"]})
+    plan = world.plan()
+    assert [(each.architecture, each.action) for each in plan.per_architecture] == [
+        ("amd64", "Reuse"),
+        ("arm64", "Build"),
+    ]
+
+
+def test_bd_136_a_forced_rebuild_survives_an_edit_of_another_architecture() -> None:
+    world = built()
+    world.set("rebuild", {"token": "1", "architectures": ["arm64"]})
+    world.reconcile()
+    job = world.job_of("arm64")
+    world.made.clear()
+    world.set("source.overrides", [{"architecture": "amd64", "containerfile": "FROM busybox:1.36\nRUN echo x\n"}])
+    world.reconcile()
+    assert world.job_of("arm64") == job, "the forced Job goes on under the new execution"
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["amd64"]
+
+
+# -- while an execution runs -------------------------------------------------------------------------------------------
+
+
+def test_bd_127_an_edit_takes_over_the_jobs_that_are_still_right() -> None:
+    world = World()
+    world.reconcile()
+    kept, dropped = world.job_of("amd64"), world.job_of("arm64")
+    first = next(iter(world.runs))
+    world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
+    plan = world.reconcile()
+    assert {each.architecture: each.action for each in plan.per_architecture} == {"amd64": "Adopt", "arm64": "Build"}
+    assert [write.step for write in plan.writes][:4] == ["S1", "S2", "S2", "S3"]
+    assert kept in world.jobs
+    assert dropped not in world.jobs
+    assert world.runs[first]["status"]["phase"] == "Superseded"
+    owner = world.jobs[kept]["metadata"]["ownerReferences"][0]
+    assert owner["name"] == world.status()["activeRun"]
+    world.build_all()
+    assert sorted(each.split()[0] for each in world.made) == ["amd64", "arm64", "arm64"]
+
+
+def test_bd_127_back_to_a_finished_result_supersedes_without_a_new_execution() -> None:
+    world = built()
+    world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
+    world.reconcile()
+    runs = len(world.runs)
+    world.set("source.containerfile", COMMON)
+    plan = world.reconcile()
+    assert (plan.decision, len(world.runs), world.jobs) == ("UpToDate", runs, {})
+    assert ("BuildSuperseded", "") in world.events
+    assert world.plan().writes == ()
+
+
+def test_bd_128_after_a_failure_only_the_failed_architecture_is_built() -> None:
+    world = World(with_spec(source={"overrides": OVERRIDES}))
+    world.reconcile()
+    world.succeed("amd64")
+    world.fail("arm64")
+    world.reconcile()
+    world.made.clear()
+    world.set("source.overrides", [{**OVERRIDES[0], "containerfile": "FROM busybox:1.36\nRUN echo ok\n"}, OVERRIDES[1]])
+    plan = world.plan()
+    assert {each.architecture: each.action for each in plan.per_architecture} == {"amd64": "Reuse", "arm64": "Build"}
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["arm64"]
+
+
+def test_bd_090_a_result_that_covers_is_found_before_any_registry_is_asked() -> None:
+    world = built()
+    world.unreachable = True
+    world.set("retries", 1)
+    assert world.plan().decision == "UpToDate"
+    assert world.asked == []
+
+
+def test_bd_091_an_index_of_more_architectures_covers() -> None:
+    world = built(with_spec(architectures={"mode": "Explicit", "list": ["amd64", "arm64"]}))
+    world.set("architectures", {"include": ["amd64"]})
+    world.nodes = [node("amd64")]
+    assert outcome(world) == ("UpToDate", set(), False)
+
+
+def test_bd_092_children_of_another_build_of_the_namespace_are_reused_and_copied() -> None:
+    world = built()
+    world.add("other", {**with_spec(output={"repository": "registry.example.com/team/other"})})
+    plan = world.plan("other")
+    assert [each.action for each in plan.per_architecture] == ["Reuse", "Reuse"]
+    world.settle("other")
+    assert world.status("other")["image"].startswith("registry.example.com/team/other@")
+    assert world.made == []
+
+
+def test_bd_092_the_child_of_the_same_repository_comes_first_and_the_first_that_is_found_is_taken() -> None:
+    world = built()
+    world.add("other", {**with_spec(output={"repository": "registry.example.com/team/other"})})
+    world.settle("other")
+    world.recreate()
+    sources = {each.source for each in world.plan().per_architecture}
+    assert all(each.startswith("web-") for each in sources), sources
+
+
+def test_bd_024_a_recreated_build_starts_over_but_reuses_the_children() -> None:
+    world = built()
+    first = next(iter(world.runs))
+    world.recreate()
+    plan = world.plan()
+    assert (plan.decision, {each.action for each in plan.per_architecture}) == ("Reassemble", {"Reuse"})
+    assert plan.execution == first.removesuffix("1") + "2", "the serial counts runs of any UID (BD-021)"
+    assert world.made == []
+
+
+def test_bd_335_children_of_another_namespace_are_never_used() -> None:
+    world = built()
+    strangers = [msgspec.structs.replace(each, namespace="other") for each in world.facts().executions]
+    world.recreate()
+    plan = world.plan(executions=tuple(strangers))
+    assert {each.action for each in plan.per_architecture} == {"Build"}
+
+
+def test_bd_093_a_live_job_of_another_build_is_waited_for_and_its_child_reused() -> None:
+    world = World()
+    world.reconcile()
+    world.add("other", SPEC)
+    plan = world.reconcile("other")
+    assert [each.action for each in plan.per_architecture] == ["Wait", "Wait"]
+    assert plan.per_architecture[0].reason == f"SharedWith {world.job_of('amd64')}"
+    assert len(world.made) == 2
+    world.build_all()
+    world.settle("other")
+    assert len(world.made) == 2
+    assert world.status("other")["image"] == world.status()["image"]
+
+
+def test_bd_349_one_of_four_architectures_costs_one_job_three_heads_and_one_index() -> None:
+    four = ("amd64", "arm64", "ppc64le", "s390x")
+    world = World(SPEC, architectures=four)
+    world.build_all()
+    world.made.clear()
+    world.asked.clear()
+    world.puts.clear()
+    world.set("source.overrides", [{"architecture": "s390x", "containerfile": "FROM busybox:1.36\nRUN echo z\n"}])
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["s390x"]
+    heads = {each for each in world.asked if each.startswith("head ")}
+    assert len(heads) == 3
+    indexes = [each for each in world.puts if world.manifests[each][1]]
+    assert len(indexes) == 1
+
+
+def test_bd_021_names_come_from_inputs_so_two_replicas_make_the_same() -> None:
+    """BD-137: work is never started twice for one reason."""
+    one, two = World().plan(), World().plan()
+    assert [(write.kind, write.name) for write in one.writes] == [(write.kind, write.name) for write in two.writes]
+    assert one.execution.startswith(f"web-{one.build_key[:10]}-1")
+
+
+def test_bd_048_the_architectures_are_recorded_for_people_in_order() -> None:
+    world = World(architectures=("s390x", "amd64"))
+    world.reconcile()
+    assert world.builds["web"]["metadata"]["annotations"] == {names.ARCHITECTURES_ANNOTATION: "amd64,s390x"}
+    run = next(iter(world.runs.values()))
+    assert run["metadata"]["annotations"][names.ARCHITECTURES_ANNOTATION] == "amd64,s390x"
+    assert run["metadata"]["namespace"] == NAMESPACE
+
+
+def test_bd_044_one_architecture_is_one_job_without_index_and_suffix() -> None:
+    world = World(architectures=("amd64",))
+    assert world.plan().index.action == "Single"
+    world.build_all()
+    image = world.status()["image"].partition("@")[2]
+    run = world.status()["currentRun"]
+    assert world.tags == {f"{REPOSITORY}:{run}": image}
+    assert world.manifests[world.status()["image"]][1] == ()
+    assert world.plan().index.action == "Single"
+
+
+def test_bd_023_a_run_holds_no_containerfile() -> None:
+    world = World()
+    world.reconcile()
+    assert "RUN true" not in str(next(iter(world.runs.values())))
+
+
+def test_bd_199_a_suspended_build_starts_nothing_and_what_runs_ends_normally() -> None:
+    world = World({**SPEC, "suspend": True})
+    assert (world.plan().decision, world.plan().reason) == ("Wait", "Suspended")
+    world.settle()
+    assert (world.runs, world.condition("Progressing")) == ({}, ("False", "Suspended"))
+    world.set("suspend", False)
+    world.reconcile()
+    world.set("suspend", True)
+    world.build_all()
+    assert world.condition("Ready") == ("True", "Published")
+
+
+def test_bd_302_the_record_of_an_execution_says_what_its_keys_were_made_of() -> None:
+    world = built()
+    record = world.config_maps[f"{world.status()['currentRun']}-arch"]["data"]
+    outlines = json.loads(record[comparison.OUTLINES_FILE])
+    assert outlines == {
+        architecture: comparison.outline(document) for architecture, document in world.plan().key_documents.items()
+    }
+
+
+def test_bd_049_the_record_holds_the_children_and_the_index() -> None:
+    world = built()
+    record = json.loads(world.config_maps[f"{world.status()['currentRun']}-arch"]["data"][names.ARCHITECTURES_FILE])
+    assert record["schema"] == 1
+    assert [(each["architecture"], each["phase"]) for each in record["architectures"]] == [
+        ("amd64", "Built"),
+        ("arm64", "Built"),
+    ]
+    assert world.status()["image"].endswith(record["index"]["digest"])
