@@ -66,9 +66,10 @@ def _missing(wanted: Sequence[Peer], environ: Mapping[str, str]) -> list[Peer]:
 
 
 async def _install(program: str, peer: Peer, progress: Progress) -> dict[str, str]:
-    """Installs the package of that name; returns why not, by name."""
-    progress.step(f"installing {peer.name} with {program}")
-    for arguments in (["update"], ["install", "-y", "--no-install-recommends", peer.name]):
+    """Installs its package; returns why not, by name."""
+    package = peer.package or peer.name
+    progress.step(f"installing {package} with {program}")
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", package]):
         process = await asyncio.create_subprocess_exec(
             program,
             *("-q", *arguments),

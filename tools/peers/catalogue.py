@@ -37,7 +37,7 @@ class Peer(NamedTuple):
     module: str = ""
     """Of a Go program: the module whose version in ``go.mod`` is the peer's."""
     package: str = ""
-    """And the package of its ``main``."""
+    """And the package of its ``main``. Of a system's package: its name, where it is not the program's."""
     source: Path = MODULE
     """And the folder whose ``go.mod`` that is."""
 
@@ -55,6 +55,8 @@ PEERS: Final = (
     Peer("skopeo", Origin.SYSTEM),
     Peer("buildah", Origin.SYSTEM),
     Peer("mmdebstrap", Origin.SYSTEM),
+    Peer("shellcheck", Origin.SYSTEM),
+    Peer("qemu-aarch64-static", Origin.SYSTEM, package="qemu-user-static"),
 )
 BY_NAME: Final = {peer.name: peer for peer in PEERS}
 
@@ -115,7 +117,7 @@ def found(name: str, environ: Mapping[str, str] = os.environ) -> Found | Absent:
             if on_path := shutil.which(name, path=environ.get("PATH")):
                 return Found(on_path, _said_version(on_path))
             problem = _problems(environ).get(name)
-            why = problem or f"it is not installed (Debian, Ubuntu: apt install {name})"
+            why = problem or f"it is not installed (Debian, Ubuntu: apt install {peer.package or name})"
             return Absent(why, excused=installer(environ) is None)
 
 

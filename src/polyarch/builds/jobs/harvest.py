@@ -1,0 +1,142 @@
+"""Reads what a finished pod said (BD-147, BD-149, BD-150, BD-322).
+
+Termination messages come from containers, one of which ran the user's code, and reach us through an object that others
+can write. So a message is taken only if it is exactly what the contract says, reasons only those that the exit code may
+have, and text only as far as it can be shown; everything else is as if there had been no message.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.facts.facts import JobFacts, PodFacts
+from polyarch.builds.jobs import contract
+from polyarch.oci.documents import DOCKER_SCHEMA2, OCI_MANIFEST
+from polyarch.oci.reference import check_digest
+from polyarch.platforms import Platform
+
+SHOWN_BYTES: Final = 1024
+"""How much of a log's end a status holds (BD-216)."""
+LARGEST: Final = 4 * 1024 * 1024
+"""Bytes of a manifest: no registry takes a larger one."""
+BUILD_FAILED: Final = "BuildFailed"
+BUILD_TIMEOUT: Final = "BuildTimeout"
+INDEX_REASONS: Final = ("PushDenied", "ArchitectureMismatch", "RegistryUnreachable")
+
+T = TypeVar("T", contract.Pushed, contract.IndexPushed)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a pod or a Job failed, in the words of §11."""
+
+    reason: str
+    message: str
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The child has to be looked up at its tag: the Job wrote it before it succeeded, and its message is lost."""
+
+    reference: str
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The Job succeeded, but what it pushed cannot be found out: it is built again, as one more attempt."""
+
+    message: str
+
+
+def pushed(message: str, *, architecture: str) -> contract.Pushed | None:
+    """The child that ``push`` reported; None for anything that is not such a report about this architecture."""
+    found = _decode(message, contract.Pushed)
+    if found is None or found.media_type not in (OCI_MANIFEST, DOCKER_SCHEMA2) or not 0 < found.size <= LARGEST:
+        return None
+    if check_digest(found.digest) is not None or check_digest(found.config) is not None:
+        return None
+    wanted = Platform.of("linux", architecture)
+    return found if Platform.of(found.os, found.architecture, found.variant).node == wanted.node else None
+
+
+def index_pushed(message: str) -> contract.IndexPushed | None:
+    """What the index Job reported."""
+    found = _decode(message, contract.IndexPushed)
+    if found is None or bool(found.digest) == bool(found.missing):
+        return None
+    if found.digest and (check_digest(found.digest) is not None or not 0 < found.size <= LARGEST):
+        return None
+    return found
+
+
+def harvest(job: JobFacts, *, recorded_uid: str, tag: str, repository: str) -> contract.Pushed | Look | Lost | None:
+    """What a Job made (BD-150); None if it is not complete, or not the Job that was recorded."""
+    if job.complete is None or job.deleting or (recorded_uid and job.uid != recorded_uid):
+        return None
+    if job.pod is not None and (found := pushed(job.pod.message, architecture=job.architecture)) is not None:
+        return found
+    if tag:
+        return Look(f"{repository}:{tag}")
+    why = "its pod is gone" if job.pod is None else "its pod left no valid message"
+    return Lost(f"Job {job.name} succeeded, but {why} and its image has no tag: it is built again")
+
+
+def job_failure(job: JobFacts) -> Failure:
+    """Why a Job has failed."""
+    if job.failure_reason == "DeadlineExceeded":
+        return Failure(BUILD_TIMEOUT, f"Job {job.name} took longer than its build timeout and the wait for a node")
+    if job.pod is None:
+        return Failure(BUILD_FAILED, shown(job.failure_message) or f"Job {job.name} failed, and its pods are gone")
+    return pod_failure(job.pod)
+
+
+def pod_failure(pod: PodFacts) -> Failure:
+    """Why a pod has failed: its reason is one that its exit code may have (BD-147)."""
+    reasons = contract.EXIT_REASONS.get(pod.exit_code if pod.exit_code is not None else -1, (BUILD_FAILED,))
+    said = _failed(pod.message)
+    if said is None:
+        where = f"container {pod.container}" if pod.container else f"pod {pod.name}"
+        code = f"exit {pod.exit_code}" if pod.exit_code is not None else "no exit code"
+        tail = shown(pod.message)
+        return Failure(reasons[0], f"{where}: {code}: {tail}" if tail else f"{where}: {code}")
+    return Failure(said.reason if said.reason in reasons else reasons[0], shown(said.message))
+
+
+def index_failure(job: JobFacts) -> Failure:
+    """Why an index Job has failed: no code of a user runs in its pod, so its words stand for any exit code."""
+    said = _failed(job.pod.message) if job.pod is not None else None
+    if said is not None and said.reason in (*INDEX_REASONS, *contract.EXIT_REASONS[names.LAYOUT_INVALID]):
+        return Failure(said.reason, shown(said.message))
+    if job.failure_reason == "DeadlineExceeded":
+        return Failure("RegistryUnreachable", f"Job {job.name} could not publish the index within timeouts.index")
+    failure = job_failure(job)
+    return Failure("RegistryUnreachable", failure.message) if failure.reason == BUILD_FAILED else failure
+
+
+def shown(text: str) -> str:
+    """The end of a text, in at most 1 KiB, without control characters: fit for a status and a terminal."""
+    plain = "".join(each if each == "\n" or each.isprintable() else " " for each in text).strip()
+    data = plain.encode(errors="replace")
+    if len(data) <= SHOWN_BYTES:
+        return data.decode()
+    return data[-SHOWN_BYTES:].decode(errors="ignore").partition("\n")[2].strip() or _cut(data)
+
+
+def _cut(data: bytes) -> str:
+    return data[-SHOWN_BYTES:].decode(errors="ignore").strip()
+
+
+def _decode(message: str, type: type[T]) -> T | None:
+    if len(message.encode(errors="replace")) > contract.MESSAGE_LIMIT or "\n" in message.strip():
+        return None
+    try:
+        found = msgspec.json.decode(message.strip(), type=type)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return found if found.v == 1 else None
+
+
+def _failed(message: str) -> contract.Failed | None:
+    try:
+        found = msgspec.json.decode(message.strip(), type=contract.Failed)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return found if found.v == 1 else None

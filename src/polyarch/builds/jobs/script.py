@@ -1,0 +1,323 @@
+"""``build.sh``: what runs in the builder image, rendered for one architecture (BD-146, BD-147).
+
+It needs ``sh`` and buildah; images in Docker's format also ``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts
+``git``, ``cat`` and ``rm``. Every value that comes from a user stands in single quotes, so the shell reads no text of a
+user. Every way out that is not classified ends with status 1: the status of buildah, and so of a ``RUN``, never becomes
+the container's.
+"""
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import urlsplit
+
+from polyarch.builds import names
+from polyarch.builds.api.resources import GitContext
+from polyarch.builds.jobs import contract
+from polyarch.builds.jobs.order import ArchitectureOrder
+
+_SYNTAX_STAGE = "polyarch-syntax-check"
+_IMAGE_ID = f"{contract.STORAGE}/image-id"
+_CHECKOUT = f"{contract.CONTEXT}/checkout"
+_DOCKER_DIRECTORY = f"{contract.STORAGE}/docker"
+
+
+def quoted(text: str) -> str:
+    """The text as one word that the shell takes as it is."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def build_script(order: ArchitectureOrder) -> str:
+    """The script for one architecture."""
+    parts = [
+        _BEGINNING,
+        *([_USER_NAMESPACE] if order.profile == "UserNamespace" else []),
+        _STORAGE,
+        *([_EMULATION] if order.emulated else []),
+        _SYNTAX,
+        _pulls(order),
+        _context(order),
+        _build(order),
+        _DOCKER if order.spec.output.format == "Docker" else _OCI,
+    ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts)
+
+
+_BEGINNING = f"""
+#!/bin/sh
+set -eu
+umask 022
+export LC_ALL=C
+
+# Ends with this code. $2 and $3 say why, in the container's termination message.
+code=
+end() {{
+  escape "$3"
+  printf '{{"v":1,"reason":"%s","message":"%s"}}\\n' "$2" "$escaped" >'{contract.TERMINATION_LOG}' || :
+  printf '%s: %s\\n' "$2" "$3" >&2
+  code=$1
+  exit 1
+}}
+
+# Sets $escaped to the beginning of $1 as a JSON text has it.
+escape() {{
+  text=$(printf '%.900s' "$1")
+  escaped=
+  while [ -n "$text" ]; do
+    rest=${{text#?}}
+    character=${{text%"$rest"}}
+    case $character in
+    '"' | \\\\) escaped="$escaped\\\\$character" ;;
+    [[:cntrl:]]) escaped="$escaped " ;;
+    *) escaped="$escaped$character" ;;
+    esac
+    text=$rest
+  done
+}}
+
+# Whatever failed without being classified ends with {contract.TRANSIENT}, and is tried again.
+finish() {{
+  status=$?
+  trap - EXIT
+  if [ -n "$code" ]; then exit "$code"; fi
+  if [ "$status" -ne 0 ]; then exit {contract.TRANSIENT}; fi
+}}
+trap finish EXIT
+"""
+
+_USER_NAMESPACE = f"""
+read -r inside outside count </proc/self/uid_map
+if [ "$inside $outside $count" = '0 0 4294967295' ]; then
+  end {names.NOT_IN_USER_NAMESPACE} UserNamespaceUnavailable \\
+    'the node does not run this pod in a user namespace: use nodes that do, or securityProfile Rootless'
+fi
+"""
+
+_STORAGE = f"""
+in_storage() {{
+  buildah --root="{contract.STORAGE}/$driver" --runroot='{contract.STORAGE}/run' --storage-driver="$driver" "$@"
+}}
+# Overlay where a mount works, else vfs, which works everywhere and copies much.
+driver=overlay
+if trial=$(in_storage from scratch 2>/dev/null) && in_storage mount "$trial" >/dev/null 2>&1; then
+  in_storage rm "$trial" >/dev/null
+else
+  driver=vfs
+fi
+printf 'storage: %s\\n' "$driver" >&2
+"""
+
+_EMULATION = f"""
+# A tiny program of the target architecture has to run inside an empty chroot before anything of the user's does.
+probe=$(in_storage from scratch)
+in_storage copy --quiet --chmod=0755 "$probe" '{contract.IN}/{contract.PROBE}' /probe >/dev/null
+if ! problem=$(in_storage run --isolation=chroot "$probe" /probe 2>&1); then
+  case $problem in
+  *'permission denied'* | *'operation not permitted'*)
+    printf 'the emulator could not be tried: %s\\n' "$problem" >&2
+    exit 1
+    ;;
+  esac
+  end {names.EMULATOR_MISSING} EmulatorMissing "the node does not run programs of this architecture inside a chroot: \\
+register an emulator with flag F (binfmt_misc), or build natively ($problem)"
+fi
+in_storage rm "$probe" >/dev/null
+"""
+
+_SYNTAX = f"""
+# What buildah cannot read it will never read. It looks for the stage before it pulls or runs anything.
+if ! problem=$(in_storage build --target={_SYNTAX_STAGE} --file='{contract.IN}/{contract.CONTAINERFILE}' \\
+  '{contract.IN}' 2>&1); then
+  case $problem in
+  *'parse error'* | *'unknown instruction'* | *'no FROM statement'* | *'FROM requires'* | *'no instructions'*)
+    end {names.USER_ERROR} ContainerfileInvalid "$problem"
+    ;;
+  esac
+fi
+"""
+
+_ANONYMOUSLY = """
+try() {
+  problem=$(in_storage pull --quiet --platform=PLATFORM "docker://$1" 2>&1)
+}
+"""
+
+_BY_CREDENTIALS = """
+try() {
+  for credentials in CREDENTIALS; do
+    if problem=$(in_storage pull --quiet --platform=PLATFORM --authfile="$credentials" "docker://$1" 2>&1); then
+      return 0
+    fi
+  done
+  return 1
+}
+"""
+
+_FETCH = """
+# Pulls $1. What the registry refuses for good ends the build with code $2 and reason $3 (no access) or $4 (not there).
+fetch() {
+  if try "$1"; then return 0; fi
+  case $problem in
+  *'permission denied'* | *toomanyrequests* | *'Too Many Requests'*) ;;
+  *unauthorized* | *'authentication required'* | *denied* | *'403 (Forbidden)'*)
+    end "$2" "$3" "$1 may not be pulled: check the pull secrets ($problem)"
+    ;;
+  *'manifest unknown'* | *'name unknown'* | *'not found'* | *'no image found'*)
+    end "$2" "$4" "$1 is not there ($problem)"
+    ;;
+  esac
+  printf '%s: %s\\n' "$1" "$problem" >&2
+  exit 1
+}
+"""
+
+
+def _pulls(order: ArchitectureOrder) -> str:
+    files = [f"'{contract.PULL}/{at}.json'" for at, _ in enumerate(order.spec.output.pull_secrets or ())]
+    attempt = _BY_CREDENTIALS.replace("CREDENTIALS", " ".join(files)) if files else _ANONYMOUSLY
+    platform = quoted(f"linux/{order.architecture}")
+    lines = [attempt.strip("\n").replace("PLATFORM", platform), _FETCH.strip("\n")]
+    lines += [
+        f"fetch {quoted(pull)} {names.USER_ERROR} BaseImageUnauthorized BaseImageNotFound"
+        for pull in sorted({image.pull for image in order.images})
+    ]
+    return "\n".join(lines)
+
+
+# -- the context -------------------------------------------------------------------------------------------------------
+
+
+def _context(order: ArchitectureOrder) -> str:
+    context = order.spec.source.context
+    if context.type == "ConfigMap" and context.config_map is not None:
+        return _CONFIGMAP
+    if context.type == "Image" and context.image is not None:
+        reference = quoted(context.image.reference)
+        fetched = f"fetch {reference} {names.CONTEXT_UNAVAILABLE} InputMissing InputMissing"
+        return f"{fetched}\nholder=$(in_storage from --pull=false {reference})\n{_MOUNTED}"
+    if context.type == "Git" and context.git is not None:
+        return _git(context.git)
+    return f"context='{contract.CONTEXT}'"
+
+
+_MOUNTED = 'context=$(in_storage mount "$holder")'
+_CONFIGMAP = f"""
+# The kubelet mounts links; a build needs files.
+holder=$(in_storage from scratch)
+for file in '{contract.CONTEXT}'/* '{contract.CONTEXT}'/.[!.]*; do
+  if [ -f "$file" ]; then in_storage copy --quiet "$holder" "$file" / >/dev/null; fi
+done
+{_MOUNTED}
+"""
+
+
+def _git(context: GitContext) -> str:
+    url, commit = quoted(context.url), quoted(context.commit)
+    directory = quoted(f"{_CHECKOUT}/{context.directory}" if context.directory else _CHECKOUT)
+    helper = ""
+    if context.credentials is not None:
+        parts = urlsplit(context.url)
+        answer = f'!answer() {{ printf "username=%s\\npassword=%s\\n" "$(cat {contract.GIT}/username)" '
+        answer += f'"$(cat {contract.GIT}/password)"; }}; answer'
+        helper = " -c " + quoted(f"credential.{parts.scheme}://{parts.netloc}.helper={answer}")
+    return _GIT.format(
+        checkout=quoted(_CHECKOUT),
+        url=url,
+        commit=commit,
+        directory=directory,
+        helper=helper,
+        code=names.CONTEXT_UNAVAILABLE,
+    ).strip("\n")
+
+
+_GIT = """
+export GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=http:https
+if ! command -v git >/dev/null; then
+  end {code} InputMissing 'a Git context needs git, which the builder image does not have: set builder.image'
+fi
+git init --quiet {checkout}
+if ! problem=$(git -C {checkout}{helper} fetch --quiet --depth=1 {url} {commit} 2>&1) &&
+  ! problem=$(git -C {checkout}{helper} fetch --quiet {url} '+refs/*:refs/fetched/*' 2>&1); then
+  printf '%s\\n' "$problem" >&2
+  case $problem in
+  *'not found'* | *'Authentication failed'* | *'could not read Username'* | *' 403'*)
+    end {code} InputMissing "the Git context cannot be fetched: $problem"
+    ;;
+  esac
+  exit 1
+fi
+if ! problem=$(git -C {checkout} -c advice.detachedHead=false checkout --quiet --detach {commit} 2>&1); then
+  end {code} InputMissing "the Git context has no such commit: $problem"
+fi
+rm -rf {checkout}/.git
+if ! context=$(cd -P {directory} 2>/dev/null && pwd -P); then
+  end {code} InputMissing 'the Git context has no such directory'
+fi
+case $context/ in
+{checkout}/*) ;;
+*) end {code} InputMissing 'the directory of the Git context leads out of it' ;;
+esac
+"""
+
+
+# -- the build ---------------------------------------------------------------------------------------------------------
+
+
+def _build(order: ArchitectureOrder) -> str:
+    flags = " \\\n  ".join(_flags(order))
+    return f'in_storage build \\\n  {flags} \\\n  "$context"\n{_READ_ID}'
+
+
+_READ_ID = f"read -r image <'{_IMAGE_ID}' || [ -n \"$image\" ]"
+
+
+def _flags(order: ArchitectureOrder) -> Iterator[str]:
+    spec = order.spec
+    yield "--isolation=chroot"
+    yield "--pull=false"
+    yield "--no-cache"
+    yield "--identity-label=false"
+    yield f"--format={'docker' if spec.output.format == 'Docker' else 'oci'}"
+    yield f"--platform={quoted(f'linux/{order.architecture}')}"
+    yield f"--file='{contract.IN}/{contract.CONTAINERFILE}'"
+    yield f"--iidfile='{_IMAGE_ID}'"
+    if spec.source.target:
+        yield f"--target={quoted(spec.source.target)}"
+    if spec.reproducible.enabled:
+        yield f"--timestamp={spec.reproducible.timestamp}"
+        yield f"--build-arg=SOURCE_DATE_EPOCH={spec.reproducible.timestamp}"
+    yield from _pairs("--build-arg", order.arguments.items())
+    yield from _pairs("--label", (spec.output.labels or {}).items())
+    for at, secret in enumerate(spec.source.secrets or ()):
+        yield f"--secret={quoted(f'id={secret.id},src={contract.SECRETS}/{at}')}"
+    for image in sorted(order.images):
+        for written in sorted(set(image.written)):
+            yield f"--build-context={quoted(f'{written}=docker-image://{image.pull}')}"
+    if spec.output.pull_secrets:
+        yield f"--authfile='{contract.PULL}/0.json'"
+
+
+def _pairs(flag: str, pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    return (f"{flag}={quoted(f'{name}={value}')}" for name, value in sorted(pairs))
+
+
+_OCI = f"""
+in_storage push --quiet --format=oci "$image" 'oci:{contract.LAYOUT}' >/dev/null
+"""
+
+_DOCKER = f"""
+# buildah writes layouts of OCI images only: this puts Docker's manifest and blobs into one.
+in_storage push --quiet --format=v2s2 "$image" 'dir:{_DOCKER_DIRECTORY}' >/dev/null
+digest=$(sha256sum '{_DOCKER_DIRECTORY}/manifest.json')
+digest=${{digest%% *}}
+size=$(wc -c <'{_DOCKER_DIRECTORY}/manifest.json')
+mkdir -p '{contract.LAYOUT}/blobs/sha256'
+for file in '{_DOCKER_DIRECTORY}'/*; do
+  case ${{file##*/}} in
+  manifest.json) mv "$file" "{contract.LAYOUT}/blobs/sha256/$digest" ;;
+  version) ;;
+  *) mv "$file" '{contract.LAYOUT}/blobs/sha256/' ;;
+  esac
+done
+printf '{{"imageLayoutVersion":"1.0.0"}}' >'{contract.LAYOUT}/oci-layout'
+printf '{{"schemaVersion":2,"manifests":[{{"mediaType":"%s","digest":"sha256:%s","size":%d}}]}}' \\
+  application/vnd.docker.distribution.manifest.v2+json "$digest" "$size" >'{contract.LAYOUT}/index.json'
+"""

@@ -1,0 +1,188 @@
+"""What finished pods said is read, and nothing that they only pretend (BD-147, BD-149, BD-150, BD-322)."""
+
+import json
+
+import pytest
+
+from polyarch.builds.facts.facts import JobFacts, PodFacts
+from polyarch.builds.jobs import contract, harvest
+from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
+
+DIGEST, CONFIG = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+SAID = {
+    "v": 1,
+    "digest": DIGEST,
+    "size": 500,
+    "mediaType": OCI_MANIFEST,
+    "os": "linux",
+    "architecture": "arm64",
+    "variant": "",
+    "config": CONFIG,
+}
+
+
+def message(**more):
+    return json.dumps({**SAID, **more})
+
+
+def job(pod=None, **more):
+    given = {"namespace": "team", "name": "shop-1-arm64", "uid": "u1", "architecture": "arm64", "complete": 10.0}
+    return JobFacts(**{**given, "pod": pod, **more})
+
+
+def read(found, tag="shop-1-arm64", uid="u1"):
+    return harvest.harvest(found, recorded_uid=uid, tag=tag, repository="r.example.com/shop")
+
+
+class TestChild:
+    def test_bd_149_the_message_of_push_is_the_child(self):
+        found = read(job(PodFacts(message=message())))
+        assert found == contract.Pushed(
+            digest=DIGEST, size=500, media_type=OCI_MANIFEST, os="linux", architecture="arm64", config=CONFIG
+        )
+
+    def test_bd_149_members_that_are_not_known_are_ignored(self):
+        assert read(job(PodFacts(message=message(later={"x": 1})))).digest == DIGEST
+
+    def test_bd_149_arm64_is_arm64_v8(self):
+        assert read(job(PodFacts(message=message(variant="v8")))).variant == "v8"
+
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            "",
+            "null",
+            "[]",
+            "{}",
+            "x" * 4096,
+            "[" * 4096,
+            "\x00\x01\x02" * 1000,
+            "\ud800",
+            message(v=2),
+            message(v="1"),
+            message(digest="latest"),
+            message(digest=DIGEST + "0"),
+            message(digest="../../etc/passwd"),
+            message(digest=DIGEST.upper()),
+            message(config=""),
+            message(size=0),
+            message(size=-1),
+            message(size=1e99),
+            message(size=5 * 1024 * 1024),
+            message(mediaType=OCI_INDEX),
+            message(mediaType="text/html"),
+            message(architecture="amd64"),
+            message(os="windows"),
+            message(pad="x" * 4096),
+            message() + "\n" + message(),
+            json.dumps([SAID]),
+            message().replace('"v": 1', '"v": 1.5'),
+        ],
+        ids=lambda text: repr(text)[:40],
+    )
+    def test_bd_149_bd_322_anything_else_is_as_if_there_were_no_message(self, hostile):
+        assert read(job(PodFacts(message=hostile))) == harvest.Look("r.example.com/shop:shop-1-arm64")
+
+    def test_bd_150_a_pod_that_is_gone_left_its_tag(self):
+        assert read(job(None)) == harvest.Look("r.example.com/shop:shop-1-arm64")
+
+    def test_bd_150_without_tags_it_is_built_again(self):
+        found = read(job(None), tag="")
+        assert isinstance(found, harvest.Lost)
+        assert "shop-1-arm64" in found.message
+
+    @pytest.mark.parametrize(
+        ("more", "uid"),
+        [({"uid": "u2"}, "u1"), ({"complete": None}, "u1"), ({"deleting": True}, "u1")],
+        ids=["made again", "not complete", "being deleted"],
+    )
+    def test_bd_150_only_the_recorded_job_is_harvested(self, more, uid):
+        assert read(job(PodFacts(message=message()), **more), uid=uid) is None
+
+    def test_bd_196_a_uid_that_was_not_recorded_yet_is_taken(self):
+        assert read(job(PodFacts(message=message())), uid="").digest == DIGEST
+
+
+def ended(code, text="", container="build"):
+    return PodFacts(name="shop-1-arm64-x", exit_code=code, message=text, container=container)
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            (40, "UserNamespaceUnavailable"),
+            (41, "EmulatorMissing"),
+            (42, "ContainerfileInvalid"),
+            (43, "ArchitectureMismatch"),
+            (44, "PushDenied"),
+            (45, "LayoutInvalid"),
+            (46, "InputMissing"),
+            (1, "BuildFailed"),
+            (137, "BuildFailed"),
+            (None, "BuildFailed"),
+        ],
+    )
+    def test_bd_147_codes_have_their_reasons(self, code, reason):
+        found = harvest.pod_failure(ended(code, "the end of the log"))
+        assert found.reason == reason
+        assert "the end of the log" in found.message
+
+    def test_bd_147_a_message_may_say_more_exactly(self):
+        said = '{"v":1,"reason":"BaseImageUnauthorized","message":"x may not be pulled"}'
+        assert harvest.pod_failure(ended(42, said)) == harvest.Failure("BaseImageUnauthorized", "x may not be pulled")
+
+    @pytest.mark.parametrize("code", [1, 43, 137])
+    def test_bd_147_a_message_cannot_choose_a_reason_of_another_code(self, code):
+        """User code that escaped its chroot may write a message; the code is the kernel's word."""
+        said = '{"v":1,"reason":"ContainerfileInvalid","message":"it was me"}'
+        found = harvest.pod_failure(ended(code, said))
+        assert found.reason != "ContainerfileInvalid"
+
+    def test_bd_216_the_last_lines_of_the_log_are_shown_and_no_more(self):
+        log = "".join(f"line {at}\x1b[31m\n" for at in range(1000))
+        found = harvest.pod_failure(ended(1, log))
+        assert "line 999" in found.message
+        assert "\x1b" not in found.message
+        assert len(found.message.encode()) < 1200
+
+    def test_bd_217_the_deadline_is_a_timeout(self):
+        found = harvest.job_failure(job(ended(137), failure_reason="DeadlineExceeded"))
+        assert found.reason == "BuildTimeout"
+
+    def test_a_job_without_pods_says_what_the_api_server_says(self):
+        found = harvest.job_failure(job(None, failure_reason="BackoffLimitExceeded", failure_message="no more"))
+        assert found == harvest.Failure("BuildFailed", "no more")
+
+
+class TestIndex:
+    def test_bd_178_the_index_job_reports_what_it_pushed(self):
+        found = harvest.index_pushed(json.dumps({"v": 1, "digest": DIGEST, "size": 9, "mediaType": OCI_INDEX}))
+        assert (found.digest, found.missing) == (DIGEST, ())
+
+    def test_bd_178_or_whose_children_are_missing(self):
+        assert harvest.index_pushed('{"v":1,"missing":["arm64"]}').missing == ("arm64",)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "{}", '{"v":1}', json.dumps({"v": 1, "digest": DIGEST, "size": 9, "missing": ["arm64"]}), "x" * 4096],
+    )
+    def test_bd_322_nothing_else(self, text):
+        assert harvest.index_pushed(text) is None
+
+    @pytest.mark.parametrize(
+        ("code", "said", "reason"),
+        [
+            (44, '{"v":1,"reason":"PushDenied","message":"no"}', "PushDenied"),
+            (45, '{"v":1,"reason":"MixedFormats","message":"no"}', "MixedFormats"),
+            (1, '{"v":1,"reason":"RegistryUnreachable","message":"no"}', "RegistryUnreachable"),
+            (137, "Killed", "RegistryUnreachable"),
+        ],
+    )
+    def test_bd_178_its_failures_have_the_reasons_of_publishing(self, code, said, reason):
+        assert harvest.index_failure(job(ended(code, said, "index"))).reason == reason
+
+
+@pytest.mark.parametrize("text", ["", "a", "é" * 2000, "x" * 1023 + "é" * 3, "\n" * 5000, "日本語\n" * 1000])
+def test_bd_322_shown_text_always_fits_a_status(text: str) -> None:
+    assert len(harvest.shown(text).encode()) <= 1024
