@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from polyarch.builds.reconcilers.deploying import BuildsReconciler
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.client.client import Client
 from polyarch.kube.process.components import Components, Leadership, leader_check
@@ -48,14 +49,15 @@ async def setup(process: Process) -> Components:
     recorder = process.recorder("polyarch.dev/operator")
     home, observation = Home(process, settings), Observation(process, settings)
     definitions = process.informer(CRDS, Definition, field_selector=f"metadata.name={CPPCS}")
-    certificates, registrations, placements, status_keys, taint_keys = (
+    certificates, registrations, placements, status_keys, taint_keys, build_keys = (
         WorkQueue[Key](name, clock, metrics=process.metrics)
-        for name in ("certificates", "registration", "placement", "statuses", "taints")
+        for name in ("certificates", "registration", "placement", "statuses", "taints", "builds")
     )
 
     def changed(*_: object) -> None:
         placements.add(SINGLETON)
         taint_keys.add(SINGLETON)
+        build_keys.add(SINGLETON)
         registrations.add(Key(namespace, names.OPERATOR))
         if numa is not None:
             numa.changed()
@@ -78,9 +80,9 @@ async def setup(process: Process) -> Components:
     registration = RegistrationReconciler(client, settings, home, discovery, definitions, own, secrets)
     without_numa = msgspec.structs.replace(settings, numa="off")  # it has kinds of its own, and is not loaded for this
     kinds = operand_kinds(namespace, operator_rights(without_numa, cluster).namespaces)
-    sets, taint_sets = (
+    sets, taint_sets, build_sets = (
         OperandSets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock)
-        for part in (names.OPERAND, shared.TAINTS)
+        for part in (names.OPERAND, shared.TAINTS, shared.BUILDER)
     )
     taints = OperatedTaints(
         process,
@@ -91,6 +93,16 @@ async def setup(process: Process) -> Components:
         placed=sets,
         sets=taint_sets,
         secrets=secrets,
+    )
+    builds = BuildsReconciler(
+        process,
+        settings,
+        home=home,
+        discovery=discovery,
+        sets=build_sets,
+        trust=secrets,
+        tainted=lambda: taints.reconciler.tolerated,
+        placed=lambda: observation.configuration is not None,
     )
     numa = OperatedNuma(process, settings, home=home, discovery=discovery, recorder=recorder)
     forced = process.metrics.counter(
@@ -118,6 +130,7 @@ async def setup(process: Process) -> Components:
         controller("placement", placement.reconcile, placements),
         controller("statuses", statuses.reconcile, status_keys),
         controller("taints", taints.reconciler.reconcile, taint_keys),
+        controller("builds", builds.reconcile, build_keys),
         *numa.controllers,
     ]
     if settings.resource_webhooks == "operator":
@@ -131,6 +144,7 @@ async def setup(process: Process) -> Components:
     observation.on_change(changed)
     definitions.add_handler(changed)
     taints.on_change(changed)
+    builds.on_change(changed)
     for several in (sets, own):
         several.add_handler(changed)
     webhooks = ResourceWebhooks(client, observation.configurations.store, observation.configs.store)

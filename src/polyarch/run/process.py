@@ -26,7 +26,14 @@ async def run(name: str, roles: tuple[Role, ...], settings: RunSettings) -> None
             settings.process,
             client,
             metrics,
-            role_settings=(settings.registries, settings.operator, settings.monitor, settings.taints, verbosity),
+            role_settings=(
+                settings.registries,
+                settings.operator,
+                settings.monitor,
+                settings.taints,
+                settings.builder,
+                verbosity,
+            ),
             announce=_announce,
         ) as process,
     ):

@@ -48,6 +48,23 @@ class TaintRoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The object from ``--config``, checked; None: the cluster's, which is watched (TN-012)."""
 
 
+class BuilderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the builder (BD-002, BD-003)."""
+
+    builder_image: str = "quay.io/buildah/stable:v1"
+    """What builds in a pod, unless the ImageBuild names another: it has ``sh`` and buildah."""
+    push_image: str = ""
+    """What uploads: an image of polyarch. Empty: every ImageBuild has to name one."""
+    allow_privileged: bool = False
+    """Whether ``builder.securityProfile: Privileged`` is allowed (BD-151)."""
+    arch_taint_keys: tuple[str, ...] = ("kubernetes.io/arch", "supported-arch")
+    """Keys of architecture taints that build pods tolerate (BD-140)."""
+    max_active_jobs: int = 20
+    """Unfinished build Jobs in the whole cluster (BD-154)."""
+    machine_os: Literal["auto", "on", "off"] = "auto"
+    machine_os_namespace: str = "openshift-machine-config-operator"
+
+
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of ``polyarch run``: those of every process, and those that only some roles read."""
 
@@ -61,3 +78,4 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     operator: OperatorSettings = OperatorSettings(image="", image_pull_policy=None)
     monitor: MonitorSettings = MonitorSettings()
     taints: TaintRoleSettings = TaintRoleSettings()
+    builder: BuilderSettings = BuilderSettings()

@@ -42,7 +42,7 @@ main(["run", "all", "--cert-dir", ".", "--kubeconfig", "missing"])
 NODE_SIDE = f"""
 import sys
 import polyarch.run.libraries
-from polyarch.cli.cluster import role_process
+from polyarch.cli.roles import role_process
 from polyarch.run.exec_monitor import ROLE
 from polyarch.run.logs import configure
 from polyarch.placement.execmonitor import attribution, node, reporter

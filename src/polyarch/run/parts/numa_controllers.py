@@ -43,6 +43,7 @@ from polyarch.operating.keeping.discovery import Discovery
 from polyarch.operating.keeping.home import Home
 from polyarch.operating.keeping.operand_sets import OperandSets
 from polyarch.operating.settings import OperatorSettings
+from polyarch.operating.workloads import tolerated
 
 EXPORTERS, SCHEDULER, KUBELETS = "numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig"
 IMAGE_RESTRICTION: Final = "EXPORTER_IMAGE_RESTRICTION"
@@ -144,7 +145,7 @@ class NumaControllers:
             platforms=platforms,
             watched=watched,
             sets=scheduler_sets,
-            nodes=NodeCensus(client, clock),
+            nodes=NodeCensus(client, clock, tolerations=tolerated(settings)),
             removal=SchedulerRemoval(client, recorder, home=place, clock=clock),
             telling=telling(SCHEDULERS, watched.schedulers),
             image_rules=ImageRules.of(environment),

@@ -1,0 +1,340 @@
+"""ImageBuilds and their Runs: the builder's own kinds, as facts for the planner, and who is looked at again when.
+
+A plan is made from a few objects of many. Of executions a build sees its own, and those of its namespace with a child
+of the same key, found by an index; of nodes a sample that decides as all of them (``NodeIndex``). A change wakes the
+builds that it can concern, not all of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.architectures.node_index import Effect, NodeIndex
+from polyarch.builds.architectures.selection import deciding_labels
+from polyarch.builds.controller.watches import BY_BUILD, BY_JOB, BY_KEY, BY_NAMESPACE, Watches, is_finished
+from polyarch.builds.facts.executions import RunObject, execution_of, wish_of
+from polyarch.builds.facts.facts import Execution, Facts, InputData, JobFacts, Settings
+from polyarch.builds.facts.history import ENDED, active_execution
+from polyarch.builds.facts.inputs import named_by, pod_security
+from polyarch.builds.facts.jobs import JobObject, PodObject, job_facts
+from polyarch.builds.facts.nodes import NodeObject, node_facts
+from polyarch.builds.frontend import Cache, WishKey
+from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
+from polyarch.builds.keys import handles
+from polyarch.builds.metrics import BuildMetrics, newly_ended
+from polyarch.builds.plan.document import Plan, Write
+from polyarch.kube.clock import Clock
+from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
+from polyarch.kube.runtime.events import Regarding
+from polyarch.kube.runtime.store import Change
+from polyarch.model.meta import Key, ObjectMeta
+from polyarch.model.namespace import Namespace
+from polyarch.oci.cache.recent import Recent
+
+CONVERTED: Final = 4096
+"""Executions that are kept in the planner's form."""
+Planner = Callable[[Facts], Plan]
+
+
+class _Labelled(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+class _Attention(msgspec.Struct):
+    """What a build waits for, by its last plan."""
+
+    labels: frozenset[str]
+    """The view of nodes that decides about it."""
+    is_busy: bool = False
+    """An execution is under way, or held back: it matters which nodes are available."""
+    is_queued: bool = False
+    job: frozenset[Key] = frozenset()
+    """Jobs of others with the same key."""
+
+
+class OwnBuilds:
+    """The front-end of ImageBuilds."""
+
+    kind: Final = "ImageBuild"
+    resources: Final[Mapping[str, Resource]] = {
+        each.kind: each for each in (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS, JOBS, CONFIGMAPS)
+    }
+
+    def __init__(
+        self,
+        watches: Watches,
+        nodes: NodeIndex,
+        planner: Planner,
+        *,
+        settings: Settings,
+        clock: Clock,
+        metrics: BuildMetrics,
+    ) -> None:
+        """``nodes`` is kept here by the watch of nodes."""
+        self._watches = watches
+        self._nodes = nodes
+        self._planner = planner
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._enqueue: Callable[[WishKey], None] = lambda wish: None
+        self._converted: Recent[Key, tuple[str, str | None, Execution]] = Recent(CONVERTED)
+        self._attention: dict[WishKey, _Attention] = {}
+        self._by_view: defaultdict[frozenset[str], set[WishKey]] = defaultdict(set)
+        self._queued: dict[Key, tuple[float, int]] = {}
+        """Runs with architectures that wait for a Job: when they were made, and how many."""
+        self.caches: Mapping[str, Cache] = {
+            informer.resource.kind: Cache(informer.resource, informer.store, informer.writes)
+            for informer in (watches.builds, watches.runs, watches.jobs, watches.records)
+        }
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    def known(self) -> list[WishKey]:
+        """Every ImageBuild."""
+        return [self._wish(key) for key in self._watches.builds.store]
+
+    def facts(self, key: WishKey) -> Facts | None:
+        """From the caches, without answers; None if the build is gone or going."""
+        watches = self._watches
+        build = watches.builds.store.get(key.key)
+        if build is None or build.metadata.deletion_timestamp is not None:
+            self._ignore(key)
+            return None
+        wish = wish_of(build)
+        labels = deciding_labels(wish.spec)
+        self._attend(key, labels)
+        runs = watches.runs.store.by_index(BY_BUILD, str(key.key))
+        knows_nodes = watches.nodes.has_synced and watches.nodes.problem is None
+        facts = Facts(
+            now=self._clock.now().timestamp(),
+            wish=wish,
+            nodes=self._nodes.sample(labels) if knows_nodes else None,
+            executions=tuple(self._execution(each) for each in runs),
+            jobs=tuple(self._jobs_in(key.namespace)),
+            inputs=InputData(pod_security=pod_security(watches.namespaces.store.get(Key("", key.namespace)))),
+            active_jobs=self._active_jobs(),
+            settings=self._settings,
+        )
+        active = active_execution(facts)
+        return msgspec.structs.replace(facts, queued=self._queued_before(active))
+
+    def plan(self, facts: Facts) -> Plan:
+        """The plan, which knows the executions of others whose children could be used (BD-092)."""
+        plan = self._planner(facts)
+        there = {each.name for each in facts.executions}
+        others = dict.fromkeys(
+            run
+            for key in plan.keys.values()
+            for run in self._watches.runs.store.by_index(BY_KEY, f"{facts.wish.namespace}/{key}")
+            if run.name not in there
+        )
+        if others:
+            executions = (*facts.executions, *(self._execution(each) for each in others))
+            plan = self._planner(msgspec.structs.replace(facts, executions=executions))
+        self._watch_for(self._wish(Key(facts.wish.namespace, facts.wish.name)), facts, plan)
+        return plan
+
+    def credentials(self, facts: Facts) -> tuple[str, ...]:
+        return named_by(facts.wish.spec).registry_secrets
+
+    def regarding(self, facts: Facts) -> Regarding:
+        wish = facts.wish
+        return Regarding(names.IMAGE_BUILDS.api_version, names.IMAGE_BUILDS.kind, wish.namespace, wish.name, wish.uid)
+
+    def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
+        """Counts what has ended by it, and how long each architecture took."""
+        if write.kind != names.IMAGE_BUILD_RUNS.kind:
+            return
+        wanted = write.body.get("status") or {}
+        self._metrics.run_written(stored, wanted)
+        for each in newly_ended(stored, wanted):
+            if each.get("phase") == "Built":
+                job = self._job(Key(write.namespace, str(each.get("job") or "")))
+                if job is not None:
+                    self._metrics.took(str(each.get("architecture")), parts(job))
+
+    def execution(self, key: Key) -> Execution | None:
+        """One Run in the planner's form."""
+        return self._execution(key) if key in self._watches.runs.store else None
+
+    def _execution(self, key: Key) -> Execution:
+        run = self._watches.runs.store.get(key)
+        if run is None:
+            raise LookupError(f"the index names the Run {key}, which the cache does not have")
+        record = self._watches.records.store.get(Key(key.namespace, handles.record(key.name)))
+        text = record.data.architectures if record is not None and record.data is not None else None
+        known = self._converted.get(key)
+        if known is not None and known[:2] == (run.metadata.resource_version, text):
+            return known[2]
+        execution = execution_of(run, recorded=text)
+        self._converted.put(key, (run.metadata.resource_version, text, execution))
+        return execution
+
+    def _jobs_in(self, namespace: str) -> Iterable[JobFacts]:
+        found = (self._job(key) for key in self._watches.jobs.store.by_index(BY_NAMESPACE, namespace))
+        return (each for each in found if each is not None)
+
+    def _job(self, key: Key) -> JobFacts | None:
+        job, pods = self._watches.jobs.store.get(key), self._watches.pods.store
+        if job is None:
+            return None
+        its = (pods.get(each) for each in pods.by_index(BY_JOB, job.metadata.uid))
+        return job_facts(job, [each for each in its if each is not None])
+
+    def _active_jobs(self) -> int:
+        return sum(
+            not is_finished(job)
+            for job in self._watches.jobs.store.values()
+            if (job.metadata.labels or {}).get(names.ROLE_LABEL) == names.ARCH_ROLE
+        )
+
+    def _queued_before(self, active: Execution | None) -> int:
+        own = Key(active.namespace, active.name) if active is not None else None
+        return sum(
+            count
+            for key, (created, count) in self._queued.items()
+            if key != own and (active is None or (created, key) < (active.created, own))
+        )
+
+    # -- who is looked at again ----------------------------------------------------------------------------------------
+
+    def subscribe(self, enqueue: Callable[[WishKey], None]) -> None:
+        """From now on changes wake builds."""
+        self._enqueue = enqueue
+        watches = self._watches
+        watches.nodes.add_handler(self._node_changed)
+        watches.builds.add_handler(lambda change: self._enqueue(self._wish(change.key)))
+        watches.runs.add_handler(self._run_changed)
+        watches.jobs.add_handler(self._job_changed)
+        watches.pods.add_handler(self._pod_changed)
+        watches.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
+        watches.namespaces.add_handler(self._namespace_changed)
+
+    def _run_changed(self, change: Change[RunObject]) -> None:
+        run = change.new or change.old
+        if run is None:
+            return
+        waiting = _waiting_for_a_job(run) if change.new is not None else 0
+        if waiting:
+            self._queued[change.key] = (execution_of(run).created, waiting)
+        else:
+            self._queued.pop(change.key, None)
+        self._enqueue(self._wish(Key(change.key.namespace, run.spec.image_build.name)))
+
+    def _job_changed(self, change: Change[JobObject]) -> None:
+        job = change.new or change.old
+        self._wake_owner(job)
+        ended = change.old is not None and not is_finished(change.old)
+        if ended and (change.new is None or is_finished(change.new)):
+            for wish in [each for each, attention in self._attention.items() if attention.is_queued]:
+                self._enqueue(wish)
+        for wish in [each for each, attention in self._attention.items() if change.key in attention.job]:
+            self._enqueue(wish)
+        self._show()
+
+    def _pod_changed(self, change: Change[PodObject]) -> None:
+        self._wake_owner(change.new or change.old)
+        self._show()
+
+    def _node_changed(self, change: Change[NodeObject]) -> None:
+        if change.new is not None:
+            effect = self._nodes.put(node_facts(change.new))
+        else:
+            effect = self._nodes.remove(change.key.name)
+        self._wake_by_nodes(effect)
+
+    def _wake_by_nodes(self, effect: Effect) -> None:
+        for labels in effect.membership | effect.availability:
+            for wish in tuple(self._by_view.get(labels, ())):
+                if labels in effect.membership or self._attention[wish].is_busy:
+                    self._enqueue(wish)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        if pod_security(change.old) != pod_security(change.new) and not change.initial:
+            for wish in self._attention:
+                if wish.namespace == change.key.name:
+                    self._enqueue(wish)
+
+    def _wake_owner(self, object_: _Labelled | None) -> None:
+        """The build of the execution that an object is of, by its label."""
+        if object_ is None:
+            return
+        metadata = object_.metadata
+        run = (metadata.annotations or {}).get(names.RUN_LABEL) or (metadata.labels or {}).get(names.RUN_LABEL, "")
+        found = self._watches.runs.store.get(Key(metadata.namespace, run))
+        if found is not None:
+            self._enqueue(self._wish(Key(metadata.namespace, found.spec.image_build.name)))
+
+    def _attend(self, wish: WishKey, labels: frozenset[str]) -> None:
+        known = self._attention.get(wish)
+        if known is not None and known.labels == labels:
+            return
+        self._ignore(wish)
+        self._attention[wish] = _Attention(labels)
+        self._by_view[labels].add(wish)
+
+    def _ignore(self, wish: WishKey) -> None:
+        known = self._attention.pop(wish, None)
+        if known is not None:
+            self._by_view[known.labels].discard(wish)
+            if not self._by_view[known.labels]:
+                del self._by_view[known.labels]
+                self._nodes.keep(self._by_view)
+
+    def _watch_for(self, wish: WishKey, facts: Facts, plan: Plan) -> None:
+        attention = self._attention.get(wish)
+        if attention is None:
+            return
+        attention.is_busy = plan.decision not in ("UpToDate", "Retag", "Invalid")
+        attention.is_queued = any(each.reason == "Queued" for each in plan.per_architecture)
+        attention.job = frozenset(
+            Key(facts.wish.namespace, each.job) for each in plan.per_architecture if each.action == "Wait" and each.job
+        )
+
+    def _show(self) -> None:
+        """Unfinished Jobs and waiting pods, for the metrics."""
+        active: dict[str, int] = {}
+        waiting: dict[str, int] = {}
+        for job in self._watches.jobs.store.values():
+            architecture = (job.metadata.labels or {}).get(names.ARCHITECTURE_LABEL, "")
+            if architecture and not is_finished(job):
+                active[architecture] = active.get(architecture, 0) + 1
+        for pod in self._watches.pods.store.values():
+            architecture = (pod.metadata.labels or {}).get(names.ARCHITECTURE_LABEL, "")
+            if architecture and pod.status.phase == "Pending" and not pod.spec.node_name:
+                waiting[architecture] = waiting.get(architecture, 0) + 1
+        self._metrics.show_jobs(active, waiting)
+
+    def _wish(self, key: Key) -> WishKey:
+        return WishKey("ImageBuild", key.namespace, key.name)
+
+
+def parts(job: JobFacts) -> dict[str, float]:
+    """Seconds that a finished Job waited for its pod to run, built, and pushed, as far as its pod says so."""
+    pod = job.pod
+    if pod is None or pod.scheduled is None:
+        return {}
+    found = {"wait": pod.scheduled - job.created}
+    built, pushed = pod.ends.get(BUILD_CONTAINER), pod.ends.get(PUSH_CONTAINER)
+    if built is not None:
+        found["build"] = built - pod.scheduled
+        if pushed is not None:
+            found["push"] = pushed - built
+    return {part: max(0.0, seconds) for part, seconds in found.items()}
+
+
+def _waiting_for_a_job(run: RunObject) -> int:
+    """Architectures of a Run that is under way that wait because enough Jobs are running (BD-154)."""
+    status = run.status or {}
+    if status.get("phase") in ENDED:
+        return 0
+    architectures = status.get("architectures")
+    return sum(
+        isinstance(each, Mapping) and each.get("phase") == "Pending" and each.get("reason") == "Queued"
+        for each in (architectures if isinstance(architectures, list) else ())
+    )

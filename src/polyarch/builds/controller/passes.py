@@ -1,0 +1,243 @@
+"""One pass over one build: facts, plan, answers to its questions, writes in the plan's order (BD-001, BD-195, BD-196).
+
+A pass may end anywhere and be made again: whatever it found is in the API server or in a registry. A write that is
+refused ends the round; the plan is told, once the caches show what this round has written, and says what follows. Work
+on one repository is done by one pass at a time, of whichever build (BD-232).
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Final, Literal, Protocol
+
+import msgspec
+import structlog
+
+from polyarch.builds.effects.inquiry import Inquiry
+from polyarch.builds.effects.object_writes import Carried, jobs_of
+from polyarch.builds.effects.settling import Settling
+from polyarch.builds.effects.status_changes import PACE
+from polyarch.builds.facts.facts import Facts, StepFailure
+from polyarch.builds.frontend import FrontEnd, WishKey
+from polyarch.builds.keys import handles
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.plan.document import Plan, PlannedEvent, Write
+from polyarch.kube.clock import Clock
+from polyarch.kube.runtime.controller import After, Done, Result
+from polyarch.kube.runtime.events import Regarding
+from polyarch.oci.auth.credentials import CredentialStore
+
+log = structlog.get_logger(__name__)
+
+ROUNDS: Final = 16
+"""Questions and answers of one pass: each answer may raise a new question, but a plan comes to an end."""
+MOVED_ON: Final = 1.0
+"""Seconds until a build is looked at again whose objects have changed meanwhile, if no watch event does it before."""
+SETTLING: Final = 0.2
+"""Seconds until a build is looked at again whose neighbours' Jobs the cache does not show yet."""
+ADOPTION: Final = "S2"
+TOLD: Final = 20_000
+"""Events remembered, so that none is posted twice (BD-242)."""
+
+
+class Carries(Protocol):
+    """Carries out writes to the API server."""
+
+    def round(self, wish: WishKey) -> AbstractContextManager[None]: ...
+
+    async def carry_out(self, wish: WishKey, write: Write) -> Carried | StepFailure: ...
+
+
+class CarriesWithCredentials(Protocol):
+    """Carries out writes to registries with the credentials of a build."""
+
+    async def carry_out(self, wish: WishKey, write: Write, credentials: CredentialStore) -> Carried | StepFailure: ...
+
+
+class Inputs(Protocol):
+    """The part of ``SpecInputs`` that is needed here."""
+
+    async def fill(self, wish: WishKey, facts: Facts) -> Facts:
+        """With what the keys of the build depend on."""
+        ...
+
+    def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
+
+    def forget(self, wish: WishKey) -> None: ...
+
+    def again_in(self, facts: Facts) -> float | None:
+        """Seconds until inputs are read again that nobody tells us about."""
+        ...
+
+
+class Posts(Protocol):
+    """Posts an Event some time later; never waits."""
+
+    def event(
+        self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
+    ) -> None: ...
+
+
+class Passes:
+    """The passes over the builds of one front-end. ``is_leading`` is asked before each write (BD-002)."""
+
+    def __init__(
+        self,
+        front: FrontEnd,
+        *,
+        inquiry: Inquiry,
+        inputs: Inputs,
+        objects: Carries,
+        registries: CarriesWithCredentials,
+        settling: Settling[WishKey],
+        recorder: Posts,
+        metrics: BuildMetrics,
+        clock: Clock,
+        turns: "Turns",
+        is_leading: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._front = front
+        self._inquiry = inquiry
+        self._inputs = inputs
+        self._objects = objects
+        self._registries = registries
+        self._settling = settling
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._turns = turns
+        self._is_leading = is_leading
+        self._failures: dict[WishKey, tuple[StepFailure, ...]] = {}
+        self._again: dict[WishKey, float] = {}
+        """Seconds until progress is written that waits for its turn."""
+        self._told: OrderedDict[tuple[str, ...], None] = OrderedDict()
+
+    async def reconcile(self, wish: WishKey) -> Result:
+        """One pass over one build."""
+        facts = self._front.facts(wish)
+        if facts is None:
+            self._forget(wish)
+            return Done()
+        async with self._turns.of(facts.wish.spec.output.repository):
+            if self._settling.is_stale(wish) or self._settling.is_stale(jobs_of(wish.namespace)):
+                return After(SETTLING)  # the pass before wrote what this one has to see
+            facts = self._front.facts(wish)
+            if facts is None:
+                return Done()
+            failures = self._failures.pop(wish, ())
+            facts = msgspec.structs.replace(await self._inputs.fill(wish, facts), failures=failures)
+            credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
+            facts, plan = await self._planned(wish, facts, credentials)
+            self._inquiry.is_about(wish, plan.execution)
+            with self._objects.round(wish):
+                ended = await self._carry_out(wish, plan, credentials)
+        if ended is not None:
+            return ended
+        self._tell(facts, plan)
+        return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(wish, None))
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    async def _planned(self, wish: WishKey, facts: Facts, credentials: CredentialStore) -> tuple[Facts, Plan]:
+        """The plan that has no questions, and the facts that it was made from."""
+        for _ in range(ROUNDS):
+            before = self._clock.monotonic()
+            plan = self._front.plan(facts)
+            self._metrics.planned(self._clock.monotonic() - before)
+            if not plan.questions:
+                return facts, plan
+            facts = await self._inquiry.answered(wish, facts, plan.questions, credentials)
+        asked = ", ".join(f"{each.what} {each.reference}" for each in plan.questions)
+        raise RuntimeError(f"{wish}: the plan still asks after {ROUNDS} rounds: {asked}")
+
+    # -- carrying out --------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, wish: WishKey, plan: Plan, credentials: CredentialStore) -> Result | None:
+        """The writes in order; None if the round came to its end."""
+        later = False
+        for write in plan.writes:
+            if not self._is_leading():
+                return Done()
+            result = await self._one(wish, write, credentials)
+            if result is Carried.DONE and write.step == ADOPTION:
+                self._count_adoption(plan, write)
+            if isinstance(result, StepFailure):
+                self._failures[wish] = (result,)
+                return After(0.0)
+            if result is Carried.MOVED_ON:
+                return After(MOVED_ON)
+            later = later or result is Carried.LATER
+        if later:
+            self._again[wish] = PACE
+        return None
+
+    async def _one(self, wish: WishKey, write: Write, credentials: CredentialStore) -> Carried | StepFailure:
+        if write.verb in ("create", "patch", "status", "delete"):
+            result = await self._objects.carry_out(wish, write)
+        else:
+            self._inquiry.written(wish)
+            result = await self._registries.carry_out(wish, write, credentials)
+        if result is Carried.DONE:
+            log.info(
+                "carried out", build=str(wish), step=write.step, verb=write.verb, what=write.name or write.reference
+            )
+        return result
+
+    def _count_adoption(self, plan: Plan, write: Write) -> None:
+        for each in plan.per_architecture:
+            if each.job == write.name:
+                self._metrics.adopted(each.architecture)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _tell(self, facts: Facts, plan: Plan) -> None:
+        """Each event once (BD-242)."""
+        regarding = self._front.regarding(facts)
+        for event in plan.events:
+            if self._is_news(facts.wish.uid, event):
+                self._recorder.event(
+                    regarding, type=event.type, reason=event.reason, note=event.message, action=event.reason
+                )
+
+    def _is_news(self, uid: str, event: PlannedEvent) -> bool:
+        told = (uid, event.execution, event.reason, event.architecture, event.message)
+        if told in self._told:
+            self._told.move_to_end(told)
+            return False
+        self._told[told] = None
+        if len(self._told) > TOLD:
+            self._told.popitem(last=False)
+        return True
+
+    def _forget(self, wish: WishKey) -> None:
+        self._failures.pop(wish, None)
+        self._inquiry.is_about(wish, "")
+        self._inputs.forget(wish)
+
+
+class Turns:
+    """One at a time per repository: planning and pruning of one do not overlap (BD-232)."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def of(self, repository: str) -> AsyncIterator[None]:
+        """Waits for the turn. Names that are written differently and mean the same have one turn."""
+        name = handles.repository(repository)
+        self._users[name] += 1
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name], self._locks[name]
+
+
+def _soonest(*seconds: float | None) -> Result:
+    known = [each for each in seconds if each is not None]
+    return After(min(known)) if known else Done()

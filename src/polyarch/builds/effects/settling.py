@@ -1,0 +1,55 @@
+"""Own writes that the caches do not show yet: no build is planned from what it has just changed (BD-137, KR-022).
+
+A plan reads several caches: the build, its executions, Jobs and ConfigMaps. Each is as late as its own watch. So every
+write of a pass is noted for its build, and the next pass waits until all of them are seen; the watch event that brings
+a cache up to date requeues the build.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+from polyarch.kube.clock import Clock
+from polyarch.kube.runtime.store import Store
+from polyarch.kube.runtime.writes import OwnWrites
+from polyarch.model.meta import Key
+
+K = TypeVar("K", bound=Hashable)
+KEEP: Final = 60.0
+"""Seconds after which a deletion that the cache does not show is forgotten: the cache is broken then, not late."""
+
+
+class Settling(Generic[K]):
+    """Which builds wait for their own writes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pending: dict[K, list[Callable[[], bool]]] = {}
+
+    def wrote(self, build: K, writes: OwnWrites[Any], key: Key, resource_version: str) -> None:
+        """The API server answered a write to the object ``key`` of a cache with this resourceVersion."""
+        writes.note_write(key, resource_version)
+        self._pending.setdefault(build, []).append(lambda: writes.is_stale(key))
+
+    def deleted(self, build: K, store: Store[Any], key: Key, uid: str) -> None:
+        """The API server accepted the deletion of that object."""
+        until = self._clock.monotonic() + KEEP
+
+        def is_there() -> bool:
+            cached = store.get(key)
+            return (
+                cached is not None
+                and cached.metadata.uid == uid
+                and cached.metadata.deletion_timestamp is None
+                and self._clock.monotonic() < until
+            )
+
+        self._pending.setdefault(build, []).append(is_there)
+
+    def is_stale(self, build: K) -> bool:
+        """Whether some cache is still behind a write of this build."""
+        pending = [each for each in self._pending.get(build, ()) if each()]
+        if pending:
+            self._pending[build] = pending
+        else:
+            self._pending.pop(build, None)
+        return bool(pending)

@@ -1,0 +1,296 @@
+"""ConfigMaps and Secrets that builds name, read by name (BD-064, BD-073, BD-331).
+
+ConfigMaps are read once per version: in a namespace whose builds name some, the metadata of ConfigMaps is watched, and
+a build is looked at again when one of its own has changed. Secrets are never listed or watched, as RBAC could not limit
+that to those that builds name. Those that enter a key are read again every ten minutes; others only when a plan asks.
+Their bytes leave this module as fingerprints, and inside a credential store.
+"""
+
+import base64
+import binascii
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from polyarch.builds import names
+from polyarch.builds.facts.facts import Facts, SecretFacts
+from polyarch.builds.facts.inputs import (
+    DOCUMENTS,
+    ConfigMapObject,
+    SecretObject,
+    config_map_data,
+    named_by,
+    secret_facts,
+)
+from polyarch.builds.frontend import WishKey
+from polyarch.kube.clock import Clock
+from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.resources import CONFIGMAPS, SECRETS, Resource
+from polyarch.kube.rights import rule
+from polyarch.kube.runtime.on_demand import OnDemand, Shares
+from polyarch.kube.runtime.store import Change, older
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.model.secret import DOCKER_CONFIG
+from polyarch.oci.auth.credentials import Credential, CredentialStore, CredentialWarning, KeyringCredentials
+from polyarch.oci.auth.keyring import Document
+from polyarch.oci.cache.recent import Recent
+from polyarch.oci.mirrors.sources import Source
+from polyarch.oci.reference import Reference
+
+T = TypeVar("T")
+
+RIGHTS: Final = (rule(CONFIGMAPS, "get", "list", "watch"),)
+"""RBAC rules in the namespaces of builds; Secrets are readable where an administrator says so."""
+HMAC_RIGHTS: Final = (rule(SECRETS, "get", names=[names.HMAC_SECRET]),)
+"""RBAC rules in the builder's own namespace."""
+SECRET_RIGHTS: Final = (rule(SECRETS, "get"),)
+"""RBAC rules of the ClusterRole that an administrator binds in a namespace (BD-331)."""
+
+KEEP: Final = 600.0
+"""Seconds after which a Secret that enters a key is read again, and one with which registries are asked."""
+JUST_READ: Final = 5.0
+"""Seconds within which a plan's question about a Secret is answered by a former reading."""
+ENABLED_AGAIN: Final = 60.0
+"""Seconds after which it is tried again whether Secrets may be read in a namespace."""
+CONTENTS: Final = (10_000, 64 * 1024 * 1024)
+READINGS: Final = (4_096, 16 * 1024 * 1024)
+"""Limits of the caches, in entries and bytes."""
+HMAC_KEY: Final = "key"
+
+
+class Reads(Protocol):
+    """The part of the client that is needed here."""
+
+    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[T]) -> T: ...
+
+
+class _Content(msgspec.Struct, frozen=True):
+    version: str
+    content: Mapping[str, Any]
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    secret: SecretObject | None
+    at: float
+
+
+class SpecInputs:
+    """For all builds. ``enqueue`` is called with the builds of a ConfigMap that has changed."""
+
+    def __init__(
+        self,
+        client: Reads,
+        informers: Shares,
+        clock: Clock,
+        *,
+        namespace: str,
+        enqueue: Callable[[WishKey], None],
+    ) -> None:
+        """``namespace``: the builder's own, with the Secret of the HMAC key."""
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._namespace = namespace
+        self._enqueue = enqueue
+        self._watches: dict[str, OnDemand[PartialObjectMetadata]] = {}
+        self._users: defaultdict[Key, set[WishKey]] = defaultdict(set)
+        self._used: dict[WishKey, frozenset[Key]] = {}
+        self._contents: Recent[Key, _Content] = Recent(CONTENTS[0], weight=CONTENTS[1])
+        self._readings: Recent[Key, _Reading] = Recent(READINGS[0], weight=READINGS[1])
+        self._hmac_key = b""
+
+    async def fill(self, wish: WishKey, facts: Facts) -> Facts:
+        """The facts with everything that the build's keys depend on. Raises what the API server raises."""
+        wanted = named_by(facts.wish.spec)
+        self._uses(wish, wanted.config_maps)
+        config_maps = {name: await self.config_map(wish, name) for name in sorted(wanted.config_maps)}
+        found: dict[str, SecretFacts | None] = {}
+        readable = True
+        try:
+            for name in sorted(wanted.keyed_secrets):
+                found[name] = await self._keyed(Key(wish.namespace, name))
+        except Forbidden:
+            readable = False
+        inputs = msgspec.structs.replace(facts.inputs, config_maps=config_maps, secrets=found, readable=readable)
+        return msgspec.structs.replace(facts, inputs=inputs)
+
+    def again_in(self, facts: Facts) -> float | None:
+        """Seconds until the inputs are read again that nobody tells us about; None if there are none."""
+        if not facts.inputs.readable:
+            return ENABLED_AGAIN
+        return KEEP if named_by(facts.wish.spec).keyed_secrets else None
+
+    def forget(self, wish: WishKey) -> None:
+        """The build is gone: what only it has named is not watched any more."""
+        self._uses(wish, ())
+
+    # -- ConfigMaps ----------------------------------------------------------------------------------------------------
+
+    async def config_map(self, wish: WishKey, name: str) -> Mapping[str, Any] | None:
+        """``data`` and ``binaryData`` as they are now, those that are there; None if there is no such ConfigMap."""
+        key = Key(wish.namespace, name)
+        watch = self._watches.get(key.namespace)
+        if watch is None:
+            self._uses(wish, (*(each.name for each in self._used.get(wish, ())), name))
+            watch = self._watches[key.namespace]
+        await watch.synced()
+        seen = watch.get(key)
+        if seen is None:
+            self._contents.pop(key)
+            return None
+        known = self._contents.get(key)
+        if known is None or (known.version != seen.metadata.resource_version and not self._is_ahead(known, seen)):
+            try:
+                read = await self._client.get(CONFIGMAPS, name, namespace=key.namespace, type=ConfigMapObject)
+            except NotFound:
+                return None
+            known = _Content(read.metadata.resource_version, config_map_data(read))
+            sizes = (len(text) for part in (read.data, read.binary_data) for text in (part or {}).values())
+            self._contents.put(key, known, weight=sum(sizes) + 256)
+        return known.content
+
+    @staticmethod
+    def _is_ahead(known: _Content, seen: PartialObjectMetadata) -> bool:
+        """Read a moment ago, in a version that the watch has yet to show."""
+        return older(seen.metadata.resource_version, known.version)
+
+    def _uses(self, wish: WishKey, wanted: Iterable[str]) -> None:
+        used = frozenset(Key(wish.namespace, name) for name in wanted)
+        before = self._used.get(wish, frozenset())
+        for key in before - used:
+            self._users[key].discard(wish)
+            if not self._users[key]:
+                del self._users[key]
+                self._contents.pop(key)
+        for key in used - before:
+            self._users[key].add(wish)
+        if used:
+            self._used[wish] = used
+        else:
+            self._used.pop(wish, None)
+        if used == before:
+            return
+        watched = any(key.namespace == wish.namespace for key in self._users)
+        watch = self._watches.get(wish.namespace)
+        if watched and watch is None:
+            watch = self._watches[wish.namespace] = OnDemand(
+                self._informers, CONFIGMAPS, PartialObjectMetadata, self._changed, namespace=wish.namespace
+            )
+            watch.want(True)
+        elif not watched and watch is not None:
+            watch.want(False)
+            del self._watches[wish.namespace]
+
+    def _changed(self, change: Change[PartialObjectMetadata]) -> None:
+        if change.initial:
+            return
+        for wish in tuple(self._users.get(change.key, ())):
+            self._enqueue(wish)
+
+    # -- Secrets -------------------------------------------------------------------------------------------------------
+
+    async def secret(self, wish: WishKey, name: str) -> SecretFacts | None:
+        """What may be known of a Secret, read now; None if there is none. Raises ``Forbidden``."""
+        secret = await self._read(Key(wish.namespace, name), at_most=JUST_READ)
+        return secret_facts(secret, b"") if secret is not None else None
+
+    def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore:
+        """The Secrets' credentials, read only when a registry is asked with them."""
+        return _SecretCredentials(self, namespace, names)
+
+    async def documents(self, namespace: str, wanted: Sequence[str]) -> tuple[list[Document], list[str]]:
+        """The credential documents of these Secrets, and why others have none."""
+        found: list[Document] = []
+        problems: list[str] = []
+        for name in wanted:
+            where = f"{namespace}/{name}"
+            try:
+                secret = await self._read(Key(namespace, name), at_most=KEEP)
+            except KubernetesError as error:
+                problems.append(f"Secret {where} could not be read: {type(error).__name__}")
+                continue
+            if secret is None:
+                problems.append(f"Secret {where} does not exist")
+                continue
+            document = _document(secret, where)
+            if document is not None:
+                found.append(document)
+            else:
+                problems.append(f"Secret {where} holds no credentials of registries")
+        return found, problems
+
+    async def _keyed(self, key: Key) -> SecretFacts | None:
+        """With the fingerprints that enter keys."""
+        secret = await self._read(key, at_most=KEEP)
+        if secret is None:
+            return None
+        hmac_key = await self._hmac()
+        if not hmac_key:
+            missing = f"the builder's own Secret {self._namespace}/{names.HMAC_SECRET} has no {HMAC_KEY!r}"
+            return msgspec.structs.replace(secret_facts(secret, b""), invalid=f"{missing}: the operator makes it")
+        return secret_facts(secret, hmac_key)
+
+    async def _read(self, key: Key, *, at_most: float) -> SecretObject | None:
+        """The Secret, not older than ``at_most`` seconds."""
+        now = self._clock.monotonic()
+        known = self._readings.get(key)
+        if known is not None and now - known.at < at_most:
+            return known.secret
+        try:
+            secret = await self._client.get(SECRETS, key.name, namespace=key.namespace, type=SecretObject)
+        except NotFound:
+            self._readings.pop(key)
+            return None
+        size = sum(len(value or "") for value in (secret.data or {}).values())
+        self._readings.put(key, _Reading(secret, now), weight=size + 256)
+        return secret
+
+    async def _hmac(self) -> bytes:
+        """The role's key (BD-073); empty while there is none."""
+        if not self._hmac_key:
+            own = await self._read(Key(self._namespace, names.HMAC_SECRET), at_most=ENABLED_AGAIN)
+            text = (own.data or {}).get(HMAC_KEY) if own is not None else None
+            self._hmac_key = _decoded(text) if text else b""
+        return self._hmac_key
+
+
+def _document(secret: SecretObject, name: str) -> Document | None:
+    """The credential document of a Secret; None if it has none."""
+    text = (secret.data or {}).get(DOCUMENTS.get(secret.type, ""))
+    if not text or not (body := _decoded(text)):
+        return None
+    return Document(origin=f"secret {name}", body=body, legacy=secret.type == DOCKER_CONFIG)
+
+
+def _decoded(text: str) -> bytes:
+    """Empty for what is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+class _SecretCredentials:
+    """A credential store that reads its Secrets when it is first asked."""
+
+    def __init__(self, inputs: SpecInputs, namespace: str, names: tuple[str, ...]) -> None:
+        self._inputs = inputs
+        self._namespace = namespace
+        self._names = names
+        self._store: KeyringCredentials | None = None
+        self._problems: list[str] = []
+
+    async def candidates(self, reference: Reference, source: Source) -> list[Credential]:
+        if self._store is None:
+            documents, self._problems = await self._inputs.documents(self._namespace, self._names)
+            self._store = KeyringCredentials(documents)
+        return await self._store.candidates(reference, source)
+
+    def cached_candidates(self, reference: Reference, source: Source) -> list[Credential] | None:
+        return self._store.cached_candidates(reference, source) if self._store is not None else None
+
+    def warnings(self, source: Source) -> Sequence[CredentialWarning]:
+        said = self._store.problems if self._store is not None else ()
+        return tuple(CredentialWarning("credential-document", problem) for problem in (*self._problems, *said))

@@ -1,0 +1,151 @@
+"""What the builder may do, who else may do what with builds, and what the operator needs for it (BD-331, BD-332).
+
+The builder reads a Secret only by name, and only in namespaces where an admin bound :data:`names.NAMESPACE_ROLE`. Its
+rights for machine OS images are a role of their own, which exists only where that is on. Tests compare the rules with
+what the parts of the role say they need. Pure.
+"""
+
+from typing import Final
+
+from polyarch.builds import names
+from polyarch.kube.objects.rbac import managing, role
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from polyarch.kube.rights import rule, union
+from polyarch.kube.runtime import events, lease
+from polyarch.kube.serving import health
+from polyarch.operating import names as shared
+from polyarch.operating import serving
+from polyarch.operating.labels import Document, labels
+from polyarch.operating.monitoring.scraping import RULES, SERVICE_MONITORS
+from polyarch.operating.rights import Rights, combined, reading_images, roles, service_account
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+IN_NAMESPACES: Final = (rule(SECRETS, "get"),)
+"""Of ClusterRole ``polyarch-builds``, which an admin binds to the builder in a namespace."""
+_ALL_KINDS: Final = (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS)
+_AGGREGATES: Final = "rbac.authorization.k8s.io/aggregate-to-"
+VIEW_ROLE: Final = f"{names.ROLE}-view"
+EDIT_ROLE: Final = f"{names.ROLE}-edit"
+
+
+def role_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+    """The rules of the role ``builder``."""
+    home = settings.namespace
+    own = Rights(
+        cluster=(
+            rule(names.IMAGE_BUILDS, "get", "list", "watch", "patch"),
+            rule(names.IMAGE_BUILD_RUNS, "create", "get", "list", "watch", "patch", "delete"),
+            rule(_ALL_KINDS, "patch", subresource="status"),
+            # Where API servers check owner references, whoever writes one needs this of the owner.
+            rule(_ALL_KINDS, "update", subresource="finalizers"),
+            rule(JOBS, "create", "get", "list", "watch", "patch", "delete"),
+            rule(CONFIGMAPS, "create", "get", "list", "watch", "patch", "delete"),
+            rule((PODS, NODES, NAMESPACES), "list", "watch"),
+            *events.RIGHTS,
+            *health.RIGHTS,
+        ),
+        namespaces={home: (*lease.rights(names.LEASE), rule(SECRETS, "get", names=[names.HMAC_SECRET]))},
+    )
+    # The credentials of a build are those that it names, so the cluster's own are no business of the builder.
+    return combined(own, reading_images(home, openshift=cluster.openshift, global_secret=None, pull_secrets=False))
+
+
+def people() -> list[Document]:
+    """Aggregated to the roles of namespaces: who may create pods may create ImageBuilds (BD-332)."""
+    marks = labels(names.ROLE)
+    edit = {f"{_AGGREGATES}{each}": "true" for each in ("admin", "edit")}
+    return [
+        role(VIEW_ROLE, VIEWING, labels=marks | {f"{_AGGREGATES}view": "true"}),
+        role(EDIT_ROLE, EDITING, labels=marks | edit),
+    ]
+
+
+VIEWING: Final = (rule(_ALL_KINDS, "get", "list", "watch"),)
+EDITING: Final = (
+    rule(names.IMAGE_BUILDS, "create", "update", "patch", "delete", "deletecollection"),
+    rule(names.IMAGE_BUILD_RUNS, "delete", "deletecollection"),
+)
+
+
+def rbac(settings: OperatorSettings, cluster: Cluster) -> list[Document]:
+    """ServiceAccount, roles and bindings."""
+    home = settings.namespace
+    return [
+        service_account(names.ROLE, home),
+        *roles(names.ROLE, role_rights(settings, cluster), home),
+        role(names.NAMESPACE_ROLE, IN_NAMESPACES, labels=labels(names.ROLE)),
+        *people(),
+    ]
+
+
+def keeping_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+    """What the operator always holds: it removes by name what a former setting has left."""
+    granted = role_rights(settings, cluster).namespaces
+    kept = {settings.namespace: [each for resource, known in _KEPT for each in managing(resource, known)]}
+    for namespace in granted:  # wherever the role may do more, the operator keeps the Role and its binding
+        kept.setdefault(namespace, []).extend(
+            each for kind in (ROLES, ROLE_BINDINGS) for each in managing(kind, (names.ROLE,))
+        )
+    return Rights(
+        cluster=union(*(each for kind, known in _IN_CLUSTER for each in managing(kind, known))),
+        namespaces={namespace: union(*rules) for namespace, rules in kept.items()},
+    )
+
+
+def operator_rights(settings: OperatorSettings, cluster: Cluster) -> Rights:
+    """What the operator holds beyond that where builds are on: all that it has to grant, and the key that it makes."""
+    granting = role_rights(settings, cluster)
+    own = Rights(
+        cluster=(*IN_NAMESPACES, *VIEWING, *EDITING),
+        namespaces={
+            settings.namespace: (
+                rule(SECRETS, "create"),
+                rule(SECRETS, "get", names=[names.HMAC_SECRET]),
+                rule(LEASES, "delete", names=[names.LEASE]),
+            )
+        },
+    )
+    everything = combined(granting, own)
+    return Rights(
+        union(*everything.cluster), {namespace: union(*rules) for namespace, rules in everything.namespaces.items()}
+    )
+
+
+_IN_CLUSTER: Final = (
+    (CLUSTER_ROLES, (names.ROLE, names.NAMESPACE_ROLE, VIEW_ROLE, EDIT_ROLE)),
+    (CLUSTER_ROLE_BINDINGS, (names.ROLE,)),
+)
+_KEPT: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
+    *(
+        (resource, (names.ROLE,))
+        for resource in (
+            SERVICE_ACCOUNTS,
+            SERVICES,
+            DEPLOYMENTS,
+            POD_DISRUPTION_BUDGETS,
+            NETWORK_POLICIES,
+            SERVICE_MONITORS,
+            RULES,
+        )
+    ),
+    (CONFIGMAPS, (shared.TRUSTED_CA, serving.CA_CONFIGMAPS[names.ROLE])),
+)
+"""What the operator keeps in its own namespace."""

@@ -1,0 +1,134 @@
+"""What is to be published, and what came of it (BD-170 to BD-179).
+
+Children are named by digest alone: what a tag names may be another image by the time it is read (BD-335).
+
+Pure: no asyncio, no clock.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+Reason = Literal[
+    "ArchitectureMismatch",
+    "DuplicatePlatform",
+    "IndexForbidden",
+    "MixedFormats",
+    "PushDenied",
+    "RegistryInconsistent",
+    "RegistryUnreachable",
+]
+"""Why it was not published, in the words of the conditions. ``IndexForbidden``: an index as asked for cannot be, or
+would lack a required architecture (BD-336)."""
+
+
+class ChildImage(msgspec.Struct, frozen=True, kw_only=True):
+    """The image of one architecture, wherever it is."""
+
+    architecture: str
+    reference: str
+    """``repository@digest``: an image, or an index of which the entry for the architecture is taken (BD-175)."""
+    tag: str = ""
+    """The tag that it gets where it is copied to another repository; empty: none (BD-080, BD-235)."""
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """One result: these children under these tags of one repository."""
+
+    repository: str
+    children: tuple[ChildImage, ...]
+    tags: tuple[str, ...] = ()
+    """In the order in which they are moved, the execution's first (BD-177). None: by digest only."""
+    single: bool = False
+    """The one child is the result, and there is no index (BD-179)."""
+    annotations: Mapping[str, str] = {}
+    attestations: Literal["Drop", "Keep"] = "Drop"
+    required: tuple[str, ...] = ()
+    """Architectures without which nothing is pushed (BD-336)."""
+
+
+class CopyOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a ``copy`` step: where the child goes, and its tag there."""
+
+    architecture: str
+    repository: str
+    tag: str = ""
+
+
+class TagOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a ``tag`` step: the tags to move to a digest that is there already."""
+
+    tags: tuple[str, ...]
+
+
+class PublishedChild(msgspec.Struct, frozen=True, kw_only=True):
+    """A child as its own bytes describe it (BD-173)."""
+
+    architecture: str
+    digest: str
+    size: int
+    media_type: str
+    variant: str = ""
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """It is published and was read back. ``changed``: something was written."""
+
+    digest: str
+    media_type: str
+    size: int
+    changed: bool
+    children: tuple[PublishedChild, ...] = ()
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """It is not published; every tag is as it was, or names a complete result."""
+
+    reason: Reason
+    message: str
+    code: str = ""
+    """The registry client's code, where a registry is at fault (``oci.answer.ERROR_CODES``)."""
+    architecture: str = ""
+    """The one whose child is at fault."""
+    missing: tuple[str, ...] = ()
+    """Architectures whose children are gone: they are to be built again (BD-177)."""
+    passing: bool = False
+    """The same may succeed later (BD-219)."""
+    retry_after: float | None = None
+    """Seconds that a registry asked to be left alone, where it did."""
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """Try again after so many seconds."""
+
+    seconds: float
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """The execution fails with this reason."""
+
+    reason: Reason
+    message: str
+
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+
+
+def next_attempt(trouble: Trouble, *, since: float, now: float, within: float, attempts: int) -> Repeat | GiveUp:
+    """When to publish again after ``attempts`` failed ones, the first of which began at ``since`` (BD-219).
+
+    What passes is repeated within so many seconds: after the pause that the registry asked for, else after 1, 2, 4 … 30
+    s. A pause that would end too late is not begun.
+    """
+    if not trouble.passing:
+        return GiveUp(trouble.reason, trouble.message)
+    pause = trouble.retry_after
+    if pause is None:
+        pause = min(FIRST_PAUSE * 2.0 ** max(0, attempts - 1), LONGEST_PAUSE)
+    if now + pause >= since + within:
+        tried = f"after {attempts} attempts in {now - since:.0f} s" if attempts > 1 else "at the first attempt"
+        wait = f", and the registry asks for {pause:.0f} s of rest" if trouble.retry_after is not None else ""
+        return GiveUp("RegistryUnreachable", f"{trouble.message} ({tried}{wait}; limit {within:.0f} s)")
+    return Repeat(pause)

@@ -1,0 +1,1 @@
+"""What the operator's leader does about builds: deploys the role builder while it is wanted, and removes it."""

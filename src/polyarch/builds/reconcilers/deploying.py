@@ -1,0 +1,159 @@
+"""The lifecycle of the role builder: deployed while it is wanted, then removed (BD-002).
+
+There is no object that turns it on: the operator's flag ``--builds`` does. With ``auto`` it runs while there are
+ImageBuilds or runs of them, so that the last of them are cleaned up before it goes. Every pass starts from what is
+there now and may be cut off anywhere.
+"""
+
+import base64
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import structlog
+
+from polyarch.builds import names
+from polyarch.builds.operator.operands import operands
+from polyarch.kube.errors import AlreadyExists
+from polyarch.kube.objects import deletion
+from polyarch.kube.process.roles import Process
+from polyarch.kube.resources import SECRETS
+from polyarch.kube.runtime.controller import After, Done, Result
+from polyarch.kube.runtime.informer import Informer
+from polyarch.model.meta import Key, PartialObjectMetadata
+from polyarch.operating.keeping.discovery import MONITORING, Discovery
+from polyarch.operating.keeping.home import Home
+from polyarch.operating.keeping.operand_sets import OperandSets
+from polyarch.operating.labels import PART_OF
+from polyarch.operating.settings import OLDEST_KUBERNETES, OperatorSettings
+
+log = structlog.get_logger(__name__)
+
+Document = dict[str, Any]
+
+SINGLETON: Final = Key("", names.ROLE)
+SOON: Final = 0.2
+"""Seconds until the next pass when a step was taken, or a cache is behind."""
+WAITING: Final = 1.0
+"""Seconds until the next pass while something is waited for."""
+CONTESTED: Final = 30.0
+HMAC_BYTES: Final = 32
+HMAC_KEY: Final = "key"
+"""Key of the Secret's data."""
+
+
+class Trust(Protocol):
+    """Whose certificates Prometheus is to trust."""
+
+    @property
+    def is_known(self) -> bool: ...
+
+    def bundle(self, found: str) -> bytes:
+        """The CAs (PEM)."""
+
+
+class BuildsReconciler:
+    """The reconciler and what it watches; its only key is :data:`SINGLETON`.
+
+    ``tainted``: keys of the taints by architecture that nodes have. ``placed``: whether placement is on.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        settings: OperatorSettings,
+        *,
+        home: Home,
+        discovery: Discovery,
+        sets: OperandSets,
+        trust: Trust,
+        tainted: Callable[[], tuple[str, ...]],
+        placed: Callable[[], bool],
+    ) -> None:
+        kinds = (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS) if settings.builds == "auto" else ()
+        self._objects: tuple[Informer[PartialObjectMetadata], ...] = tuple(
+            process.informers.informer(kind, PartialObjectMetadata, required=False) for kind in kinds
+        )
+        self._client = process.client
+        self._settings = settings
+        self._home = home
+        self._discovery = discovery
+        self._sets = sets
+        self._trust = trust
+        self._tainted = tainted
+        self._placed = placed
+        self._has_key = False
+
+    def on_change(self, changed: Callable[..., None]) -> None:
+        """Calls ``changed`` with every change that a pass may have to answer."""
+        for each in self._objects:
+            each.add_handler(changed)
+        self._sets.add_handler(changed)
+
+    async def reconcile(self, _: Key) -> Result:
+        """One pass. Raises ``KubernetesError`` and ``ApplyFailed``."""
+        self._sets.serve(self._discovery.served & MONITORING)
+        if self._home.is_terminating:
+            return await self._remove_from_cluster()
+        if not all(each.has_synced for each in self._objects):
+            return After(WAITING)  # nobody knows yet whether there are builds
+        return await (self._deploy() if self._is_wanted() else self._remove())
+
+    def _is_wanted(self) -> bool:
+        if self._settings.builds != "auto":
+            return self._settings.builds == "on"
+        return any(len(each.store) for each in self._objects)
+
+    async def _deploy(self) -> Result:
+        cluster = self._discovery.cluster
+        if cluster is None or not self._trust.is_known:
+            return After(SOON)
+        if cluster.version < OLDEST_KUBERNETES:
+            needed = ".".join(map(str, OLDEST_KUBERNETES))
+            log.warning("the builder is not deployed", problem=f"builds need Kubernetes {needed} or newer")
+            return After(CONTESTED)
+        await self._make_key()
+        wanted = operands(
+            self._settings,
+            cluster,
+            tainted=self._tainted(),
+            ca_bundle=self._trust.bundle(""),
+            registries=self._home.registries,
+            placed=self._placed(),
+        )
+        outcome = await self._sets.apply(wanted, keeps=lambda _: False)
+        if outcome.contested:
+            return After(CONTESTED)
+        return After(WAITING) if outcome.leaving or not self._sets.is_complete else Done()
+
+    async def _make_key(self) -> None:
+        """The key of fingerprints of Secrets, once: another one would build everything again that they are part of."""
+        if self._has_key:
+            return
+        key = base64.b64encode(secrets.token_bytes(HMAC_BYTES)).decode("ascii")
+        document: Document = {
+            "apiVersion": SECRETS.api_version,
+            "kind": SECRETS.kind,
+            "metadata": {"name": names.HMAC_SECRET, "namespace": self._settings.namespace, "labels": dict(PART_OF)},
+            "type": "Opaque",
+            "data": {HMAC_KEY: key},
+        }
+        with suppress(AlreadyExists):
+            await self._client.create(SECRETS, document, namespace=self._settings.namespace)
+        self._has_key = True
+
+    async def _remove(self) -> Result:
+        if not self._sets.cached():
+            return Done()
+        found = await self._sets.live()
+        if found:
+            await self._sets.remove(found)
+        return After(WAITING)
+
+    async def _remove_from_cluster(self) -> Result:
+        """What does not go with the operator's namespace, while the operator may still delete it."""
+        for ref in self._sets.cached():
+            if not ref.resource.namespaced:
+                await deletion.delete(self._client, ref.resource, ref.key)
+        return Done()

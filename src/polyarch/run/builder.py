@@ -1,0 +1,177 @@
+"""``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it."""
+
+from typing import Any, Final
+
+from polyarch.builds import names
+from polyarch.builds.architectures.node_index import NodeIndex
+from polyarch.builds.controller.cleanup import Cleanup, subscribe
+from polyarch.builds.controller.cluster_record import ClusterRecord
+from polyarch.builds.controller.own_builds import OwnBuilds
+from polyarch.builds.controller.passes import Passes, Turns
+from polyarch.builds.controller.watches import RecordObject, Watches
+from polyarch.builds.effects.inquiry import Inquiry
+from polyarch.builds.effects.object_writes import ObjectWrites
+from polyarch.builds.effects.registry_writes import RegistryWrites
+from polyarch.builds.effects.settling import Settling
+from polyarch.builds.effects.spec_inputs import SpecInputs
+from polyarch.builds.facts.facts import Settings
+from polyarch.builds.frontend import FrontEnd, WishKey
+from polyarch.builds.plan.planner import plan
+from polyarch.kube.process.components import Components, Leadership, leader_check
+from polyarch.kube.process.roles import Process, Role
+from polyarch.kube.resources import CONFIGMAPS
+from polyarch.kube.runtime.controller import Controller
+from polyarch.kube.runtime.events import Recorder
+from polyarch.kube.runtime.lease import LeaderElection
+from polyarch.kube.runtime.queue import WorkQueue
+from polyarch.model.meta import Key
+from polyarch.run.building.build_registries import BuildParts, open_build_registries, texts
+from polyarch.run.logs import Verbosity
+from polyarch.run.settings import BuilderSettings, RegistrySettings
+
+REPORTER: Final = "polyarch.dev/builder"
+"""In Events."""
+WORKERS: Final = 16
+"""Builds that are looked at side by side: most of a pass is waiting for registries."""
+PASS_SECONDS: Final = 900.0
+"""A pass may copy images from one registry to another."""
+
+
+async def setup(process: Process) -> Components:
+    """The role: in the leader only."""
+    parts = await process.share(open_build_registries)
+    watches, nodes = Watches.of(process), NodeIndex()
+    front = OwnBuilds(watches, nodes, plan, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics)
+    election = process.election(names.LEASE)
+    recorder = process.recorder(REPORTER)
+    turns = Turns()
+    controllers: list[Controller[Any]] = [
+        build_controller(process, front, parts, recorder=recorder, turns=turns, election=election),
+        _record_controller(process, watches, nodes),
+        _cleanup_controller(process, watches, parts, recorder=recorder, turns=turns, election=election),
+    ]
+    return Components(
+        leaderships=(Leadership(election=election, controllers=tuple(controllers)),), recorders=(recorder,)
+    )
+
+
+def build_controller(
+    process: Process,
+    front: FrontEnd,
+    parts: BuildParts,
+    *,
+    recorder: Recorder,
+    turns: Turns,
+    election: LeaderElection | None,
+) -> Controller[WishKey]:
+    """What does the builds of one front-end. ``turns`` are those of all front-ends: they share repositories."""
+    client, clock = process.client, process.clock
+    queue: WorkQueue[WishKey] = WorkQueue(f"{front.kind.lower()}s", clock, metrics=process.metrics)
+    settling: Settling[WishKey] = Settling(clock)
+    inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
+    passes = Passes(
+        front,
+        inquiry=Inquiry(parts.registries, inputs, clock),
+        inputs=inputs,
+        objects=ObjectWrites(client, front, settling, clock),
+        registries=RegistryWrites(parts.registries),
+        settling=settling,
+        recorder=recorder,
+        metrics=parts.metrics,
+        clock=clock,
+        turns=turns,
+        is_leading=leader_check(election),
+    )
+    front.subscribe(queue.add)
+    return Controller(
+        queue.name,
+        passes.reconcile,
+        queue=queue,
+        workers=WORKERS,
+        timeout=PASS_SECONDS,
+        clock=clock,
+        metrics=process.metrics,
+        writes=settling,
+    )
+
+
+def plan_settings(process: Process) -> Settings:
+    """The settings that plans depend on."""
+    own, registries = process.settings_of(BuilderSettings), process.settings_of(RegistrySettings)
+    registries_conf, trust_bundle = texts(registries)
+    return Settings(
+        allow_privileged=own.allow_privileged,
+        arch_taint_keys=own.arch_taint_keys,
+        max_active_jobs=own.max_active_jobs,
+        machine_os=own.machine_os,
+        builder_image=own.builder_image,
+        push_image=own.push_image,
+        operator_namespace=process.settings.namespace,
+        registries_conf=registries_conf,
+        trust_bundle=trust_bundle,
+    )
+
+
+def _record_controller(process: Process, watches: Watches, nodes: NodeIndex) -> Controller[Key]:
+    """What keeps ``polyarch-architectures`` (BD-048)."""
+    namespace = process.settings.namespace
+    records = process.informer(
+        CONFIGMAPS, RecordObject, namespace=namespace, field_selector=f"metadata.name={names.ARCHITECTURES_CONFIGMAP}"
+    )
+    record = ClusterRecord(
+        process.client,
+        namespace,
+        stored=records.store.get,
+        architectures=lambda: nodes.architectures if watches.nodes.has_synced else None,
+        wrote=records.writes.note_write,
+    )
+    queue: WorkQueue[Key] = WorkQueue("cluster-architectures", process.clock, metrics=process.metrics)
+    for informer in (watches.nodes, records):
+        informer.add_handler(lambda _: queue.add(record.key))
+    return Controller(
+        queue.name,
+        record.reconcile,
+        queue=queue,
+        workers=1,
+        clock=process.clock,
+        metrics=process.metrics,
+        writes=records.writes,
+    )
+
+
+def _cleanup_controller(
+    process: Process,
+    watches: Watches,
+    parts: BuildParts,
+    *,
+    recorder: Recorder,
+    turns: Turns,
+    election: LeaderElection | None,
+) -> Controller[WishKey]:
+    """What deletes old Runs, and images that nothing refers to any more (S11)."""
+    client, clock = process.client, process.clock
+    queue: WorkQueue[WishKey] = WorkQueue("old-runs", clock, metrics=process.metrics)
+    cleaning = Cleanup(
+        client,
+        watches,
+        parts.registries,
+        SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add),
+        turns=turns,
+        recorder=recorder,
+        metrics=parts.metrics,
+        clock=clock,
+        is_leading=leader_check(election),
+    )
+    subscribe(watches, queue.add)
+    return Controller(
+        queue.name,
+        cleaning.reconcile,
+        queue=queue,
+        workers=2,
+        timeout=PASS_SECONDS,
+        clock=clock,
+        metrics=process.metrics,
+    )
+
+
+ROLE: Final = Role(name="builder", setup=setup, settings=(RegistrySettings, BuilderSettings, Verbosity))

@@ -1,0 +1,1 @@
+"""What the role ``builder`` is put together from."""

@@ -1,0 +1,333 @@
+"""Old Runs and their images are deleted, and nothing that anybody needs (S11: BD-230 to BD-236)."""
+
+import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from builds_api import BuildsApi
+
+from manual_clock import ManualClock
+from polyarch.builds import names
+from polyarch.builds.controller.cleanup import KEPT_BACK, Cleanup, subscribe
+from polyarch.builds.controller.passes import Turns
+from polyarch.builds.controller.watches import BY_BUILD, _build_of
+from polyarch.builds.facts.executions import BuildObject, RunObject
+from polyarch.builds.facts.facts import ChildRecord, Execution
+from polyarch.builds.facts.nodes import NodeObject
+from polyarch.builds.frontend import WishKey
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.pruning.deletion import Deleted, Kept
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.kube.runtime.store import Store
+from polyarch.kube.runtime.watch import Apply, Delete
+from polyarch.model.meta import Key
+from polyarch.oci.auth.credentials import NoCredentials
+
+WISH = WishKey("ImageBuild", "team", "web")
+REPOSITORY = "quay.io/team/web"
+
+
+def digest(letter):
+    return "sha256:" + letter * 64
+
+
+class Recorder:
+    def __init__(self):
+        self.events = []
+
+    def event(self, regarding, *, type, reason, note, action):
+        self.events.append((regarding.name, type, reason, note))
+
+
+class Registries:
+    """Deletes what it is told to, unless a test says otherwise."""
+
+    def __init__(self):
+        self.deleted = []
+        self.answer = None
+        self.used = []
+
+    async def delete_images(self, images, *, credentials):
+        self.used.append(credentials)
+        self.deleted += [each.digest for each in images]
+        return self.answer(images) if self.answer else Deleted(done=tuple(each.reference for each in images))
+
+
+class Inputs:
+    def __init__(self):
+        self.asked = []
+
+    def credentials(self, namespace, wanted):
+        self.asked.append((namespace, wanted))
+        return NoCredentials()
+
+
+class Place:
+    """A namespace with ImageBuilds and Runs, pods and nodes, and what the builder sees of them."""
+
+    def __init__(self):
+        self.clock = ManualClock(now=datetime(2027, 1, 1, 12, tzinfo=UTC))
+        self.api = BuildsApi()
+        self.api.list = self.list
+        self.lists = 0
+        self.pods = []
+        self.watches = SimpleNamespace(
+            builds=SimpleNamespace(store=Store()),
+            runs=SimpleNamespace(store=Store({BY_BUILD: _build_of})),
+            nodes=SimpleNamespace(store=Store()),
+        )
+        self.recorder, self.registries, self.inputs = Recorder(), Registries(), Inputs()
+        self.leads = True
+        self.others = []
+        self.turns = Turns()
+        self.cleanup = Cleanup(
+            self.api,
+            self.watches,
+            self.registries,
+            self.inputs,
+            turns=self.turns,
+            recorder=self.recorder,
+            metrics=BuildMetrics(Metrics()),
+            clock=self.clock,
+            is_leading=lambda: self.leads,
+            others=lambda: self.others,
+        )
+
+    async def list(self, resource, *, type):
+        self.lists += 1
+        return SimpleNamespace(items=[msgspec.convert(each, type) for each in self.pods])
+
+    async def build(self, name="web", *, history="Keep", successful=1, failed=1, current="", **status):
+        spec = {
+            "output": {"repository": REPOSITORY, "pushSecret": {"name": "push"}},
+            "history": {"images": history, "successful": successful, "failed": failed},
+        }
+        document = {"metadata": {"name": name, "namespace": "team"}, "spec": spec}
+        await self.api.create(names.IMAGE_BUILDS, document, namespace="team")
+        self.api.objects[names.IMAGE_BUILDS, "team", name]["status"] = {"currentRun": current, **status}
+        self.show()
+
+    async def run(self, name, *children, result="", owner="web", uid="uid-1", phase="Succeeded", deleting="", **more):
+        records = [{"architecture": a, "digest": digest(d), "phase": "Built"} for a, d in children]
+        spec = {"imageBuild": {"name": owner, "uid": uid}, "repository": REPOSITORY}
+        await self.api.create(
+            names.IMAGE_BUILD_RUNS, {"metadata": {"name": name, **more}, "spec": spec}, namespace="team"
+        )
+        stored = self.api.objects[names.IMAGE_BUILD_RUNS, "team", name]
+        stored["metadata"]["creationTimestamp"] = f"2027-01-01T00:00:{len(self.api.objects):02}Z"
+        if deleting:
+            stored["metadata"]["deletionTimestamp"] = deleting
+            stored["metadata"].setdefault("finalizers", [names.IMAGES_FINALIZER])
+        stored["status"] = {
+            "phase": phase,
+            "architectures": records,
+            "result": f"{REPOSITORY}@{digest(result)}" if result else "",
+        }
+        self.show()
+
+    def show(self):
+        for store, resource, shape in (
+            (self.watches.builds.store, names.IMAGE_BUILDS, BuildObject),
+            (self.watches.runs.store, names.IMAGE_BUILD_RUNS, RunObject),
+        ):
+            there = {Key(space, n): o for (res, space, n), o in self.api.objects.items() if res == resource}
+            for each in there.values():
+                store.take(Apply(msgspec.convert(each, shape)))
+            for key in [key for key in store if key not in there]:
+                store.take(Delete(key, "9999"))
+
+    def node(self, name, **annotations):
+        self.watches.nodes.store.take(
+            Apply(msgspec.convert({"metadata": {"name": name, "annotations": annotations}}, NodeObject))
+        )
+
+    async def go(self, wish=WISH):
+        result = await self.cleanup.reconcile(wish)
+        self.show()
+        return result
+
+    @property
+    def runs(self):
+        return sorted(name for res, _, name in self.api.objects if res == names.IMAGE_BUILD_RUNS)
+
+    def metadata(self, run):
+        return self.api.objects[names.IMAGE_BUILD_RUNS, "team", run]["metadata"]
+
+
+@pytest.fixture
+def place():
+    return Place()
+
+
+def pod(image, image_id=""):
+    return {"spec": {"containers": [{"image": image}]}, "status": {"containerStatuses": [{"imageID": image_id}]}}
+
+
+async def three_runs(place, **build):
+    await place.build(current="new", **build)
+    await place.run("old", ("amd64", "1"), ("arm64", "2"), result="a")
+    await place.run("middle", ("amd64", "1"), ("arm64", "3"), result="b")
+    await place.run("new", ("amd64", "1"), ("arm64", "4"), result="c")
+
+
+class TestRuns:
+    async def test_bd_230_old_runs_are_deleted(self, place):
+        await three_runs(place)
+        assert await place.go() == Done()
+        assert (place.runs, place.registries.deleted) == (["new"], [])
+
+    async def test_bd_346_bd_348_nothing_is_asked_while_nothing_is_old(self, place):
+        await three_runs(place, successful=3)
+        place.api.requests.clear()
+        assert await place.go() == Done()
+        assert (place.runs, place.lists, place.api.requests) == (["middle", "new", "old"], 0, [])
+
+    async def test_bd_230_what_runs_is_kept_and_looked_at_again(self, place):
+        await three_runs(place)
+        place.pods = [pod("mirror.example/web:1", f"mirror.example/web@{digest('a')}")]
+        assert await place.go() == After(KEPT_BACK)
+        assert place.runs == ["new", "old"]
+        place.pods = []
+        place.clock.advance(KEPT_BACK)
+        assert await place.go() == Done()
+        assert place.runs == ["new"]
+
+    async def test_bd_230_pods_are_listed_once_for_several_builds(self, place):
+        for name in ("web", "shop"):
+            uid = f"uid-{len(place.api.objects) + 1}"
+            await place.build(name)
+            await place.run(f"{name}-1", owner=name, uid=uid)
+            await place.run(f"{name}-2", owner=name, uid=uid)
+        await place.go()
+        await place.go(WishKey("ImageBuild", "team", "shop"))
+        assert (place.runs, place.lists) == (["shop-2", "web-2"], 1)
+
+    async def test_bd_002_who_does_not_lead_deletes_nothing(self, place):
+        await three_runs(place, history="Delete")
+        place.leads = False
+        await place.go()
+        assert place.runs == ["middle", "new", "old"]
+        assert all("finalizers" not in place.metadata(run) for run in place.runs)
+
+
+class TestFinalizers:
+    async def test_bd_233_runs_are_marked_where_images_are_deleted(self, place):
+        """With the Secret, since the ImageBuild may be gone when it is needed."""
+        await three_runs(place, history="Delete", successful=3)
+        await place.go()
+        for run in place.runs:
+            metadata = place.metadata(run)
+            assert metadata["finalizers"] == [names.IMAGES_FINALIZER]
+            assert metadata["annotations"] == {names.PUSH_SECRET_ANNOTATION: "push"}
+
+    async def test_bd_236_runs_are_not_marked_where_images_are_kept(self, place):
+        await place.build(history="Keep")
+        await place.run("one", finalizers=[names.IMAGES_FINALIZER, "other.example/hold"])
+        await place.go()
+        assert place.metadata("one")["finalizers"] == ["other.example/hold"]
+
+    async def test_bd_231_images_go_with_their_run(self, place):
+        await place.build(history="Delete", current="new", image=f"{REPOSITORY}@{digest('c')}")
+        await place.run("new", ("amd64", "1"), ("arm64", "4"), result="c")
+        await place.run("old", ("amd64", "1"), ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
+        assert await place.go() == Done()
+        assert place.registries.deleted == [digest("a"), digest("2")]
+        assert place.metadata("old")["finalizers"] == []
+        assert [(reason, name) for name, _, reason, _ in place.recorder.events] == [("ImageDeleted", "old")]
+
+    async def test_bd_231_two_runs_that_leave_together_do_not_keep_each_other(self, place):
+        for name in ("one", "two"):
+            await place.run(name, ("amd64", "1"), result="a", deleting="2027-01-01T11:59:00Z")
+        await place.go()
+        assert sorted(place.registries.deleted) == sorted([digest("1"), digest("a")])
+
+    @pytest.mark.parametrize("user", ["another build", "another kind", "a pod", "a node", "a status"])
+    async def test_bd_231_whoever_refers_to_it_keeps_it(self, place, user):
+        await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
+        if user == "another build":
+            await place.run("shop-1", ("arm64", "2"), owner="shop", uid="other")
+        if user == "another kind":
+            child = ChildRecord(architecture="arm64", digest=digest("2"))
+            place.others = [Execution(namespace="os", name="worker-1", repository=REPOSITORY, children=(child,))]
+        if user == "a pod":
+            place.pods = [pod(f"mirror.example/x@{digest('2')}")]
+        if user == "a node":
+            place.node("n1", **{"machineconfiguration.openshift.io/desiredImage": f"{REPOSITORY}@{digest('2')}"})
+        if user == "a status":
+            await place.build("shop", images=[{"architecture": "arm64", "reference": f"{REPOSITORY}@{digest('2')}"}])
+        await place.go()
+        assert place.registries.deleted == [digest("a")]
+
+    async def test_bd_233_the_build_may_be_gone(self, place):
+        """Its Runs say with which Secret."""
+        mark = {names.PUSH_SECRET_ANNOTATION: "push"}
+        await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z", annotations=mark)
+        assert await place.go() == Done()
+        assert place.inputs.asked == [("team", ("push",))]
+        assert (len(place.registries.deleted), place.metadata("old")["finalizers"]) == (2, [])
+
+    async def test_bd_233_it_is_tried_again_and_given_up_after_ten_minutes(self, place):
+        await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:55:00Z")
+        place.registries.answer = lambda images: Deleted(
+            remaining=tuple(each.reference for each in images), problem="quay.io: HTTP 503"
+        )
+        found = await place.go()
+        assert isinstance(found, After)
+        assert found.seconds <= 60
+        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
+        place.clock.advance(300)
+        assert await place.go() == Done()
+        assert place.metadata("old")["finalizers"] == []
+        (name, kind, reason, note), *_ = place.recorder.events
+        assert (name, kind, reason) == ("old", "Warning", "ImageCleanupAbandoned")
+        assert digest("a") in note
+
+    async def test_bd_233_a_pause_that_a_registry_asks_for_is_kept(self, place):
+        await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
+        place.registries.answer = lambda images: Deleted(remaining=(images[0].reference,), retry_after=90.0)
+        assert await place.go() == After(90.0)
+
+    async def test_bd_234_a_registry_that_deletes_nothing_is_told_once(self, place):
+        for name in ("one", "two"):
+            await place.run(name, ("arm64", name[0]), owner=name, deleting="2027-01-01T11:59:00Z")
+        place.registries.answer = lambda images: Deleted(
+            kept=tuple(
+                Kept(repository=each.repository, reference=each.reference, outcome="unsupported", message="HTTP 405")
+                for each in images
+            )
+        )
+        for name in ("one", "two"):
+            assert await place.go(WishKey("ImageBuild", "team", name)) == Done()
+            assert place.metadata(name)["finalizers"] == []
+        assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
+
+
+async def test_bd_232_a_plan_of_the_repository_is_waited_for(place):
+    """Pruning and planning of one repository do not overlap."""
+    await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
+    async with place.turns.of("QUAY.io/team/web"):
+        running = asyncio.create_task(place.go())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert place.registries.deleted == []
+    await running
+    assert place.registries.deleted == [digest("2")]
+
+
+async def test_bd_230_runs_and_builds_wake_it(place):
+    handlers = {"runs": [], "builds": []}
+    watches = SimpleNamespace(
+        runs=SimpleNamespace(add_handler=handlers["runs"].append),
+        builds=SimpleNamespace(add_handler=handlers["builds"].append),
+    )
+    woken = []
+    subscribe(watches, woken.append)
+    run = msgspec.convert(
+        {"metadata": {"name": "r", "namespace": "team"}, "spec": {"imageBuild": {"name": "web"}}}, RunObject
+    )
+    handlers["runs"][0](SimpleNamespace(key=Key("team", "r"), new=None, old=run))
+    handlers["builds"][0](SimpleNamespace(key=Key("team", "shop"), new=None, old=None))
+    assert woken == [WISH, WishKey("ImageBuild", "team", "shop")]

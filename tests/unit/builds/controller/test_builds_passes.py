@@ -1,0 +1,348 @@
+"""Passes over a build: questions answered, writes in the plan's order, failures told, events once (BD-001, BD-195)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from builds_api import KINDS, BuildsApi, Caches
+
+from manual_clock import ManualClock
+from polyarch.builds.api.resources import ImageBuildSpec
+from polyarch.builds.controller.passes import Passes, Turns
+from polyarch.builds.effects.inquiry import Inquiry
+from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
+from polyarch.builds.effects.settling import Settling
+from polyarch.builds.facts.facts import Existence, Facts, Question, SecretFacts, StepFailure, Wish
+from polyarch.builds.frontend import Cache, WishKey
+from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.plan.document import Plan, PlannedArchitecture, PlannedEvent, Write
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.metrics import Metrics
+from polyarch.kube.resources import JOBS
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.kube.runtime.events import Regarding
+from polyarch.model.meta import Key
+from polyarch.oci.answer import Inspection, Status
+from polyarch.oci.auth.credentials import NoCredentials
+from polyarch.oci.reference import parse
+
+WISH = WishKey("ImageBuild", "team", "web")
+
+
+class FakeRegistry:
+    """Knows every image; counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def inspect(self, reference: str, **options: Any) -> Inspection:
+        self.asked.append(("fresh inspect" if options["fresh"] else "inspect", reference))
+        return Inspection(parse(reference), Status.RESOLVED)
+
+    async def head(self, reference: str, **options: Any) -> Existence:
+        self.asked.append(("head", reference))
+        if "broken" in reference:
+            return Existence(error="timeout")
+        return Existence(digest="sha256:" + "a" * 64)
+
+
+class FakeInputs:
+    def __init__(self) -> None:
+        self.again: float | None = None
+        self.forgotten: list[WishKey] = []
+        self.forbidden = False
+
+    async def fill(self, wish: WishKey, facts: Facts) -> Facts:
+        return facts
+
+    def credentials(self, namespace: str, names: tuple[str, ...]) -> NoCredentials:
+        return NoCredentials()
+
+    def forget(self, wish: WishKey) -> None:
+        self.forgotten.append(wish)
+
+    def again_in(self, facts: Facts) -> float | None:
+        return self.again
+
+    async def config_map(self, wish: WishKey, name: str) -> Mapping[str, Any] | None:
+        return {"data": {"Containerfile": "FROM scratch"}}
+
+    async def secret(self, wish: WishKey, name: str) -> SecretFacts | None:
+        if self.forbidden:
+            raise Forbidden(403, reason="Forbidden")
+        return None
+
+
+class FakeRegistryWrites:
+    def __init__(self) -> None:
+        self.done: list[Write] = []
+        self.answer: Carried | StepFailure = Carried.DONE
+
+    async def carry_out(self, wish: WishKey, write: Write, credentials: object) -> Carried | StepFailure:
+        self.done.append(write)
+        return self.answer
+
+
+class World:
+    """One front-end whose plans the test makes; everything below is real but the registry."""
+
+    kind = "ImageBuild"
+    resources = KINDS
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.api = BuildsApi()
+        self.known = Caches(self.api, self.clock)
+        self.caches = {
+            kind: Cache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
+        }
+        self.settling: Settling[WishKey] = Settling(self.clock)
+        self.registry = FakeRegistry()
+        self.inputs = FakeInputs()
+        self.registry_writes = FakeRegistryWrites()
+        self.metrics = Metrics()
+        self.events: list[tuple[str, str]] = []
+        self.plans: Callable[[Facts], Plan] = lambda facts: plan()
+        self.seen: list[Facts] = []
+        self.there = True
+        self.leads = True
+        self.passes = self.made()
+
+    def made(self) -> Passes:
+        return Passes(
+            self,  # type: ignore[arg-type]
+            inquiry=Inquiry(self.registry, self.inputs, self.clock),
+            inputs=self.inputs,
+            objects=ObjectWrites(self.api, self, self.settling, self.clock),  # type: ignore[arg-type]
+            registries=self.registry_writes,
+            settling=self.settling,
+            recorder=self,
+            metrics=BuildMetrics(self.metrics),
+            clock=self.clock,
+            turns=Turns(),
+            is_leading=lambda: self.leads,
+        )
+
+    async def look(self) -> Any:
+        return await self.passes.reconcile(WISH)
+
+    # as a front-end
+
+    def facts(self, key: WishKey) -> Facts | None:
+        wish = Wish(kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec())
+        return Facts(now=0.0, wish=wish) if self.there else None
+
+    def plan(self, facts: Facts) -> Plan:
+        self.seen.append(facts)
+        return self.plans(facts)
+
+    def credentials(self, facts: Facts) -> tuple[str, ...]:
+        return ()
+
+    def regarding(self, facts: Facts) -> Regarding:
+        return Regarding("polyarch.dev/v1alpha1", "ImageBuild", "team", "web", "u")
+
+    def status_written(self, write: Write, stored: Any) -> None: ...
+
+    # as a recorder
+
+    def event(self, regarding: Regarding, *, type: str, reason: str, note: str, action: str) -> None:
+        self.events.append((reason, note))
+
+
+def plan(*writes: Write, **more: Any) -> Plan:
+    return Plan(**{"decision": "UpToDate", "reason": "Test", "message": "", "writes": tuple(writes), **more})
+
+
+def create(name: str) -> Write:
+    body = {"metadata": {"name": name, "ownerReferences": [{"uid": "run"}]}}
+    return Write(verb="create", kind="Job", namespace="team", name=name, step="S4", body=body)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_plan_without_writes_ends_the_pass_until_it_asks_to_be_made_again(world):
+    assert await world.look() == Done()
+    world.plans = lambda facts: plan(requeue_after=30.0)
+    assert await world.look() == After(30.0)
+    world.inputs.again = 10.0
+    assert await world.look() == After(10.0)
+    assert world.api.requests == []
+
+
+async def test_questions_are_answered_and_the_plan_is_made_again(world):
+    tag, child = "quay.io/base/os:9", "quay.io/team/web@sha256:" + "a" * 64
+
+    def asking(facts: Facts) -> Plan:
+        if tag not in facts.images:
+            return plan(questions=(Question(reference=tag, what="inspect"),), decision="Wait")
+        if not facts.pins_fresh:
+            questions = (
+                Question(reference=tag, what="inspect", revalidate=True),
+                Question(reference=child, what="head"),
+                Question(reference="texts", what="configmap"),
+                Question(reference="push", what="secret"),
+            )
+            return plan(questions=questions, decision="Wait")
+        return plan()
+
+    world.plans = asking
+    assert await world.look() == Done()
+    assert world.registry.asked == [("inspect", tag), ("fresh inspect", tag), ("head", child)]
+    last = world.seen[-1]
+    assert last.existing[child].digest
+    assert last.inputs.config_maps == {"texts": {"data": {"Containerfile": "FROM scratch"}}}
+    assert last.inputs.secrets == {"push": None}
+    assert last.inputs.readable
+
+
+async def test_bd_331_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(world):
+    world.inputs.forbidden = True
+    question = Question(reference="push", what="secret")
+    world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(questions=(question,))
+    await world.look()
+    assert not world.seen[-1].inputs.readable
+
+
+async def test_a_plan_that_asks_for_ever_is_a_bug_that_is_named(world):
+    world.plans = lambda facts: plan(questions=(Question(reference="quay.io/a/b:1", what="inspect"),))
+    with pytest.raises(RuntimeError, match=r"still asks after 16 rounds: inspect quay\.io/a/b:1"):
+        await world.look()
+
+
+async def test_bd_347_what_a_head_has_found_is_not_asked_again_while_an_execution_is_under_way(world):
+    child = Question(reference="quay.io/team/web@sha256:" + "a" * 64, what="head")
+    broken = Question(reference="quay.io/team/broken:1", what="head")
+
+    def asking(facts: Facts) -> Plan:
+        there = child.reference in facts.existing
+        return plan(execution="web-1") if there else plan(questions=(child, broken))
+
+    world.plans = asking
+    for _ in range(5):
+        await world.look()
+    assert world.registry.asked.count(("head", child.reference)) == 1
+    assert world.registry.asked.count(("head", broken.reference)) == 5, "an error is no answer to keep"
+    world.plans = lambda facts: plan(
+        Write(verb="tag", reference="quay.io/team/web@sha256:" + "a" * 64, step="S8"), execution="web-1"
+    )
+    await world.look()
+    world.plans = asking
+    await world.look()
+    assert world.registry.asked.count(("head", child.reference)) == 2, "after a write it is asked again"
+
+
+async def test_bd_196_writes_are_carried_out_in_the_plans_order(world):
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    world.plans = lambda facts: plan(create("a"), create("b"), push)
+    await world.look()
+    assert [name for verb, _, name in world.api.requests if verb == "create"] == ["a", "b"]
+    assert world.registry_writes.done == [push]
+
+
+async def test_a_refused_write_ends_the_round_and_is_told_to_the_next_plan_once(world):
+    world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
+    world.plans = lambda facts: plan() if facts.failures else plan(create("a"), create("b"))
+    assert await world.look() == After(0.0)
+    assert [name for verb, _, name in world.api.requests if verb == "create"] == ["a"]
+    assert await world.look() == Done()
+    (failure,) = world.seen[-1].failures
+    assert (failure.code, failure.name) == ("NameConflict", "a")
+    await world.look()
+    assert world.seen[-1].failures == (), "it is tried again: the world may have changed"
+
+
+async def test_a_registry_step_that_failed_is_told_too(world):
+    trouble = StepFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
+    world.registry_writes.answer = trouble
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
+    assert await world.look() == After(0.0)
+    assert await world.look() == After(7.0)
+    assert world.seen[-1].failures == (trouble,)
+
+
+async def test_bd_137_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
+    world.plans = lambda facts: plan(create("a"))
+    await world.look()
+    count = len(world.seen)
+    result = await world.look()
+    assert isinstance(result, After)
+    assert len(world.seen) == count
+    world.known.show()
+    await world.look()
+    assert len(world.seen) == count + 1
+
+
+async def test_bd_093_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
+    world.settling.wrote(jobs_of("team"), world.known.writes["Job"], Key("team", "x"), "999")
+    assert isinstance(await world.look(), After)
+    assert world.seen == []
+
+
+async def test_bd_002_a_process_that_does_not_lead_any_more_writes_nothing(world):
+    world.plans = lambda facts: plan(create("a"))
+    world.leads = False
+    assert await world.look() == Done()
+    assert world.api.requests == []
+
+
+async def test_bd_242_an_event_is_posted_once_and_after_the_writes_that_it_tells_of(world):
+    built = PlannedEvent(
+        type="Normal", reason="ArchitectureBuilt", message="arm64", architecture="arm64", execution="web-1"
+    )
+    world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
+    world.plans = lambda facts: plan(create("a"), events=(built,))
+    await world.look()
+    assert world.events == []
+    world.plans = lambda facts: plan(events=(built,))
+    for _ in range(3):
+        await world.look()
+    assert world.events == [("ArchitectureBuilt", "arm64")]
+    world.plans = lambda facts: plan(events=(msgspec.structs.replace(built, execution="web-2"),))
+    await world.look()
+    assert len(world.events) == 2
+
+
+async def test_bd_244_an_adoption_is_counted(world):
+    owner = {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "j", "labels": {}}}
+    world.api.put(JOBS, owner)
+    adopt = Write(
+        verb="patch", kind="Job", namespace="team", name="web-1-arm64", how="merge", step="S2", body={"metadata": {}}
+    )
+    adopted = PlannedArchitecture(architecture="arm64", action="Adopt", job="web-1-arm64")
+    world.plans = lambda facts: plan(adopt, per_architecture=(adopted,))
+    await world.look()
+    sample = world.metrics.registry.get_sample_value(
+        "polyarch_build_architectures_total", {"arch": "arm64", "result": "adopted"}
+    )
+    assert sample == 1
+
+
+async def test_a_build_that_is_gone_is_forgotten(world):
+    world.there = False
+    assert await world.look() == Done()
+    assert world.inputs.forgotten == [WISH]
+
+
+async def test_bd_232_one_repository_is_one_turn_however_it_is_written():
+    turns, order = Turns(), []
+
+    async def work(repository: str, name: str) -> None:
+        async with turns.of(repository):
+            order.append(f"{name} begins")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(work("docker.io/library/web", "one"))
+        tasks.create_task(work("docker.io/web", "two"))
+        tasks.create_task(work("quay.io/web", "other"))
+    assert order.index("one ends") < order.index("two begins")
+    assert order.index("other begins") < order.index("one ends")

@@ -1,0 +1,278 @@
+"""Writes to the API server: safe to repeat, by name, under preconditions, and never over somebody else's object."""
+
+from typing import Any
+
+import pytest
+from builds_api import KINDS, BuildsApi, Caches
+
+from manual_clock import ManualClock
+from polyarch.builds.effects.object_writes import Carried, ObjectWrites, jobs_of
+from polyarch.builds.effects.settling import Settling
+from polyarch.builds.facts.facts import StepFailure
+from polyarch.builds.frontend import Cache, WishKey
+from polyarch.builds.plan.document import Write, uid_of
+from polyarch.kube.errors import Forbidden, Unavailable
+from polyarch.kube.resources import CONFIGMAPS, JOBS
+
+WISH = WishKey("ImageBuild", "team", "web")
+RUN_OWNER = {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuildRun", "name": "web-1", "uid": "run-1"}
+MARKS = {"polyarch.dev/image-build": "web", "polyarch.dev/run": "web-1", "polyarch.dev/architecture": "arm64"}
+
+
+class World:
+    """Object writes of one front-end against the API server in memory."""
+
+    kind = "ImageBuild"
+    resources = KINDS
+
+    def __init__(self) -> None:
+        self.stored: Any = None
+        self.clock = ManualClock()
+        self.api = BuildsApi()
+        self.known = Caches(self.api, self.clock)
+        self.caches = {
+            kind: Cache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
+        }
+        self.settling: Settling[WishKey] = Settling(self.clock)
+        self.writes = ObjectWrites(self.api, self, self.settling, self.clock)  # type: ignore[arg-type]
+
+    def status_written(self, write: Write, stored: Any) -> None:
+        self.stored = stored
+
+    async def do(self, write: Write) -> Carried | StepFailure:
+        return await self.writes.carry_out(WISH, write)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def a_job(name: str = "web-1-arm64", **metadata: Any) -> Write:
+    body = {"metadata": {"name": name, "labels": MARKS, "ownerReferences": [{**RUN_OWNER, "controller": True}]}}
+    body["metadata"] |= metadata
+    return Write(verb="create", kind="Job", namespace="team", name=name, step="S4", body=body)
+
+
+def a_run(spec: dict[str, Any]) -> Write:
+    body = {"metadata": {"name": "web-1", "ownerReferences": [{"kind": "ImageBuild", "uid": "web-uid"}]}, "spec": spec}
+    return Write(verb="create", kind="ImageBuildRun", namespace="team", name="web-1", step="S1", body=body)
+
+
+def a_status(status: dict[str, Any], uid: str = "") -> Write:
+    return Write(verb="status", kind="ImageBuildRun", namespace="team", name="web-1", uid=uid, body={"status": status})
+
+
+async def test_bd_137_a_job_that_is_there_already_with_our_owner_is_not_made_again(world):
+    assert await world.do(a_job()) is Carried.DONE
+    assert await world.do(a_job()) is Carried.NOT_NEEDED
+    jobs = [each for each in world.api.objects if each[0] == JOBS]
+    assert len(jobs) == 1
+
+
+async def test_bd_324_somebody_elses_job_under_our_name_is_left_alone(world):
+    world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "theirs"}})
+    before = world.api.read(JOBS, "web-1-arm64", "team")
+    result = await world.do(a_job())
+    assert isinstance(result, StepFailure)
+    assert (result.code, result.kind, result.name, result.step) == ("NameConflict", "Job", "web-1-arm64", "S4")
+    assert world.api.read(JOBS, "web-1-arm64", "team") == before
+
+
+async def test_bd_324_a_job_whose_owner_somebody_took_away_is_known_by_its_labels(world):
+    world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "ours", "labels": MARKS}})
+    assert await world.do(a_job()) is Carried.NOT_NEEDED
+
+
+async def test_a_job_that_another_execution_controls_is_not_ours_though_it_has_our_labels(world):
+    other = {**RUN_OWNER, "uid": "run-2", "controller": True}
+    found = {"name": "web-1-arm64", "namespace": "team", "labels": MARKS, "ownerReferences": [other]}
+    world.api.put(JOBS, {"metadata": found})
+    result = await world.do(a_job())
+    assert isinstance(result, StepFailure)
+    assert result.code == "NameConflict"
+
+
+async def test_a_job_that_is_being_deleted_has_to_go_first(world):
+    going = {"name": "web-1-arm64", "namespace": "team", "labels": MARKS, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    world.api.put(JOBS, {"metadata": going})
+    assert await world.do(a_job()) is Carried.MOVED_ON
+
+
+async def test_bd_021_an_equal_run_is_the_one_and_another_spec_is_a_conflict(world):
+    spec = {"serial": 1, "buildKey": "k", "imageBuild": {"name": "web", "uid": "web-uid", "generation": 1}}
+    assert await world.do(a_run(spec)) is Carried.DONE
+    later = {**spec, "format": "OCI", "imageBuild": {**spec["imageBuild"], "generation": 2}}
+    assert await world.do(a_run(later)) is Carried.NOT_NEEDED, "defaults and the generation make no other Run"
+    result = await world.do(a_run({**spec, "buildKey": "other"}))
+    assert isinstance(result, StepFailure)
+    assert result.code == "NameConflict"
+    assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["spec"]["buildKey"] == "k"
+
+
+async def test_bd_220_a_refused_job_is_told_to_the_plan_in_the_servers_words(world):
+    async def refuse(verb: str, resource: object, name: str) -> None:
+        raise Forbidden(403, reason="Forbidden", message="exceeded quota: pods", verb=verb)
+
+    world.api.hook = refuse
+    result = await world.do(a_job())
+    assert isinstance(result, StepFailure)
+    assert (result.code, result.message) == ("Forbidden", "exceeded quota: pods")
+
+
+async def test_bd_221_a_server_that_is_away_refuses_nothing(world):
+    async def away(verb: str, resource: object, name: str) -> None:
+        raise Unavailable(503, reason="ServiceUnavailable")
+
+    world.api.hook = away
+    with pytest.raises(Unavailable):
+        await world.do(a_job())
+
+
+# -- statuses ---------------------------------------------------------------------------------------------------------
+
+
+async def test_bd_243_an_equal_status_is_not_written(world):
+    await world.do(a_run({"serial": 1}))
+    world.known.show()
+    assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is Carried.DONE
+    world.known.show()
+    count = len(world.api.requests)
+    assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is Carried.NOT_NEEDED
+    assert len(world.api.requests) == count
+
+
+async def test_bd_324_a_status_that_somebody_edited_is_put_right(world):
+    await world.do(a_run({"serial": 1}))
+    world.known.show()
+    await world.do(a_status({"phase": "Building", "summary": "0/2"}))
+    stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")
+    stored["status"] = {"phase": "Succeeded", "summary": "0/2", "mine": "too"}
+    world.api.put(KINDS["ImageBuildRun"], stored)
+    world.known.show()
+    world.clock.advance(10)
+    assert await world.do(a_status({"phase": "Building", "summary": "0/2"})) is Carried.DONE
+    assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"] == {"phase": "Building", "summary": "0/2"}
+
+
+async def test_bd_243_progress_is_written_every_two_seconds_at_most_and_an_end_at_once(world):
+    await world.do(a_run({"serial": 1}))
+    world.known.show()
+
+    def at(phase: str, message: str) -> Write:
+        architectures = [{"architecture": "arm64", "phase": phase, "message": message}]
+        return a_status({"phase": "Building", "architectures": architectures})
+
+    assert await world.do(at("Building", "one")) is Carried.DONE
+    world.known.show()
+    world.clock.advance(1.9)
+    assert await world.do(at("Building", "two")) is Carried.LATER
+    world.clock.advance(0.2)
+    assert await world.do(at("Building", "two")) is Carried.DONE
+    world.known.show()
+    assert await world.do(at("Built", "")) is Carried.DONE, "a child is recorded at once: the next step stands on it"
+
+
+async def test_bd_195_a_status_is_written_over_what_it_was_compared_with_only(world):
+    await world.do(a_run({"serial": 1}))
+    world.known.show()
+    stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")
+    world.api.put(KINDS["ImageBuildRun"], {**stored, "status": {"phase": "Failed"}})
+    assert await world.do(a_status({"phase": "Building"})) is Carried.MOVED_ON
+    assert world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"] == {"phase": "Failed"}
+
+
+async def test_two_writes_to_one_object_in_a_round_need_no_second_look(world):
+    await world.do(a_run({"serial": 1}))
+    world.known.show()
+    note = {"metadata": {"annotations": {"polyarch.dev/architectures": "amd64,arm64"}}}
+    patch = Write(verb="patch", kind="ImageBuildRun", namespace="team", name="web-1", how="merge", body=note)
+    assert await world.do(patch) is Carried.DONE
+    assert await world.do(a_status({"phase": "Building"})) is Carried.DONE
+
+
+# -- patches and deletions --------------------------------------------------------------------------------------------
+
+
+async def test_bd_093_a_job_is_adopted_only_as_it_was_seen(world):
+    await world.do(a_job())
+    seen = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["resourceVersion"]
+    world.api.put(JOBS, {**world.api.read(JOBS, "web-1-arm64", "team"), "status": {"active": 1}})
+    body = {"metadata": {"labels": {"polyarch.dev/run": "web-2"}}}
+    adopt = Write(
+        verb="patch", kind="Job", namespace="team", name="web-1-arm64", how="merge", resource_version=seen, body=body
+    )
+    assert await world.do(adopt) is Carried.MOVED_ON
+    assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["labels"]["polyarch.dev/run"] == "web-1"
+
+
+async def test_bd_196_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
+    await world.do(a_job())
+    other = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid="another", step="S6")
+    assert await world.do(other) is Carried.MOVED_ON
+    uid = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
+    own = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=uid, step="S6")
+    assert await world.do(own) is Carried.DONE
+    assert await world.do(own) is Carried.NOT_NEEDED
+
+
+async def test_bd_049_a_config_map_is_written_only_when_different(world):
+    def record(content: str) -> Write:
+        body = {"metadata": {"labels": MARKS, "ownerReferences": [RUN_OWNER]}, "data": {"architectures.json": content}}
+        return Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
+
+    assert await world.do(record("a")) is Carried.DONE
+    world.known.show()
+    count = len(world.api.requests)
+    assert await world.do(record("a")) is Carried.NOT_NEEDED
+    assert len(world.api.requests) == count
+    assert await world.do(record("b")) is Carried.DONE
+    assert world.api.read(CONFIGMAPS, "web-1-arch", "team")["data"] == {"architectures.json": "b"}
+
+
+# -- own writes that the caches do not show ---------------------------------------------------------------------------
+
+
+async def test_bd_137_a_build_waits_until_every_cache_shows_what_it_has_written(world):
+    await world.do(a_run({"serial": 1}))
+    await world.do(a_job())
+    assert world.settling.is_stale(WISH)
+    world.known.show("ImageBuildRun")
+    assert world.settling.is_stale(WISH), "the cache of Jobs is behind"
+    world.known.show("Job")
+    assert not world.settling.is_stale(WISH)
+    job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
+    await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
+    assert world.settling.is_stale(WISH), "the deleted Job is still shown"
+    world.known.show("Job")
+    assert not world.settling.is_stale(WISH)
+    other = WishKey("ImageBuild", "team", "api")
+    assert not world.settling.is_stale(other)
+
+
+async def test_bd_196_what_a_round_creates_owns_what_it_creates_next(world):
+    """A Job of a Run that was made a moment ago: its UID is in nobody's plan."""
+    owner = {**RUN_OWNER, "uid": uid_of("ImageBuildRun", "web-1")}
+    with world.writes.round(WISH):
+        await world.do(a_run({"serial": 1}))
+        await world.do(a_job(ownerReferences=[owner]))
+    run = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["metadata"]["uid"]
+    assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run
+
+
+async def test_bd_196_a_run_that_was_found_owns_as_well(world):
+    await world.do(a_run({"serial": 1}))
+    owner = {**RUN_OWNER, "uid": uid_of("ImageBuildRun", "web-1")}
+    with world.writes.round(WISH):
+        assert await world.do(a_run({"serial": 1})) is Carried.NOT_NEEDED
+        await world.do(a_job(ownerReferences=[owner]))
+    run = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["metadata"]["uid"]
+    assert world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["ownerReferences"][0]["uid"] == run
+
+
+async def test_bd_093_a_job_settles_for_every_build_of_its_namespace(world):
+    await world.do(a_job())
+    assert world.settling.is_stale(jobs_of("team"))
+    assert not world.settling.is_stale(jobs_of("other"))
+    world.known.show("Job")
+    assert not world.settling.is_stale(jobs_of("team"))

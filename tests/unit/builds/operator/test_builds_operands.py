@@ -1,0 +1,150 @@
+"""The objects of the role builder: where it runs, with which flags, reachable, watched (BD-002, BD-140, BD-245)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from polyarch.builds import names
+from polyarch.builds.facts.facts import Settings
+from polyarch.builds.operator.operands import arguments, operands
+from polyarch.installation import documents
+from polyarch.installation.settings import Builds, InstallationSettings
+from polyarch.operating import names as shared
+from polyarch.operating import serving
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+
+def made(
+    settings: OperatorSettings | None = None, cluster: Cluster | None = None, **options: Any
+) -> dict[tuple[str, str], dict[str, Any]]:
+    found = operands(settings or OperatorSettings(), cluster or Cluster(), ca_bundle=b"CA", **options)
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+def test_bd_002_two_replicas_of_the_role_builder() -> None:
+    """BD-002."""
+    deployment = made()["Deployment", names.ROLE]
+    assert deployment["spec"]["replicas"] == 2
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["run", "builder"]
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == names.ROLE
+
+
+def test_bd_002_the_flags_of_the_role_by_default() -> None:
+    """BD-002, BD-151, BD-154: nothing privileged, no machine OS, and the image that pushes is our own."""
+    settings = OperatorSettings(image="registry.example.com/polyarch:1")
+    assert arguments(settings) == (
+        "--builder-image=quay.io/buildah/stable:v1",
+        "--push-image=registry.example.com/polyarch:1",
+        "--max-active-jobs=20",
+        "--arch-taint-key=kubernetes.io/arch",
+        "--arch-taint-key=supported-arch",
+        "--machine-os=off",
+    )
+
+
+def test_bd_151_privileged_builds_are_for_the_operator_to_allow() -> None:
+    """BD-151, BD-154."""
+    given = arguments(OperatorSettings(allow_privileged_builds=True, max_active_jobs=3, builder_image="b.example/b:1"))
+    assert "--allow-privileged-builds" in given
+    assert "--max-active-jobs=3" in given
+    assert "--builder-image=b.example/b:1" in given
+
+
+def test_bd_140_build_pods_tolerate_the_taints_that_this_cluster_has() -> None:
+    """BD-140: as the role's own pods do; a key that is known is not said twice."""
+    found = made(tainted=("supported-arch", "example.com/arch"))["Deployment", names.ROLE]["spec"]["template"]["spec"]
+    keys = [each for each in found["containers"][0]["args"] if each.startswith("--arch-taint-key=")]
+    assert [each.partition("=")[2] for each in keys] == ["kubernetes.io/arch", "supported-arch", "example.com/arch"]
+    assert {"key": "example.com/arch", "operator": "Exists"} in found["tolerations"]
+    assert Settings().arch_taint_keys == names.ARCH_TAINT_KEYS
+
+
+def test_bd_331_the_clusters_own_pull_secret_is_not_for_builds() -> None:
+    """BD-331: it would tell whoever may create an ImageBuild what others may pull."""
+    settings = OperatorSettings(
+        global_pull_secret=("infra", "pull"), registries_configmap="mirrors", allow_addresses=("10.0.0.0/8",)
+    )
+    (container,) = made(settings)["Deployment", names.ROLE]["spec"]["template"]["spec"]["containers"]
+    assert not [each for each in container["args"] if "pull-secret" in each]
+    assert {"--registries-dir=/etc/polyarch/registries", "--allow-address=10.0.0.0/8"} <= set(container["args"])
+
+
+def test_bd_002_everything_is_of_one_part() -> None:
+    """BD-002: it is pruned and removed by itself."""
+    found = made(cluster=Cluster(openshift=True, monitoring=True)).values()
+    assert {each["metadata"]["labels"][shared.OPERAND_LABEL] for each in found} == {shared.BUILDER}
+    assert all(each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "polyarch" for each in found)
+
+
+def test_bd_245_it_is_scraped_and_alerts_exist_where_their_kinds_do() -> None:
+    """BD-245."""
+    found = made(cluster=Cluster(monitoring=True))
+    rules = found["PrometheusRule", names.ROLE]["spec"]["groups"][0]["rules"]
+    assert {
+        "PolyarchBuildFailed",
+        "PolyarchBuildWaitingForNode",
+        "PolyarchBuildOverhead",
+        "PolyarchBuildCleanupAbandoned",
+    } < {each["alert"] for each in rules}
+    (waiting,) = (each for each in rules if each["alert"] == "PolyarchBuildWaitingForNode")
+    assert waiting["for"] == "15m"
+    monitor = found["ServiceMonitor", names.ROLE]["spec"]["endpoints"][0]
+    assert monitor["tlsConfig"]["ca"] == {"configMap": {"name": "polyarch-builder-serving-ca", "key": "ca.crt"}}
+    assert found["ConfigMap", "polyarch-builder-serving-ca"]["data"] == {"ca.crt": "CA"}
+    assert not {kind for kind, _ in made()} & {"PrometheusRule", "ServiceMonitor", "ConfigMap"}
+
+
+@pytest.mark.parametrize("mode", ["self-managed", "cert-manager", "service-ca"])
+def test_bd_245_its_service_has_a_certificate_in_every_mode(mode: Any) -> None:
+    """BD-245: Prometheus reads over TLS."""
+    settings = msgspec.structs.replace(OperatorSettings(), certificates=mode)
+    assert serving.names_of(names.ROLE, settings.namespace)[0] in serving.dns_names(settings.namespace)
+    annotations = made(settings)["Service", names.ROLE]["metadata"].get("annotations", {})
+    assert list(annotations.values()) == (["polyarch-builder-certificates"] if mode == "service-ca" else [])
+
+
+class TestInstallation:
+    """``install --component builds``."""
+
+    def settings(self, **values: Any) -> InstallationSettings:
+        return InstallationSettings(components=("placement", "builds"), builds=Builds(**values))
+
+    def environment(self, settings: InstallationSettings) -> dict[str, str]:
+        (deployment,) = (each for each in documents.documents(settings) if each["kind"] == "Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+    def test_bd_002_it_turns_the_builder_on(self) -> None:
+        """BD-002: no custom resource does."""
+        assert self.environment(self.settings())["POLYARCH_BUILDS"] == "on"
+        assert self.environment(self.settings(mode="auto"))["POLYARCH_BUILDS"] == "auto"
+        assert "POLYARCH_BUILDS" not in self.environment(InstallationSettings())
+
+    def test_bd_002_its_values_are_flags_of_the_operator(self) -> None:
+        """BD-002, BD-151, BD-154."""
+        found = self.environment(self.settings(replicas=3, allow_privileged=True, max_active_jobs=5))
+        assert {name: found[f"POLYARCH_{name}"] for name in FLAGS} == {
+            "BUILDER_REPLICAS": "3",
+            "ALLOW_PRIVILEGED_BUILDS": "true",
+            "MAX_ACTIVE_JOBS": "5",
+        }
+
+    def test_bd_002_the_image_of_builds_is_among_those_to_mirror(self) -> None:
+        """BD-002, IN-040."""
+        assert documents.images(self.settings(builder_image="b.example/b:1"))[1:] == ("b.example/b:1",)
+        assert len(documents.images(InstallationSettings())) == 1
+
+    def test_bd_010_the_definitions_come_with_it_alone(self) -> None:
+        """BD-010: whoever has no use for builds has no rights for them either."""
+
+        def definitions(settings: InstallationSettings) -> set[str]:
+            found = documents.definitions(settings)
+            return {each["metadata"]["name"] for each in found if "imagebuild" in each["metadata"]["name"]}
+
+        assert definitions(self.settings()) == {"imagebuilds.polyarch.dev", "imagebuildruns.polyarch.dev"}
+        assert definitions(InstallationSettings()) == set()
+
+
+FLAGS = ("BUILDER_REPLICAS", "ALLOW_PRIVILEGED_BUILDS", "MAX_ACTIVE_JOBS")

@@ -1,0 +1,150 @@
+"""What the builder, the operator and people may do with builds: as little as works (BD-331, BD-332)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyarch.builds import names
+from polyarch.builds.controller import cleanup, cluster_record, watches
+from polyarch.builds.effects import object_writes, spec_inputs
+from polyarch.builds.operator import rights
+from polyarch.installation.operator import operator_rights
+from polyarch.kube.objects.rbac import granting
+from polyarch.kube.rights import Access, grants, missing, unused
+from polyarch.kube.runtime import events, lease
+from polyarch.kube.serving import health
+from polyarch.operating.settings import Builds, Cluster, OperatorSettings
+
+HOME = OperatorSettings().namespace
+SETTINGS = st.builds(
+    OperatorSettings,
+    namespace=st.sampled_from(["polyarch-system", "openshift-config", "ours"]),
+    global_pull_secret=st.sampled_from([None, ("infra", "pull"), ("polyarch-system", "pull")]),
+    builds=st.sampled_from(["on", "auto"]),
+    numa=st.sampled_from(["auto", "off"]),
+)
+CLUSTERS = st.builds(Cluster, openshift=st.booleans(), monitoring=st.booleans())
+READS = ("get", "list", "watch")
+CHANGES = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+def role(*, openshift: bool = False) -> rights.Rights:
+    return rights.role_rights(OperatorSettings(), Cluster(openshift=openshift))
+
+
+def test_bd_331_what_the_builder_may_change() -> None:
+    """BD-331: all of it. No update, no deletion of a pod, nothing of nodes and namespaces."""
+    changes = {(each.resource, each.verb) for each in grants(role().cluster) if each.verb in CHANGES}
+    assert changes == {
+        ("imagebuilds", "patch"),
+        ("imagebuilds/status", "patch"),
+        ("imagebuilds/finalizers", "update"),
+        *(("imagebuildruns", verb) for verb in ("create", "patch", "delete")),
+        ("imagebuildruns/status", "patch"),
+        ("imagebuildruns/finalizers", "update"),
+        *(("jobs", verb) for verb in ("create", "patch", "delete")),
+        *(("configmaps", verb) for verb in ("create", "patch", "delete")),
+        ("events", "create"),
+        ("events", "patch"),
+        ("tokenreviews", "create"),
+        ("subjectaccessreviews", "create"),
+    }
+
+
+def test_bd_331_what_the_builder_may_read() -> None:
+    """BD-331: what ended pods say stands in their status, so no logs; of Secrets nothing in the cluster."""
+    reads = {(each.resource, each.verb) for each in grants(role().cluster) if each.verb not in CHANGES}
+    assert reads == {
+        *((each, verb) for each in ("imagebuilds", "imagebuildruns", "jobs", "configmaps") for verb in READS),
+        *((each, verb) for each in ("pods", "nodes", "namespaces") for verb in ("list", "watch")),
+    }
+
+
+@pytest.mark.parametrize("openshift", [False, True])
+def test_bd_331_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift: bool) -> None:
+    """BD-331: the key of fingerprints at home; all else by ClusterRole polyarch-builds, which nobody binds for them."""
+    granted = role(openshift=openshift)
+    assert [each for each in grants(granted.cluster) if each.resource == "secrets"] == []
+    of_namespaces = [each for rules in granted.namespaces.values() for each in grants(rules)]
+    assert [each for each in of_namespaces if each.resource == "secrets"] == [
+        Access("get", "", "secrets", names.HMAC_SECRET)
+    ]
+    assert grants(rights.IN_NAMESPACES) == [Access("get", "", "secrets")]
+    documents = rights.rbac(OperatorSettings(), Cluster(openshift=openshift))
+    bound = {each["roleRef"]["name"] for each in documents if each["kind"].endswith("Binding")}
+    assert bound == {names.ROLE}
+    assert names.NAMESPACE_ROLE in {each["metadata"]["name"] for each in documents if each["kind"] == "ClusterRole"}
+
+
+def test_bd_331_the_builder_is_granted_what_its_parts_say_they_need() -> None:
+    """BD-331: who adds a request to a part of the role says so beside it, and finds it here; nobody gets more."""
+    everywhere = [
+        *watches.RIGHTS,
+        *object_writes.RIGHTS,
+        *spec_inputs.RIGHTS,
+        *cleanup.RIGHTS,
+        *events.RIGHTS,
+        *health.RIGHTS,
+    ]
+    granted = role()
+    assert missing(granted.cluster, grants(everywhere)) == []
+    at_home = [*cluster_record.RIGHTS, *spec_inputs.HMAC_RIGHTS, *lease.rights(names.LEASE)]
+    assert missing([*granted.cluster, *granted.namespaces[HOME]], grants(at_home)) == []
+    assert set(grants(rights.IN_NAMESPACES)) == set(grants(spec_inputs.SECRET_RIGHTS))
+    beyond = {str(each) for each in unused(granted.cluster, grants([*everywhere, *at_home]))}
+    finalizers = {f"update {each}/finalizers.polyarch.dev" for each in ("imagebuilds", "imagebuildruns")}
+    assert beyond == finalizers  # asked by admission where API servers check owner references
+    assert unused(granted.namespaces[HOME], grants(at_home)) == []
+
+
+def test_bd_332_people_get_builds_with_the_roles_of_kubernetes() -> None:
+    """BD-332: whoever may create pods in a namespace may create ImageBuilds; whoever may view it sees them."""
+    documents = {each["metadata"]["name"]: each for each in rights.people()}
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+
+    def added_to(name: str) -> set[str]:
+        labels = documents[name]["metadata"]["labels"]
+        return {each.removeprefix(prefix) for each, value in labels.items() if each.startswith(prefix) and value}
+
+    assert added_to(rights.VIEW_ROLE) == {"view"}
+    assert added_to(rights.EDIT_ROLE) == {"admin", "edit"}
+    view, edit = (grants(granting([documents[name]])) for name in (rights.VIEW_ROLE, rights.EDIT_ROLE))
+    assert {each.verb for each in view} == {"get", "list", "watch"}
+    assert {each.resource for each in (*view, *edit)} == {"imagebuilds", "imagebuildruns"}
+    assert Access("create", "polyarch.dev", "imagebuilds") in edit
+    assert Access("create", "polyarch.dev", "imagebuildruns") not in edit  # the builder alone makes them
+
+
+@given(SETTINGS, CLUSTERS)
+def test_bd_331_the_operator_holds_whatever_it_grants(settings: OperatorSettings, cluster: Cluster) -> None:
+    """BD-331: Kubernetes refuses a role with a rule that its maker does not hold."""
+    held = operator_rights(settings, cluster)
+    for document in rights.rbac(settings, cluster):
+        if "rules" in document:
+            namespace = document["metadata"].get("namespace", "")
+            rules = (*held.cluster, *held.namespaces.get(namespace, ()))
+            assert missing(rules, grants(granting([document]))) == []
+
+
+@pytest.mark.parametrize("builds", ["on", "auto", "off"])
+def test_bd_331_the_operator_has_rights_for_builds_only_where_they_are_on(builds: Builds) -> None:
+    """BD-331: who may make Jobs everywhere can run anything; off, it can only remove what was there."""
+    held = operator_rights(OperatorSettings(builds=builds, numa="off"), Cluster())
+    on = builds != "off"
+    assert (Access("create", "batch", "jobs") in grants(held.cluster)) == on
+    assert (Access("create", "polyarch.dev", "imagebuilds") in grants(held.cluster)) == on
+    deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", names.ROLE)
+    assert deletes in grants(held.cluster)
+    assert Access("delete", "apps", "deployments", names.ROLE) in grants(held.namespaces[HOME])
+
+
+@given(SETTINGS, CLUSTERS)
+def test_bd_331_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
+    settings: OperatorSettings, cluster: Cluster
+) -> None:
+    """BD-331."""
+    held = rights.operator_rights(settings, cluster)
+    for rules in (held.cluster, *held.namespaces.values()):
+        for access in grants(rules):
+            assert "*" not in (access.verb, access.group, access.resource, access.name)
+            assert access.verb not in ("escalate", "bind", "impersonate")

@@ -1,0 +1,240 @@
+"""Registries that fail, lie and ask for too much (BD-219, BD-322, BD-334)."""
+
+import json
+
+import pytest
+from image_parts import config_of
+from scripted_registry import OCI_CONFIG, OCI_MANIFEST, Answer, encode
+
+from polyarch.builds.publishing.publication import ChildImage, GiveUp, Published, Repeat, Trouble, next_attempt
+from polyarch.builds.publishing.publish import head, publish
+from polyarch.oci.auth.credentials import Document, KeyringCredentials
+from polyarch.oci.documents import MANIFEST_LIMIT
+from polyarch.oci.transport.addresses import AddressPolicy
+
+SECRET = "a-secret-of-the-build-7f3a"
+TAGS = ("run", "latest")
+
+
+def passing(**more):
+    return Trouble(reason="RegistryUnreachable", message="r.example: HTTP 503", passing=True, **more)
+
+
+class TestRepeating:
+    """BD-219: what passes is repeated for as long as ``timeouts.index`` says."""
+
+    @pytest.mark.parametrize(("attempts", "seconds"), [(1, 1.0), (2, 2.0), (3, 4.0), (5, 16.0), (6, 30.0), (90, 30.0)])
+    def test_bd_219_pauses_grow(self, attempts, seconds):
+        assert next_attempt(passing(), since=0, now=10, within=300, attempts=attempts) == Repeat(seconds)
+
+    def test_bd_219_what_the_registry_asks_for_is_kept(self):
+        trouble = passing(retry_after=47.0)
+        assert next_attempt(trouble, since=0, now=10, within=300, attempts=1) == Repeat(47.0)
+
+    @pytest.mark.parametrize(("now", "retry_after"), [(299.5, None), (10, 290.0), (400, None)])
+    def test_bd_219_then_the_execution_fails(self, now, retry_after):
+        """A pause that would end too late is not begun, and it says what was tried."""
+        found = next_attempt(passing(retry_after=retry_after), since=0, now=now, within=300, attempts=7)
+        assert isinstance(found, GiveUp)
+        assert (found.reason, "limit 300 s" in found.message) == ("RegistryUnreachable", True)
+
+    def test_bd_219_what_does_not_pass_is_not_repeated(self):
+        trouble = Trouble(reason="MixedFormats", message="two kinds")
+        assert next_attempt(trouble, since=0, now=1, within=300, attempts=1) == GiveUp("MixedFormats", "two kinds")
+
+    @pytest.mark.parametrize("selector", ["/manifests/sha256:[0-9a-f]+$", "/manifests/run$"])
+    async def test_bd_219_a_pause_reaches_the_caller_and_nothing_sleeps(
+        self, target, connection, put, publication, clock, selector
+    ):
+        """Pushing the index (S7) and moving a tag (S8): 429 with Retry-After is told, with every tag as it was."""
+        work = publication(put("amd64"), put("arm64"), tags=TAGS)
+        target.script("PUT", selector, Answer(429, headers={"Retry-After": "23"}))
+        trouble = await publish(connection, work)
+        assert (trouble.reason, trouble.code, trouble.passing) == ("RegistryUnreachable", "rate-limited", True)
+        assert trouble.retry_after == 23.0
+        assert ([each for each in clock.slept if each > 8], "run" in {tag for _, tag in target.tags}) == ([], False)
+        clock.advance(24)
+        assert isinstance(await publish(connection, work), Published)
+
+    @pytest.mark.parametrize("status", [500, 502, 503, 504])
+    @pytest.mark.parametrize("selector", ["/manifests/sha256:[0-9a-f]+$", "/manifests/latest$"])
+    async def test_bd_219_a_server_that_is_down_passes(self, target, connection, put, publication, status, selector):
+        work = publication(put("amd64"), put("arm64"), tags=TAGS)
+        target.script("PUT", selector, Answer(status), forever=True)
+        trouble = await publish(connection, work)
+        assert (trouble.reason, trouble.passing) == ("RegistryUnreachable", True)
+        assert ("team/app", "latest") not in target.tags
+        target.clear_scripts()
+        assert isinstance(await publish(connection, work), Published)
+
+    async def test_bd_219_one_bad_moment_is_not_noticed(self, target, connection, put, publication):
+        target.script("PUT", "/manifests/sha256:[0-9a-f]+$", Answer(502))
+        target.script("HEAD", "/manifests/", Answer(500))
+        target.script("GET", "/manifests/", Answer(503))
+        assert isinstance(await publish(connection, publication(put("amd64"), put("arm64"))), Published)
+
+    async def test_bd_060_a_refusal_to_write_is_told(self, target, connection, put, publication):
+        target.gate = lambda request: Answer(403, b'{"errors":[{"code":"DENIED","message":"no push for you"}]}')
+        trouble = await publish(connection, publication(put("amd64"), put("arm64")))
+        assert (trouble.reason, trouble.passing) == ("PushDenied", False)
+        assert "push rights on" in trouble.message
+
+
+def manifest(config_digest, size, **more):
+    return {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": {"mediaType": OCI_CONFIG, "digest": config_digest, "size": size},
+        "layers": [],
+        **more,
+    }
+
+
+class Lies:
+    """Each makes the child that the registry says it has for arm64, and returns its digest."""
+
+    @staticmethod
+    def bytes_of_another_digest(target):
+        digest = "sha256:" + "1" * 64
+        target.manifests["team/app", digest] = (encode(manifest("sha256:" + "2" * 64, 10)), OCI_MANIFEST)
+        return digest
+
+    @staticmethod
+    def an_index_without_the_architecture(target):
+        return target.push_index("team/app", None, "linux/amd64")
+
+    @staticmethod
+    def a_config_without_architecture(target):
+        body = b'{"os":"linux"}'
+        return target.push("team/app", None, manifest(target.push_blob("team/app", body), len(body)))
+
+    @staticmethod
+    def a_config_of_other_bytes(target):
+        digest = target.push_blob("team/app", encode(config_of("linux/arm64")))
+        target.blobs["team/app", digest] = encode(config_of("linux/arm64", other=1))
+        return target.push("team/app", None, manifest(digest, 10))
+
+    @staticmethod
+    def a_config_that_is_no_json(target):
+        return target.push("team/app", None, manifest(target.push_blob("team/app", b"\x00\xff{"), 3))
+
+    @staticmethod
+    def a_manifest_above_the_limit(target):
+        body = b'{"schemaVersion":2,"pad":"' + b"x" * MANIFEST_LIMIT + b'"}'
+        return target.push("team/app", None, body, OCI_MANIFEST)
+
+    @staticmethod
+    def a_manifest_that_is_both(target):
+        return target.push("team/app", None, manifest("sha256:" + "2" * 64, 10, manifests=[]))
+
+    @staticmethod
+    def an_artifact(target):
+        body = b"{}"
+        digest = target.push_blob("team/app", body)
+        config = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest, "size": 2}
+        document = {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "artifactType": "x/y",
+            "config": config,
+            "layers": [],
+        }
+        return target.push("team/app", None, document)
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason", "code"),
+    [
+        (Lies.bytes_of_another_digest, "RegistryInconsistent", "digest-mismatch"),
+        (Lies.an_index_without_the_architecture, "ArchitectureMismatch", ""),
+        (Lies.a_config_without_architecture, "ArchitectureMismatch", ""),
+        (Lies.a_config_of_other_bytes, "RegistryInconsistent", "digest-mismatch"),
+        (Lies.a_config_that_is_no_json, "RegistryInconsistent", "malformed"),
+        (Lies.a_manifest_above_the_limit, "RegistryInconsistent", "too-large"),
+        (Lies.a_manifest_that_is_both, "RegistryInconsistent", "ambiguous-manifest"),
+        (Lies.an_artifact, "ArchitectureMismatch", ""),
+    ],
+    ids=lambda each: getattr(each, "__name__", str(each)),
+)
+async def test_bd_322_a_lie_fails_its_architecture_with_its_own_reason(
+    target, connection, put, publication, lie, reason, code
+):
+    """Never a traceback, never a partial index."""
+    child = ChildImage(architecture="arm64", reference=f"{target.host}/team/app@{lie(target)}")
+    work = publication(put("amd64"), child, tags=TAGS)
+    target.forget_requests()
+    trouble = await publish(connection, work)
+    assert (trouble.reason, trouble.code, trouble.architecture) == (reason, code, "arm64")
+    assert (trouble.passing, trouble.missing, target.writes) == (False, (), [])
+
+
+async def test_bd_322_an_answer_of_another_digest_to_a_put_is_no_success(target, connection, put, publication):
+    other = "sha256:" + "b" * 64
+    target.gate = lambda request: Answer(201, headers={"Docker-Content-Digest": other})
+    trouble = await publish(connection, publication(put("amd64"), put("arm64"), tags=TAGS))
+    assert (trouble.reason, trouble.code) == ("RegistryInconsistent", "digest-mismatch")
+    assert other in trouble.message
+
+
+class TestCredentials:
+    """BD-330, BD-333, BD-334: each build's own credentials, for its own hosts, and never in a message."""
+
+    def keyring(self, target, *, legacy=False):
+        entry = {"auth": "YnVpbGRlcjphLXNlY3JldC1vZi10aGUtYnVpbGQtN2YzYQ=="}  # builder and SECRET
+        entries = {target.host: entry}
+        body = json.dumps(entries if legacy else {"auths": entries}).encode()
+        return KeyringCredentials([Document("secret team/push", body, legacy=legacy)])
+
+    @pytest.mark.parametrize("legacy", [False, True])
+    async def test_bd_334_the_credentials_given_are_used(self, start, connection, put, result_of, legacy):
+        target = await start(auth="basic")
+        target.users["builder"] = SECRET
+        work = result_of(target, (put("amd64", at=target), put("arm64", at=target)))
+        refused = await publish(connection, work)
+        assert (refused.reason, target.writes) == ("PushDenied", [])
+        assert isinstance(await publish(connection.using(self.keyring(target, legacy=legacy)), work), Published)
+
+    async def test_bd_334_no_other_credentials_are_read(self, start, connect, put, result_of, tmp_path, monkeypatch):
+        """Those of the process, of files and of other builds are not tried."""
+        target = await start(auth="basic")
+        target.users["builder"] = SECRET
+        auths = {"auths": {target.host: {"username": "builder", "password": SECRET}}}
+        (tmp_path / "config.json").write_text(json.dumps(auths))
+        for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE"):
+            monkeypatch.setenv(name, str(tmp_path if name == "DOCKER_CONFIG" else tmp_path / "config.json"))
+        rich = connect(credentials=self.keyring(target))
+        poor = rich.using(KeyringCredentials([]))
+        work = result_of(target, (put("amd64", at=target), put("arm64", at=target)))
+        assert isinstance(await publish(rich, work), Published)
+        assert (await publish(poor, work)).reason == "PushDenied"
+        assert (await head(poor, work.children[0].reference)).error == "unauthorized"
+
+    async def test_bd_334_a_credential_stays_with_its_host(self, start, connect, target, put, publication):
+        """A child at another registry is asked for without the target's credential."""
+        other = await start(auth="basic")
+        other.users["builder"] = SECRET
+        child = put("arm64", at=other)
+        connection = connect(credentials=self.keyring(target))
+        trouble = await publish(connection, publication(put("amd64"), child))
+        assert (trouble.reason, trouble.architecture) == ("PushDenied", "arm64")
+        assert all("authorization" not in each.headers for each in other.seen)
+
+    async def test_bd_333_bd_334_what_a_registry_says_is_cut_and_cleaned(self, start, connect, put, result_of):
+        """Its code and at most 200 characters, without the secret that it was sent and says again."""
+        target = await start(auth="basic")
+        target.users["builder"] = SECRET
+        said = f"\x1b[31m{SECRET} " + "<script>" * 100
+        target.gate = lambda request: Answer(400, encode({"errors": [{"code": "DENIED_BY_POLICY", "message": said}]}))
+        connection = connect(credentials=self.keyring(target))
+        trouble = await publish(connection, result_of(target, (put("amd64", at=target), put("arm64", at=target))))
+        assert "DENIED_BY_POLICY" in trouble.message
+        assert (SECRET in trouble.message, "\x1b" in trouble.message) == (False, False)
+        assert len(trouble.message) < 600
+
+    async def test_bd_334_addresses_are_refused_as_in_a_cluster(self, connect, target, put, publication):
+        """A user's reference cannot make the builder ask what listens beside it."""
+        connection = connect(policy=AddressPolicy.of("cluster"))
+        target_child = put("amd64")
+        target.forget_requests()
+        trouble = await publish(connection, publication(target_child, single=True))
+        assert (trouble.code, trouble.passing, target.seen) == ("refused-address", False, [])

@@ -1,0 +1,215 @@
+"""When the operator runs the builder, and when it removes it (BD-002, BD-073)."""
+
+import base64
+from typing import Any
+
+import pytest
+from memory_api import MemoryApi
+
+from polyarch.builds import names
+from polyarch.builds.reconcilers.deploying import SINGLETON, BuildsReconciler
+from polyarch.kube.objects.apply_set import Outcome
+from polyarch.kube.objects.refs import Ref
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SECRETS
+from polyarch.kube.runtime.controller import After, Done
+from polyarch.kube.runtime.store import Store
+from polyarch.kube.runtime.watch import Init, InitApply, InitDone
+from polyarch.model.meta import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.operating.settings import Cluster, OperatorSettings
+
+HOME = "polyarch-system"
+
+
+class Cache:
+    """Of ImageBuilds, or of their runs."""
+
+    def __init__(self) -> None:
+        self.store: Store[PartialObjectMetadata] = Store()
+        self.has_synced = False
+
+    def add_handler(self, _: Any) -> None: ...
+
+    def shows(self, *found: str) -> None:
+        self.has_synced = True
+        self.store.take(Init())
+        for name in found:
+            described = ObjectMeta(name=name, namespace="team", resource_version="1")
+            self.store.take(InitApply(PartialObjectMetadata(metadata=described)))
+        self.store.take(InitDone("1"))
+
+
+class Sets:
+    """The operands: what was applied last, and what is there."""
+
+    is_complete = True
+
+    def __init__(self) -> None:
+        self.there: dict[Ref, Any] = {}
+        self.applied: list[dict[str, Any]] = []
+
+    def serve(self, _: Any) -> None: ...
+    def add_handler(self, _: Any) -> None: ...
+
+    async def apply(self, documents: Any, *, keeps: Any) -> Outcome:
+        self.applied = list(documents)
+        for each in self.applied:
+            kind = DEPLOYMENTS if each["kind"] == "Deployment" else CLUSTER_ROLES
+            self.there[Ref(kind, Key(each["metadata"].get("namespace", ""), each["metadata"]["name"]))] = each
+        return Outcome((), (), (), ())
+
+    def cached(self) -> list[Ref]:
+        return list(self.there)
+
+    async def live(self) -> dict[Ref, Any]:
+        return dict(self.there)
+
+    async def remove(self, found: Any) -> None:
+        self.there.clear()
+
+
+class World:
+    def __init__(self, **settings: Any) -> None:
+        self.api = MemoryApi()
+        self.sets = Sets()
+        self.caches: list[Cache] = []
+        self.client: Any = self.api
+        self.informers: Any = self
+        self.is_terminating = False
+        self.registries = ""
+        self.served: frozenset[Any] = frozenset()
+        self.cluster: Cluster | None = Cluster()
+        self.is_known = True
+        anything: Any = self
+        sets: Any = self.sets
+        self.reconciler = BuildsReconciler(
+            anything,
+            OperatorSettings(namespace=HOME, **settings),
+            home=anything,
+            discovery=anything,
+            sets=sets,
+            trust=anything,
+            tainted=lambda: ("example.com/arch",),
+            placed=lambda: True,
+        )
+
+    def informer(self, *_: Any, **__: Any) -> Cache:
+        self.caches.append(Cache())
+        return self.caches[-1]
+
+    def bundle(self, _: str) -> bytes:
+        return b"CA"
+
+    async def look(self) -> Any:
+        return await self.reconciler.reconcile(SINGLETON)
+
+    @property
+    def runs(self) -> bool:
+        return any(ref.resource == DEPLOYMENTS for ref in self.sets.there)
+
+
+async def test_bd_002_on_it_runs_whatever_there_is() -> None:
+    """BD-002."""
+    world = World(builds="on")
+    assert isinstance(await world.look(), Done)
+    assert world.runs
+    (deployment,) = (each for each in world.sets.applied if each["kind"] == "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--arch-taint-key=example.com/arch" in arguments
+    assert world.caches == []  # nothing of builds is watched for it
+
+
+async def test_bd_002_off_what_a_former_setting_left_is_removed() -> None:
+    """BD-002: and then there is nothing to do."""
+    world = World(builds="on")
+    await world.look()
+    off = World(builds="off")
+    off.sets.there = world.sets.there
+    assert isinstance(await off.look(), After)
+    assert not off.runs
+    assert isinstance(await off.look(), Done)
+    assert off.api.requests == []
+
+
+async def test_bd_002_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:
+    """BD-002: images of the last runs are deleted by the builder, so it stays until they are gone."""
+    world = World(builds="auto")
+    builds, runs = world.caches
+    assert isinstance(await world.look(), After)
+    assert not world.runs, "nobody knows yet"
+    builds.shows()
+    runs.shows()
+    await world.look()
+    assert not world.runs
+    builds.shows("web")
+    await world.look()
+    assert world.runs
+    builds.shows()
+    runs.shows("web-1")
+    await world.look()
+    assert world.runs
+    runs.shows()
+    await world.look()
+    assert not world.runs
+
+
+async def test_bd_002_a_builder_that_runs_is_not_removed_before_the_builds_are_known() -> None:
+    """BD-002: a new operator has seen nothing yet."""
+    world = World(builds="auto")
+    world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
+    assert isinstance(await world.look(), After)
+    assert world.runs
+
+
+@pytest.mark.parametrize("lacking", ["cluster", "authority"])
+async def test_bd_002_nothing_is_made_before_the_cluster_and_its_authority_are_known(lacking: str) -> None:
+    """BD-002."""
+    world = World(builds="on")
+    if lacking == "cluster":
+        world.cluster = None
+    else:
+        world.is_known = False
+    assert isinstance(await world.look(), After)
+    assert world.sets.applied == []
+
+
+async def test_bd_002_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
+    """BD-002."""
+    world = World(builds="on")
+    world.cluster = Cluster(version=(1, 29))
+    assert isinstance(await world.look(), After)
+    assert not world.runs
+
+
+async def test_bd_073_the_key_of_fingerprints_is_made_once_and_never_changed() -> None:
+    """BD-073: 32 random bytes; another key would build everything again that a secret is part of."""
+    world = World(builds="on")
+    await world.look()
+    made = world.api.read(SECRETS, names.HMAC_SECRET, HOME)
+    assert len(base64.b64decode(made["data"]["key"])) == 32
+    again = World(builds="on")
+    again.api.put(SECRETS, made)
+    await again.look()
+    assert again.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"] == made["data"]
+    other = World(builds="on")
+    await other.look()
+    assert other.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"] != made["data"]
+
+
+async def test_bd_002_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster_is_cleared() -> None:
+    """BD-002: what is in the namespace goes with it, and nothing is made there any more."""
+    world = World(builds="on")
+    world.sets.there = {
+        Ref(CLUSTER_ROLES, Key("", names.ROLE)): {},
+        Ref(DEPLOYMENTS, Key(HOME, names.ROLE)): {},
+    }
+    world.api.put(CLUSTER_ROLES, {"metadata": {"name": names.ROLE, "uid": "1"}})
+    world.is_terminating = True
+    deleted: list[str] = []
+
+    async def deletes(resource: Any, name: str, **_: Any) -> None:
+        deleted.append(f"{resource} {name}")
+
+    world.client.delete = deletes
+    assert isinstance(await world.look(), Done)
+    assert deleted == [f"{CLUSTER_ROLES} {names.ROLE}"]
+    assert world.sets.applied == []
