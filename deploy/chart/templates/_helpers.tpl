@@ -106,6 +106,11 @@ imagePullSecrets:
   (list "PRIORITY_CLASS" $values.priorityClassName "system-cluster-critical")
   (list "NODE_SELECTOR" (join " " $labels) "")
   (list "TOLERATION" (join " " $tolerations) "")
+  (list "BUILDS" (ternary $values.builds.mode "off" (has "builds" $values.components)) "off")
+  (list "BUILDER_REPLICAS" (toString $values.builds.replicas) "2")
+  (list "BUILDER_IMAGE" $values.builds.builderImage "quay.io/buildah/stable:v1")
+  (list "ALLOW_PRIVILEGED_BUILDS" (toString $values.builds.allowPrivileged) "false")
+  (list "MAX_ACTIVE_JOBS" (toString $values.builds.maxActiveJobs) "20")
   (list "NUMA" (ternary "auto" "off" (has "numa" $values.components)) "")
   (list "MANAGE_NAMESPACE" (toString (has "numa" $values.components)) "false")
 -}}

@@ -246,6 +246,38 @@
   - mutatingadmissionpolicybindings
   verbs:
   - create
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - clusterroles
+  resourceNames:
+  - polyarch-builder
+  - polyarch-builds
+  - polyarch-builder-view
+  - polyarch-builder-edit
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - clusterroles
+  - clusterrolebindings
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - clusterrolebindings
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
 {{- end }}
 {{- define "polyarch.rules.cluster-openshift" }}
 - apiGroups:
@@ -576,6 +608,132 @@
   verbs:
   - list
   - watch
+- apiGroups:
+  - ''
+  resources:
+  - serviceaccounts
+  - services
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - serviceaccounts
+  - services
+  - configmaps
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - apps
+  resources:
+  - deployments
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - apps
+  resources:
+  - deployments
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - policy
+  resources:
+  - poddisruptionbudgets
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - policy
+  resources:
+  - poddisruptionbudgets
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - networking.k8s.io
+  resources:
+  - networkpolicies
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - networking.k8s.io
+  resources:
+  - networkpolicies
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - servicemonitors
+  - prometheusrules
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - servicemonitors
+  - prometheusrules
+  verbs:
+  - list
+  - watch
+  - create
+- apiGroups:
+  - ''
+  resources:
+  - configmaps
+  resourceNames:
+  - multiarch-tuning-operator-trusted-ca
+  - polyarch-builder-serving-ca
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  - rolebindings
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  - rolebindings
+  verbs:
+  - list
+  - watch
+  - create
 {{- end }}
 {{- define "polyarch.rules.config-map" }}
 - apiGroups:
@@ -638,6 +796,115 @@
   verbs:
   - list
   - watch
+- apiGroups:
+  - rbac.authorization.k8s.io
+  resources:
+  - roles
+  - rolebindings
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - patch
+  - delete
+{{- end }}
+{{- define "polyarch.rules.builds-cluster" }}
+- apiGroups:
+  - polyarch.dev
+  resources:
+  - imagebuilds
+  verbs:
+  - get
+  - list
+  - watch
+  - patch
+  - create
+  - update
+  - delete
+  - deletecollection
+- apiGroups:
+  - polyarch.dev
+  resources:
+  - imagebuildruns
+  verbs:
+  - create
+  - get
+  - list
+  - watch
+  - patch
+  - delete
+  - deletecollection
+- apiGroups:
+  - polyarch.dev
+  resources:
+  - imagebuilds/status
+  - imagebuildruns/status
+  verbs:
+  - patch
+- apiGroups:
+  - polyarch.dev
+  resources:
+  - imagebuilds/finalizers
+  - imagebuildruns/finalizers
+  verbs:
+  - update
+- apiGroups:
+  - batch
+  resources:
+  - jobs
+  verbs:
+  - create
+  - get
+  - list
+  - watch
+  - patch
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - configmaps
+  verbs:
+  - create
+  - get
+  - list
+  - watch
+  - patch
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - pods
+  - nodes
+  - namespaces
+  verbs:
+  - list
+  - watch
+{{- end }}
+{{- define "polyarch.rules.builds-home" }}
+- apiGroups:
+  - coordination.k8s.io
+  resources:
+  - leases
+  resourceNames:
+  - polyarch-builder
+  verbs:
+  - get
+  - update
+  - delete
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  resourceNames:
+  - polyarch-build-hmac
+  verbs:
+  - get
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  verbs:
+  - create
 {{- end }}
 {{- define "polyarch.rules.numa-cluster" }}
 - apiGroups:
@@ -800,6 +1067,10 @@
   - pods/status
   verbs:
   - patch
+- nonResourceURLs:
+  - /numa/state
+  verbs:
+  - get
 {{- end }}
 {{- define "polyarch.rules.numa-cluster-openshift" }}
 - apiGroups:
@@ -915,14 +1186,6 @@
   - get
   - patch
   - delete
-- apiGroups:
-  - apps
-  resources:
-  - deployments
-  verbs:
-  - list
-  - watch
-  - create
 - apiGroups:
   - rbac.authorization.k8s.io
   resources:
