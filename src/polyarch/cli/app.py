@@ -14,6 +14,7 @@ from polyarch import __version__
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page
 from polyarch.cli.options.misplaced import other_command
 from polyarch.cli.options.renamed import with_new_names
+from polyarch.cli.options.valueless import with_values
 from polyarch.cli.output.ending import GoesOn, complain, exit_code_of
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import takes_colour
@@ -27,11 +28,12 @@ COMMANDS = (
     ("bundle", AUTHORS, "bundle.validate:app", "Validate operator bundles"),
     ("explain", CLUSTERS, "explain.explain:explain", "Explain where a pod may run, and why"),
     ("taint", CLUSTERS, "taint.taint:app", "Taint nodes by architecture in the safe order, or undo it"),
+    ("build", CLUSTERS, "build.build:app", "Build one image for every architecture in the cluster"),
     ("numa", CLUSTERS, "numa.numa:app", "See what NUMA cells have, and where pods fit"),
     ("install", CLUSTERS, "installation.install:install", "Install polyarch in a cluster"),
     ("upgrade", CLUSTERS, "installation.upgrade:upgrade", "Upgrade polyarch, or print what that would change"),
     ("uninstall", CLUSTERS, "installation.uninstall:uninstall", "Remove polyarch from a cluster"),
-    ("run", CLUSTERS, "cluster.run:app", "Run a process of the operator"),
+    ("run", CLUSTERS, "roles.run:app", "Run a process of the operator"),
     ("up", SANDBOX, "cluster.sandbox:up", "Start a local control plane, a registry and fake nodes"),
     ("down", SANDBOX, "cluster.sandbox:down", "Stop the sandbox"),
     ("status", SANDBOX, "cluster.sandbox:status", "Show the state of the sandbox"),
@@ -75,5 +77,5 @@ def _run(words: list[str]) -> object:
             sys.stdout.write(page)
             return 0
         words = [word for word in words if word not in FLAGS]
-    words = with_new_names(words, Messages().warn)
+    words = with_values(with_new_names(words, Messages().warn))
     return app(words, exit_on_error=False, print_error=False, result_action="return_value")

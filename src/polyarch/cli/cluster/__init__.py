@@ -1,1 +1,1 @@
-"""``polyarch run``, and the sandbox's ``up``, ``down``, ``status`` and ``sandbox``."""
+"""The sandbox: ``up``, ``down``, ``status`` and ``sandbox``."""

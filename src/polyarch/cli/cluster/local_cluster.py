@@ -50,6 +50,7 @@ class Wanted:
     taints: Sequence[str] | None = None
     register_taints: Sequence[str] | None = None
     polyarch: bool = True
+    builds: bool = False
     replicas: int | None = None
     fresh: bool = False
     demo: bool = False
@@ -186,6 +187,8 @@ def _settings(wanted: Wanted) -> Settings:
         changes: dict[str, Any] = {"polyarch": wanted.polyarch}
         if wanted.nodes is not None:
             changes["nodes"] = state.parse_nodes(wanted.nodes)
+        if wanted.builds:
+            changes["builds"] = True
         if wanted.replicas is not None:
             changes["replicas"] = wanted.replicas
         if wanted.numa is not None:

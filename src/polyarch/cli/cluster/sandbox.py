@@ -27,6 +27,7 @@ UP_EPILOGUE = epilogue(
     examples=(
         ("Start a cluster of five nodes", "polyarch up --nodes amd64=3,arm64=2"),
         ("See what polyarch is for, in a minute", "polyarch up --demo"),
+        ("Try builds of images for several architectures", "polyarch up --builds"),
         ("Describe the sandbox for scripts", "polyarch up -o json"),
     ),
     exits=(
@@ -116,6 +117,9 @@ def start(
         list[TaintSpec] | None,
         option("Taint only nodes that join from now on, as kubelets do; repeatable, '' for none", group=SANDBOX),
     ] = None,
+    builds: Annotated[
+        bool, flag("Also install component builds; the nodes play what builds images", group=SANDBOX)
+    ] = False,
     only: Annotated[Part | None, option("Start the control plane without polyarch", group=SANDBOX)] = None,
     replicas: Annotated[
         Number | None, option("Replicas of each role of polyarch", group=SANDBOX, show_default="1")
@@ -134,8 +138,8 @@ def start(
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Start a real control plane, a registry and fake nodes on this machine, and polyarch in it."""
-    if demo and only:
-        raise UsageError("--demo needs polyarch; remove --only")
+    if only and (demo or builds):
+        raise UsageError(f"{'--demo' if demo else '--builds'} needs polyarch; remove --only")
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS, messages=messages)
     from polyarch.cli.cluster.local_cluster import Wanted, bring_up
@@ -147,6 +151,7 @@ def start(
         taints=taint,
         register_taints=register_with_taints,
         polyarch=only is None,
+        builds=builds,
         replicas=replicas,
         fresh=fresh,
         demo=demo,

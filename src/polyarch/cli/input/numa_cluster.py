@@ -29,6 +29,7 @@ from polyarch.numa.operator.plan import PRIVILEGED
 from polyarch.numa.operator.scheduler.nodes import Candidates, SchedulableNode
 from polyarch.numa.operator.scheduler.plan import SchedulerObserved
 from polyarch.operating.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, Cluster, OperatorSettings
+from polyarch.operating.workloads import tolerated
 
 CONFIG_MAPS: Final = "ConfigMap"
 PLANNED_FOR: Final[Mapping[str, Schema]] = {OPERATORS.kind: operator_spec(), SCHEDULERS.kind: scheduler_spec()}
@@ -132,7 +133,8 @@ class _Cluster:
 
     @property
     def _candidates(self) -> Candidates:
-        return Candidates.of(each.into(SchedulableNode) for each in self._by_kind.get(NODES.kind, ()))
+        nodes = (each.into(SchedulableNode) for each in self._by_kind.get(NODES.kind, ()))
+        return Candidates.of(nodes, tolerated(self._settings))
 
     @property
     def _version(self) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """A YAML or JSON file that an option names: its content, or the place of what is wrong in it."""
 
 import sys
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,26 @@ import yaml
 from polyarch.cli.errors import UsageError
 
 SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class StrictLoader(SAFE_LOADER):  # type: ignore[misc]
+    """Refuses a key that a mapping has twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        texts = {key_node.value for key_node, _ in node.value if isinstance(key_node, yaml.ScalarNode)}
+        if len(texts) < len(node.value):  # keys that are no texts are refused whatever they are
+            self._check_keys(node)
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return found
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
+                seen.add(key)
 
 
 def load_yaml(option: str, path: str, *, expected: str, loader: Any = SAFE_LOADER) -> Any:

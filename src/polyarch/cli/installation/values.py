@@ -50,6 +50,7 @@ def settings(
             operator=msgspec.structs.replace(found.operator, replicas=replicas),
             placement=msgspec.structs.replace(found.placement, **several),
             taints=msgspec.structs.replace(found.taints, replicas=replicas),
+            builds=msgspec.structs.replace(found.builds, replicas=replicas),
         )
     return found
 

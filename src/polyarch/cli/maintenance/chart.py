@@ -15,7 +15,7 @@ import msgspec
 from polyarch import __version__
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.documents import definitions, operator_objects
-from polyarch.installation.settings import NUMA, ComponentName, InstallationSettings, Registries, SecretName
+from polyarch.installation.settings import BUILDS, NUMA, ComponentName, InstallationSettings, Registries, SecretName
 from polyarch.numa.operator.kubelet_configs import HOSTED_NAMESPACE
 from polyarch.operating.settings import OLDEST_KUBERNETES
 
@@ -67,6 +67,7 @@ class _Variants(NamedTuple):
     openshift_secret: dict[tuple[str, str], Document]
     registries: dict[tuple[str, str], Document]
     service_ca: dict[tuple[str, str], Document]
+    builds: dict[tuple[str, str], Document]
     numa: dict[tuple[str, str], Document]
     openshift_numa: dict[tuple[str, str], Document]
 
@@ -113,7 +114,7 @@ def _variants() -> _Variants:
         return {(each["kind"], each["metadata"].get("namespace", "")): each for each in objects}
 
     usual = InstallationSettings()
-    numa = msgspec.structs.replace(usual, components=(*usual.components, NUMA))
+    builds, numa = (msgspec.structs.replace(usual, components=(*usual.components, each)) for each in (BUILDS, NUMA))
     secret = msgspec.structs.replace(
         usual, registries=Registries(global_pull_secret=SecretName(namespace=SECRET_NAMESPACE, name=SECRET))
     )
@@ -124,6 +125,7 @@ def _variants() -> _Variants:
         openshift_secret=made(secret, openshift=True),
         registries=made(msgspec.structs.replace(usual, registries=Registries(config_map=CONFIGMAP))),
         service_ca=made(msgspec.structs.replace(usual, certificates="service-ca")),
+        builds=made(builds),
         numa=made(numa),
         openshift_numa=made(numa, openshift=True),
     )
@@ -200,6 +202,10 @@ def _rights(variants: _Variants) -> str:
         SECRET_RULE: secret,
         ROLES: roles,
         OPENSHIFT_CONFIG: _beyond(roles, rules(variants.openshift_secret, "Role", "openshift-config")),
+    }
+    parts |= {
+        "builds-cluster": _beyond(cluster, rules(variants.builds, "ClusterRole")),
+        "builds-home": _beyond(home, rules(variants.builds, "Role", NAMESPACE)),
     }
     in_numa = rules(variants.numa, "ClusterRole")
     for_numa = _beyond(cluster, in_numa)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from polyarch.builds.operator.monitoring import dashboard as builds
 from polyarch.cli.errors import UsageError
 from polyarch.cli.maintenance import chart, chart_values, olm_bundle, podresources_messages, rights_page, rules_page
 from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
@@ -23,7 +24,7 @@ from polyarch.placement.operator.monitoring import dashboard as placement
 from polyarch.taints.operator.monitoring import dashboard as taints
 
 USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
-DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD, numa.DASHBOARD)
+DASHBOARDS = (placement.DASHBOARD, taints.DASHBOARD, builds.DASHBOARD, numa.DASHBOARD)
 EVERYTHING = InstallationSettings(components=get_args(ComponentName))
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)
 

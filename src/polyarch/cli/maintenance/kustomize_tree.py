@@ -83,6 +83,7 @@ def components() -> list[Component]:
         "metadata": {"name": SINGLETON, "labels": {PART_OF: PRODUCT}},
         "spec": {"nodeAware": {"mode": "narrow"}},
     }
+    builds = InstallationSettings(components=("builds",))
     numa = InstallationSettings(components=("numa",))
     return [
         Component(
@@ -105,6 +106,12 @@ def components() -> list[Component]:
             "node-aware",
             "narrows pods to architectures that nodes have, by a PlacementPolicy",
             {"policy.yaml": [node_aware]},
+        ),
+        _difference(
+            "builds",
+            "builds images natively for every architecture; the operator gets the rights of the builder",
+            builds,
+            files={"crds.yaml": _new_definitions(builds)},
         ),
         _difference(
             "numa",

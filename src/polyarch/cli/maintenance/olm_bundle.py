@@ -15,12 +15,14 @@ from typing import Any, Final, get_args
 import msgspec
 
 from polyarch import __version__
+from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.components import cluster_configuration
 from polyarch.installation.documents import definitions, operator_objects
 from polyarch.installation.settings import (
     EVERY_NODE,
     REGISTRIES_CONFIGMAP,
+    Builds,
     ComponentName,
     Image,
     InstallationSettings,
@@ -51,6 +53,8 @@ NAMES: Final = {
         "Architecture Taints",
         "Taints nodes with their architecture, and gives pods the tolerations that their images justify.",
     ),
+    IMAGE_BUILDS.kind: ("Image Build", "An image that is built natively for every architecture that is wanted."),
+    IMAGE_BUILD_RUNS.kind: ("Image Build Run", "One execution of an ImageBuild; made by polyarch only."),
     OPERATORS.kind: ("NUMA Resources Operator", "Groups of nodes that publish their NUMA zones."),
     SCHEDULERS.kind: ("NUMA Resources Scheduler", "A second scheduler, which places pods by NUMA zones."),
     ENOEXECEVENTS.kind: ("Exec Format Error Event", "A program that a node could not run; made by polyarch only."),
@@ -81,6 +85,15 @@ EXAMPLES: Final = (
         "spec": {"mode": "secondary-only", "primaryArchitectures": ["amd64"]},
     },
     {
+        "apiVersion": IMAGE_BUILDS.api_version,
+        "kind": IMAGE_BUILDS.kind,
+        "metadata": {"name": "web"},
+        "spec": {
+            "source": {"containerfile": 'FROM docker.io/library/busybox:1.36\nCMD ["httpd", "-f"]\n'},
+            "output": {"repository": "registry.example.com/team/web", "pushSecret": {"name": "push"}},
+        },
+    },
+    {
         "apiVersion": OPERATORS.api_version,
         "kind": OPERATORS.kind,
         "metadata": {"name": numa_names.OPERATOR_SINGLETON},
@@ -98,9 +111,9 @@ polyarch constrains every pod, before it is scheduled, to the architectures that
 drop-in replacement for the Multiarch Tuning Operator: same custom resources, labels, gate, names and metrics.
 
 Create a ClusterPodPlacementConfig named `cluster` to turn it on. An ArchitectureTaints named `cluster` taints nodes
-with their architecture, and gives pods the tolerations that their images justify. A NUMAResourcesOperator named
-`numaresourcesoperator` publishes the NUMA zones of nodes. Delete them, and wait until they are gone, before you
-uninstall the operator.
+with their architecture, and gives pods the tolerations that their images justify. An ImageBuild is built natively for
+every architecture, and joined in one index. A NUMAResourcesOperator named `numaresourcesoperator` publishes the NUMA
+zones of nodes. Delete them, and wait until they are gone, before you uninstall the operator.
 """
 
 
@@ -177,7 +190,10 @@ def cluster_service_version(settings: InstallationSettings) -> Document:
 
 def _settings(image: Image) -> InstallationSettings:
     """As on OpenShift, whose rights include those for any other cluster."""
-    made = InstallationSettings(components=get_args(ComponentName), image=image, openshift=True)
+    # Who has no ImageBuild needs no builder: OLM installs all components.
+    made = InstallationSettings(
+        components=get_args(ComponentName), image=image, builds=Builds(mode="auto"), openshift=True
+    )
     own = {"POLYARCH_RESOURCE_WEBHOOKS": "olm", "POLYARCH_CERT_DIR": CERTIFICATES}
     return msgspec.structs.replace(made, operator=msgspec.structs.replace(made.operator, environment=own))
 

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple, get_args
 
 import msgspec
 
+from polyarch.builds import names as builds
+from polyarch.builds.operator import rights as build_rights
 from polyarch.installation.operator import operator_rights
 from polyarch.kube.rights import Access, Rule, grants
 from polyarch.operating.rights import Rights
@@ -30,7 +32,10 @@ wildcard and no `escalate` among its rules, and `bind` for three of Kubernetes' 
 """
 OWN: Final = "polyarch's"
 SECRETS: Final = "its namespace"
+BOUND: Final = "where it is bound"
 OPENSHIFT: Final = "on OpenShift"
+AGGREGATED: Final = {build_rights.VIEW_ROLE: ("view",), build_rights.EDIT_ROLE: ("edit", "admin")}
+"""ClusterRole → roles of Kubernetes that have its rules as well."""
 
 
 class Variant(NamedTuple):
@@ -59,6 +64,10 @@ def rights_page() -> str:
         taints.ADMISSION_ROLE: "Every process that adds tolerations",
         names.ENOEXEC_DAEMON: "The exec-format-error monitor on nodes",
         names.ENOEXEC_HANDLER: "The exec-format-error monitor's handler",
+        builds.ROLE: "The builder",
+        builds.NAMESPACE_ROLE: "The builder, in namespaces that an admin gives to it",
+        build_rights.VIEW_ROLE: "People who may view a namespace",
+        build_rights.EDIT_ROLE: "People who may edit a namespace",
         names.OPERATOR: "The operator",
     }
     several = variants()
@@ -78,14 +87,26 @@ def variants() -> list[Variant]:
         role = taint_rights.role_rights(own, Cluster(openshift=openshift), evicts=evicts)
         return Variant(condition, {taints.ROLE: role, taints.ADMISSION_ROLE: taint_rights.adding_rights(OWN)})
 
-    def operating(cluster: Cluster, *, numa: bool = False) -> dict[str, Rights]:
-        own = msgspec.structs.replace(settings, numa="auto" if numa else "off", manage_namespace=numa)
+    def building(cluster: Cluster) -> dict[str, Rights]:
+        bound = {
+            builds.NAMESPACE_ROLE: build_rights.IN_NAMESPACES,
+            build_rights.VIEW_ROLE: build_rights.VIEWING,
+            build_rights.EDIT_ROLE: build_rights.EDITING,
+        }
+        roles = {name: Rights((), {BOUND: rules}) for name, rules in bound.items()}
+        return roles | {builds.ROLE: build_rights.role_rights(settings, cluster)}
+
+    def operating(cluster: Cluster, *, builds: bool = False, numa: bool = False) -> dict[str, Rights]:
+        own = msgspec.structs.replace(
+            settings, builds="on" if builds else "off", numa="auto" if numa else "off", manage_namespace=numa
+        )
         return {names.OPERATOR: operator_rights(own, cluster)}
 
     return [
         Variant("", rbac.rights(msgspec.structs.replace(plain, secret_access="none"))),
         Variant("", monitor_objects.rights(settings, Cluster())),
         tainting(""),
+        Variant("", building(Cluster())),
         Variant("", operating(Cluster())),
         placed("unless `images.secretAccess` is `none`"),
         placed("with `images.shareReadings`", share_readings=True),
@@ -101,6 +122,9 @@ def variants() -> list[Variant]:
         tainting(OPENSHIFT, openshift=True, secret="its name"),
         Variant(OPENSHIFT, monitor_objects.rights(settings, openshift)),
         Variant(OPENSHIFT, operating(openshift)),
+        Variant(OPENSHIFT, building(openshift)),
+        Variant("with component `builds`", operating(Cluster(), builds=True)),
+        Variant(f"with component `builds`, {OPENSHIFT}", operating(openshift, builds=True)),
         Variant("with component `numa`", operating(Cluster(), numa=True)),
         Variant(f"with component `numa`, {OPENSHIFT}", operating(openshift, numa=True)),
     ]
@@ -127,6 +151,11 @@ def _section(account: str, title: str, several: Iterable[Variant]) -> str:
 
 def _subject(account: str) -> str:
     """Who has the rights."""
+    if account == builds.NAMESPACE_ROLE:
+        return f"ClusterRole `{account}`, where it is bound to the ServiceAccount `{builds.ROLE}`"
+    if account in AGGREGATED:
+        several = ", ".join(f"`{each}`" for each in AGGREGATED[account])
+        return f"ClusterRole `{account}`, which Kubernetes adds to {several}"
     if account != taints.ADMISSION_ROLE:
         return f"ServiceAccount `{account}`"
     several = ", ".join(f"`{each}`" for each in taint_rights.ADDING)
@@ -160,7 +189,7 @@ def _rows(verbs: Mapping[Right, Sequence[str]]) -> list[Row]:
 def _places(rights: Rights | None) -> list[tuple[str, tuple[Rule, ...]]]:
     if rights is None:
         return []
-    told = {OWN: OWN, SECRETS: "that of the secret"}
+    told = {OWN: OWN, BOUND: BOUND, SECRETS: "that of the secret"}
     return [
         ("cluster", rights.cluster),
         *((told.get(namespace, f"`{namespace}`"), rules) for namespace, rules in rights.namespaces.items()),

@@ -53,7 +53,7 @@ def test_in_002_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixtur
             "operator: {replica: 1}", "operator: unknown value 'replica'; did you mean 'replicas'?", id="inside"
         ),
         pytest.param("operator: {replicas: x}", "operator.replicas: expected `int`", id="another type"),
-        pytest.param("components: [builds]", "'builds' is not part of this version", id="a component of later"),
+        pytest.param("components: [monitor]", "'monitor' is not part of this version", id="a component of later"),
         pytest.param(
             "components: [nix]", "'nix' does not exist; components of this version: placement", id="no component"
         ),
@@ -73,8 +73,8 @@ def test_in_010_wrong_values_are_refused_with_their_place(
     ("arguments", "problem"),
     [
         (
-            ["--component", "builds"],
-            "'builds' is not part of this version; components of this version: placement, taints, numa",
+            ["--component", "monitor"],
+            "'monitor' is not part of this version; components of this version: placement, taints, builds, numa",
         ),
         (["--print", "--images"], "exclude each other"),
         (["--print", "--wait"], "leave it out"),

@@ -59,6 +59,11 @@ def test_groups_come_in_the_same_order(command: str) -> None:
 
 
 EXCEPTIONS = (
+    ("build run", ("--context",)),
+    ("build logs", ("-f", "--follow")),
+    ("build plan", ("--jobs",)),
+    ("build status", ("-w", "--watch")),
+    ("up", ("--builds",)),
     ("up", ("--only",)),
     ("up", ("--numa",)),
     ("install", ("--dry-run",)),
@@ -73,8 +78,8 @@ EXCEPTIONS = (
     ("numa simulate", ("--nodes",)),
     ("numa simulate", ("--explain",)),
 )
-"""SB-002, SB-003, IN-002, NO-030, NO-040, NE-132, NO-085, NS-088, NS-160, NS-161 and NS-162 have them; ``kubectl`` has
-the third."""
+"""SB-002, SB-003, IN-002, NO-030, NO-040, NE-132, NO-085, NS-088, NS-160, NS-161, NS-162, BD-300 to BD-304
+and BD-391 have them; ``kubectl`` has the dry run."""
 KLOG = ("run numa-exporter", "run numa-extender")
 """They take ``-v N``, as the programs in whose place they stand."""
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from polyarch.cli import main
-from polyarch.cli.cluster.handover import PROGRAM
-from polyarch.cli.cluster.role_process import main as played
-from polyarch.cli.cluster.role_process import roles_of
-from polyarch.cli.cluster.run import Choice
+from polyarch.cli.roles.handover import PROGRAM
+from polyarch.cli.roles.role_process import main as played
+from polyarch.cli.roles.role_process import roles_of
+from polyarch.cli.roles.run import Choice
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.process.roles import Role
 from polyarch.kube.process.settings import ProcessSettings
 from polyarch.operating.settings import OperatorSettings
 from polyarch.run import process
 from polyarch.run.logs import Verbosity
-from polyarch.run.settings import MonitorSettings, RegistrySettings, RunSettings, TaintRoleSettings
+from polyarch.run.settings import BuilderSettings, MonitorSettings, RegistrySettings, RunSettings, TaintRoleSettings
 
 Started = list[tuple[str, tuple[str, ...], RunSettings]]
 
@@ -147,7 +147,7 @@ def test_a_process_is_started_with_all_that_its_roles_read(choice):
     """KR-050: what a role asks its process for is there."""
     roles = roles_of(choice.value)
     for role in roles:
-        given = {RegistrySettings, OperatorSettings, MonitorSettings, TaintRoleSettings, Verbosity}
+        given = {RegistrySettings, OperatorSettings, MonitorSettings, TaintRoleSettings, BuilderSettings, Verbosity}
         assert set(role.settings) <= given, "what polyarch.run.process gives"
     if len(choice.value) == 1:
         assert [role.name for role in roles] == [choice.label]

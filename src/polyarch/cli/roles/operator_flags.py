@@ -26,10 +26,12 @@ OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
 Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
 ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
-Numa = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
+When = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
 Platform = Annotated[Literal["auto", "kubernetes", "openshift", "hypershift"], Placeholder("PLATFORM")]
 Taint = Annotated[str, Placeholder("KEY[=VALUE][:EFFECT]")]
 MOST_REPLICAS = 20
+BUILDAH = "quay.io/buildah/stable:v1"
+"""That of ``operating.settings``, which the help does not load."""
 
 
 @Parameter(name="*")
@@ -75,8 +77,20 @@ class OperatorFlags:
         None
     )
 
+    builds: Annotated[
+        When, option("Run the builder: auto while there are ImageBuilds or runs of them", group=OPERATOR)
+    ] = "off"
+    builder_replicas: Annotated[Number, option("Replicas of builder", group=OPERATOR)] = 2
+    builder_image: Annotated[
+        Image, option("Image with sh and buildah, in which images are built", group=OPERATOR, show_default=BUILDAH)
+    ] = BUILDAH
+    allow_privileged_builds: Annotated[
+        bool, flag("Let ImageBuilds ask for security profile Privileged", group=OPERATOR)
+    ] = False
+    max_active_jobs: Annotated[Number, option("Build Jobs of the cluster at the same time", group=OPERATOR)] = 20
+
     numa: Annotated[
-        Numa, option("Run the controllers of NUMA: auto while their definitions are there", group=OPERATOR)
+        When, option("Run the controllers of NUMA: auto while their definitions are there", group=OPERATOR)
     ] = "auto"
     platform: Annotated[
         Platform, option("What tells the nodes of a NUMA group: auto as the cluster is", group=OPERATOR)
@@ -98,9 +112,17 @@ class OperatorFlags:
         """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
         from polyarch.operating.settings import OperatorSettings
 
-        for name in ("webhook_replicas", "controller_replicas", "handler_replicas", "taints_replicas"):
+        for name in (
+            "webhook_replicas",
+            "controller_replicas",
+            "handler_replicas",
+            "taints_replicas",
+            "builder_replicas",
+        ):
             if not 1 <= (number := getattr(self, name)) <= MOST_REPLICAS:
                 raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MOST_REPLICAS}")
+        if self.max_active_jobs < 1:
+            raise UsageError(f"run operator: --max-active-jobs {self.max_active_jobs}: expected 1 or more")
         if not self.kubelet_root.startswith("/"):
             raise UsageError(f"run operator: --kubelet-root {self.kubelet_root}: expected an absolute path")
         if wrong := [each for each in self.node_selector or () if "=" not in each]:
@@ -123,6 +145,11 @@ class OperatorFlags:
             priority_class=self.priority_class,
             node_selector=tuple(self.node_selector or ()),
             tolerations=tuple(self.toleration or ()),
+            builds=self.builds,
+            builder_replicas=self.builder_replicas,
+            builder_image=self.builder_image,
+            allow_privileged_builds=self.allow_privileged_builds,
+            max_active_jobs=self.max_active_jobs,
             numa=self.numa,
             platform=self.platform,
             numa_namespace=self.numa_namespace,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from polyarch.cli.cluster import handover
-from polyarch.cli.cluster.handover import Handover
-from polyarch.cli.cluster.process_errors import ErrorTypes, explained
 from polyarch.cli.collecting import collect_as_usual
 from polyarch.cli.errors import UsageError
 from polyarch.cli.output.ending import exit_code_of
+from polyarch.cli.roles import handover
+from polyarch.cli.roles.handover import Handover
+from polyarch.cli.roles.process_errors import ErrorTypes, explained
 from polyarch.kube.process.roles import Role
 from polyarch.operating.serving import secret_of
 from polyarch.placement import names
@@ -71,6 +71,7 @@ def _settings(given: Handover) -> RunSettings:
         monitor=given.monitor,
         operator=given.operator,
         taints=_taints(given.taints),
+        builder=given.builder,
     )
 
 

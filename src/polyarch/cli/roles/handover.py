@@ -17,12 +17,12 @@ import msgspec
 
 from polyarch.kube.process.settings import ProcessSettings
 from polyarch.operating.settings import OperatorSettings
-from polyarch.run.settings import LogFormat, LogLevel, MonitorSettings
+from polyarch.run.settings import BuilderSettings, LogFormat, LogLevel, MonitorSettings
 
 PROGRAM: Final = """\
 import sys
 import polyarch.run.libraries  # first, as it imports structlog and aiohttp without what no role uses
-from polyarch.cli.cluster.role_process import main
+from polyarch.cli.roles.role_process import main
 sys.exit(main(sys.argv[1]))
 """
 
@@ -50,13 +50,14 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     monitor: MonitorSettings
     taints: str
     """The object ArchitectureTaints as a file; empty: that of the cluster."""
+    builder: BuilderSettings = BuilderSettings()
 
     def go_on(self, *, own: bool) -> int:
         """Plays the role until it ends; the exit code. ``own``: the process is the command line's."""
         if own:
             start_over(PROGRAM, self)
         import polyarch.run.libraries  # noqa: F401 - first, as in the program
-        from polyarch.cli.cluster.role_process import play
+        from polyarch.cli.roles.role_process import play
 
         play(self)
         return 0

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter, Token
 
-from polyarch.cli.cluster.monitor_flags import ANY_NODE, MonitorFlags
-from polyarch.cli.cluster.operator_flags import AS_USUAL, OperatorFlags
-from polyarch.cli.cluster.taint_flags import FROM_THE_CLUSTER, TaintFlags
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
@@ -37,6 +34,10 @@ from polyarch.cli.options.values import (
 from polyarch.cli.options.verbosity import LOGGED_AS_USUAL, LogVerbosity
 from polyarch.cli.output.ending import GoesOn
 from polyarch.cli.output.messages import Messages
+from polyarch.cli.roles.builder_flags import DEFAULT_BUILDER, BuilderFlags
+from polyarch.cli.roles.monitor_flags import ANY_NODE, MonitorFlags
+from polyarch.cli.roles.operator_flags import AS_USUAL, OperatorFlags
+from polyarch.cli.roles.taint_flags import FROM_THE_CLUSTER, TaintFlags
 
 if TYPE_CHECKING:
     from polyarch.operating.settings import OperatorSettings
@@ -50,6 +51,7 @@ class Choice(Enum):
     PLACEMENT_CONTROLLER = ("placement_controller",)
     EXEC_MONITOR = ("exec_monitor",)
     TAINTS = ("taints",)
+    BUILDER = ("builder",)
     ALL = ("placement_webhook", "placement_controller", "taints")
 
     @property
@@ -65,7 +67,7 @@ def _role(_: object, tokens: Sequence[Token]) -> Choice:
     if word not in roles:
         from difflib import get_close_matches
 
-        known = sorted([*roles, EXPORTER, EXTENDER])
+        known = sorted([*roles, EXPORTER, EXTENDER, BUILD_PUSH, BUILD_INDEX, BUILD_PRUNE])
         close = get_close_matches(word, known, n=1)
         instead = f"did you mean {close[0]}? " if close else ""
         raise UsageError(f"run: there is no role {word!r}; {instead}the roles are {', '.join(known)}")
@@ -73,7 +75,9 @@ def _role(_: object, tokens: Sequence[Token]) -> Choice:
 
 
 EXPORTER, EXTENDER = "numa-exporter", "numa-extender"
+BUILD_PUSH, BUILD_INDEX, BUILD_PRUNE = "build-push", "build-index", "build-prune"
 """The roles whose flags are their own."""
+BUILD_PODS = "Containers of build pods"
 RoleName = Annotated[Choice, Placeholder("ROLE"), Parameter(converter=_role)]
 LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
 
@@ -109,6 +113,24 @@ app.command(
     name=EXTENDER,
     group="Processes with flags of their own",
     help="Answer a kube-scheduler by NUMA cells",
+)
+app.command(
+    "polyarch.cli.build_pods.push:app",
+    name=BUILD_PUSH,
+    group=BUILD_PODS,
+    help="Push the image that a build left in a layout",
+)
+app.command(
+    "polyarch.cli.build_pods.index:app",
+    name=BUILD_INDEX,
+    group=BUILD_PODS,
+    help="Join children in one index, push it and move its tags",
+)
+app.command(
+    "polyarch.cli.build_pods.prune:app",
+    name=BUILD_PRUNE,
+    group=BUILD_PODS,
+    help="Delete images from a registry",
 )
 
 
@@ -163,6 +185,7 @@ def run(
     deployed: OperatorFlags = AS_USUAL,
     monitor: MonitorFlags = ANY_NODE,
     taints: TaintFlags = FROM_THE_CLUSTER,
+    builder: BuilderFlags = DEFAULT_BUILDER,
     print_settings: Annotated[
         bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
     ] = False,
@@ -189,7 +212,7 @@ def run(
         if not plan:
             raise UsageError("run operator: --plan needs at least one file")
         return _print_plans(plan, deployed.settings(namespace, None, ()), messages)
-    from polyarch.cli.cluster.handover import Handover
+    from polyarch.cli.roles.handover import Handover
     from polyarch.kube.process.settings import ProcessSettings
 
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
@@ -200,6 +223,8 @@ def run(
         )
     if role is Choice.EXEC_MONITOR:
         monitor.check()
+    if role is Choice.BUILDER:
+        builder.check()
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
     return Handover(
         name=role.label,
@@ -226,6 +251,7 @@ def run(
         operator=deployed.settings(namespace, secret, tuple(allow_address or ())),
         monitor=monitor.settings(),
         taints=taints.config if Choice.TAINTS.value[0] in role.value else "",
+        builder=builder.settings(),
     )
 
 

@@ -1,0 +1,182 @@
+"""ImageBuilds from a command line: from a file, from flags, or from both (BD-300, BD-321).
+
+What a flag says comes on top of what the file says, or of what an earlier command line of the same kind said in the
+cluster. Pure but for the files that it reads. Problems are collected, so that one run tells them all.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from polyarch.builds.api.validation import object_problems
+from polyarch.builds.names import IMAGE_BUILDS
+from polyarch.cli.build.options import WishFlags
+from polyarch.cli.errors import UsageError
+from polyarch.cli.input.objects import STDIN, Document, read_documents
+from polyarch.kube.objects.conformance import Departure
+from polyarch.platforms import normal_architecture
+
+Manifest = dict[str, Any]
+USUAL_FILES: Final = ("Containerfile", "Dockerfile")
+
+
+def read_builds(path: str) -> list[Document]:
+    """The ImageBuilds of a file. UsageError for anything else in it, and for a file without one."""
+    documents = read_documents(path)
+    wrong = [each for each in documents if each.kind != IMAGE_BUILDS.kind]
+    if wrong:
+        others = "; ".join(f"{each.where}: {each.kind or 'an object without kind'}" for each in wrong)
+        raise UsageError(
+            f"{others}: expected {IMAGE_BUILDS.kind} of {IMAGE_BUILDS.api_version}; remove it from the file"
+        )
+    if not documents:
+        raise UsageError(f"{path}: empty; expected {IMAGE_BUILDS.kind} of {IMAGE_BUILDS.api_version}")
+    return documents
+
+
+def check(documents: Iterable[Document]) -> None:
+    """UsageError with every field that the API server would refuse, and its line (BD-320)."""
+    problems = [
+        f"{each.file}:{each.line_of(f'.{problem.field}')}: {problem}"
+        for each in documents
+        for problem in object_problems(each.content)
+    ]
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def check_composed(manifest: Mapping[str, Any]) -> None:
+    """The same of an object that flags made: it has no lines, but options."""
+    problems = [_in_options(each) for each in object_problems(manifest)]
+    if problems:
+        raise UsageError("; ".join(problems))
+
+
+_OPTIONS: Final = {
+    "metadata.name": "NAME",
+    "spec.source.containerfile": "--containerfile",
+    "spec.source.overrides": "--override",
+    "spec.source.buildArgs": "--arg",
+    "spec.source.context": "--context",
+    "spec.output.repository": "--repository",
+    "spec.output.tags": "--tag",
+    "spec.output.pushSecret": "--push-secret",
+    "spec.architectures": "--arch",
+    "spec.strategy": "--strategy",
+    "spec.output": "--repository",
+    "spec.source": "--containerfile",
+}
+
+
+def _in_options(problem: Departure) -> str:
+    found = next((option for field, option in _OPTIONS.items() if problem.field.startswith(field)), "")
+    return f"{found} ({problem.field}): {problem.reason}" if found else str(problem)
+
+
+def composed(flags: WishFlags, base: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Manifest:
+    """``base`` with what the flags say. ``context`` is the ``source.context`` of ``--context``."""
+    spec = _copied(base.get("spec") or {})
+    source, output = spec.setdefault("source", {}), spec.setdefault("output", {})
+    if flags.containerfile is not None:
+        source["containerfile"] = read_text("--containerfile", flags.containerfile)
+        source.pop("containerfileFrom", None)
+    for text in flags.override or ():
+        _override(source, text)
+    if context is not None:
+        source["context"] = dict(context)
+    for text in flags.arg or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--arg {name}: expected NAME=VALUE")
+        source.setdefault("buildArgs", {})[name] = value
+    if flags.repository is not None:
+        output["repository"] = flags.repository
+    if flags.tag is not None:
+        output["tags"] = list(dict.fromkeys(flags.tag))
+    if flags.push_secret is not None:
+        output["pushSecret"] = {"name": flags.push_secret}
+    if flags.arch is not None:
+        spec["architectures"] = {"mode": "Explicit", "list": list(architectures("--arch", flags.arch))}
+    if flags.strategy is not None:
+        spec["strategy"] = flags.strategy
+    if flags.fail_fast:
+        spec["failFast"] = True
+    if not output:
+        del spec["output"]
+    if not source:
+        del spec["source"]
+    return {**_identity(base), "spec": spec}
+
+
+def with_rebuild(manifest: Mapping[str, Any], token: str, chosen: Sequence[str]) -> Manifest:
+    """The object that asks for a rebuild, of these architectures if any (BD-126)."""
+    rebuild = {"token": token, **({"architectures": list(chosen)} if chosen else {})}
+    return {**manifest, "spec": {**(manifest.get("spec") or {}), "rebuild": rebuild}}
+
+
+def named(name: str, namespace: str) -> Manifest:
+    """An object that says nothing yet."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": IMAGE_BUILDS.api_version, "kind": IMAGE_BUILDS.kind, "metadata": metadata}
+
+
+def placed(document: Document, namespace: str | None, usual: str) -> Manifest:
+    """The object of a file in its namespace: its own, or that of the command line. UsageError if they differ."""
+    own = document.namespace
+    if own and namespace and own != namespace:
+        raise UsageError(f"{document.where}: namespace {own}, but --namespace says {namespace}; remove one of them")
+    metadata = {**document.content.get("metadata", {}), "namespace": own or namespace or usual}
+    return {**document.content, "metadata": metadata}
+
+
+def usual_containerfile(folder: Path) -> str | None:
+    """The Containerfile that somebody means who names none: in the context's folder, or in the current one."""
+    return next((str(folder / name) for name in USUAL_FILES if (folder / name).is_file()), None)
+
+
+def architectures(option: str, text: str) -> tuple[str, ...]:
+    """Names as Kubernetes has them: ``x86_64`` is ``amd64``; sorted, each once (BD-011). UsageError for none."""
+    found = sorted({normal_architecture(each) for each in filter(None, (part.strip() for part in text.split(",")))})
+    if not found:
+        raise UsageError(f"{option}: expected architectures separated by commas, such as amd64,arm64")
+    return tuple(found)
+
+
+def read_text(option: str, path: str) -> str:
+    """The text of a file; UsageError says what is wrong with it."""
+    try:
+        if path == STDIN:
+            return sys.stdin.buffer.read().decode()
+        return Path(path).read_bytes().decode()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror or error}; give a Containerfile") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option} {path}: not UTF-8 (byte {error.start})") from None
+
+
+def _override(source: Manifest, text: str) -> None:
+    """``ARCH=PATH``; its build arguments stay."""
+    given, equals, path = text.partition("=")
+    if not equals or not given or not path:
+        raise UsageError(f"--override {text}: expected ARCHITECTURE=PATH, such as arm64=Containerfile.arm64")
+    (architecture,) = architectures("--override", given) if "," not in given else ("",)
+    if not architecture:
+        raise UsageError(f"--override {text}: one architecture each; repeat the option")
+    others = [dict(each) for each in source.get("overrides", ()) if each.get("architecture") != architecture]
+    before: Mapping[str, Any] = next(
+        (each for each in source.get("overrides", ()) if each.get("architecture") == architecture), {}
+    )
+    override = {**before, "architecture": architecture, "containerfile": read_text("--override", path)}
+    override.pop("containerfileFrom", None)
+    source["overrides"] = sorted([*others, override], key=lambda each: str(each["architecture"]))
+
+
+def _identity(base: Mapping[str, Any]) -> Manifest:
+    return {name: base[name] for name in ("apiVersion", "kind", "metadata") if name in base}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value

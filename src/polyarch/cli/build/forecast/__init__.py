@@ -1,0 +1,1 @@
+"""``polyarch build plan``: what would be built, and why (BD-302)."""

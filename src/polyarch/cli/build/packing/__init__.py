@@ -1,0 +1,1 @@
+"""``--context DIR``: a folder as an image that build pods fetch (BD-300)."""
