@@ -13,6 +13,8 @@ import msgspec
 from polyarch.installation import applying, checking, documents, removing, waiting
 from polyarch.installation.applying import Applied, ApplyRefused
 from polyarch.installation.settings import (
+    Builds,
+    ComponentName,
     InstallationSettings,
     Numa,
     OperatorPods,
@@ -62,7 +64,7 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
     """The values of the sandbox's installation."""
     proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
     return InstallationSettings(
-        components=("placement", "numa") if settings.numa is not None else ("placement",),
+        components=_components(settings),
         numa=Numa(configuration=EXPORTERS, scheduler={"replicas": _schedulers(settings)}),
         tolerations=tuple(Toleration(operator="Exists", effect=each) for each in ("NoSchedule", "NoExecute")),
         registries=Registries(
@@ -79,7 +81,14 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
             handler_replicas=settings.replicas,
         ),
         taints=Taints(replicas=settings.replicas),
+        builds=Builds(replicas=settings.replicas),
     )
+
+
+def _components(settings: Settings) -> tuple[ComponentName, ...]:
+    numa: tuple[ComponentName, ...] = ("numa",) if settings.numa is not None else ()
+    builds: tuple[ComponentName, ...] = ("builds",) if settings.builds else ()
+    return ("placement", *builds, *numa)
 
 
 def _schedulers(settings: Settings) -> int:

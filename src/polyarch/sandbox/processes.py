@@ -200,6 +200,8 @@ def load(records: Path) -> dict[str, Record]:
     for path in sorted(records.glob("*.json")):
         try:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
+        except FileNotFoundError:
+            continue  # stopped since the folder was listed
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ProcessFailed(
                 f"{path}: not a process record ({error}); stop its process by hand, then delete the file"

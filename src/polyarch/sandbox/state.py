@@ -90,6 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``--register-with-taints``: taints of a node's first moment; nobody sets or removes them afterwards."""
     polyarch: bool = True
     """False for ``--only control-plane``: do not install polyarch."""
+    builds: bool = False
+    """Install component builds, too; from then on the sandbox has it."""
     replicas: int = 1
     """Replicas of each role of polyarch."""
     registries_conf: str = ""

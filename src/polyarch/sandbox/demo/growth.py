@@ -26,7 +26,7 @@ from polyarch.taints.api.settings import PRESET_KEYS
 NAMESPACE: Final = "demo-growth"
 ARCHITECTURE: Final = "arm64"
 JOINING: Final = 2
-SECONDS: Final = 60.0
+SECONDS: Final = 180.0
 AGENT, LEGACY = "agent", "billing"
 LEGACY_PODS: Final = 4
 KEY: Final = PRESET_KEYS["archaware"]

@@ -22,7 +22,7 @@ from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import until
 
 SETTLE_SECONDS = 30.0
-CLEAN_SECONDS = 60.0
+CLEAN_SECONDS = 180.0
 
 Listener = Callable[[str, tuple[Row, ...]], None]
 """Called with the namespace and all rows after each change of a row."""

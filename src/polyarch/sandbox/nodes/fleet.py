@@ -25,6 +25,8 @@ NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 DEFAULT_CPUS = 16
 MAXIMUM_PODS = 250
 ZONES = ("zone-a", "zone-b", "zone-c")
+RUNTIME_HANDLERS = ("", "runc")
+"""Of the container runtime: the default one, which has its own name, too."""
 LEASE_SECONDS = 40
 """A kubelet's value; the controller manager marks a node unreachable 50 s after its last renewal."""
 
@@ -193,6 +195,10 @@ def status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str,
         "addresses": [
             {"type": "InternalIP", "address": plan.address},
             {"type": "Hostname", "address": plan.name},
+        ],
+        "runtimeHandlers": [
+            {"name": name, "features": {"recursiveReadOnlyMounts": True, "userNamespaces": True}}
+            for name in RUNTIME_HANDLERS
         ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
         "conditions": [_condition(*row, now=now) for row in (_READY if ready else _STARTING, *_PRESSURES)],

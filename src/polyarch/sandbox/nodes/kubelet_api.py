@@ -28,8 +28,8 @@ from polyarch.sandbox.pods.programs.installed import REPOSITORY
 POLL_SECONDS: Final = 0.2
 CUT_OFF_SECONDS: Final = 0.1
 PLAYED: Final = (
-    "Nothing was logged: this pod is only played. The nodes of a sandbox run no pods but those of polyarch's own image "
-    f"({REPOSITORY}).\n"
+    "Nothing was logged: this container is only played. The nodes of a sandbox run those of polyarch's own image "
+    f"({REPOSITORY}), the builds of ImageBuilds, and nothing else.\n"
 )
 
 

@@ -35,6 +35,7 @@ from polyarch.sandbox.nodes.lifecycle import Pulled, Run
 from polyarch.sandbox.nodes.pods import Container, Pod
 from polyarch.sandbox.nodes.pulling import CannotPull, Runs, verdict
 from polyarch.sandbox.numa_nodes.roster import NumaKubelets
+from polyarch.sandbox.pods.fate import Fate
 from polyarch.sandbox.pods.outcome import CannotStart, Observed, Started
 from polyarch.sandbox.pods.programs.images import is_run
 from polyarch.sandbox.pods.runner import BoundPod
@@ -74,6 +75,8 @@ class RunsPods(Protocol):
     async def start(self, bound: BoundPod, name: str, attempt: int) -> Started | CannotStart: ...
 
     def observed(self, uid: str) -> dict[str, Observed]: ...
+
+    def fate(self, uid: str) -> Fate: ...
 
     def end(self, uid: str, seconds: float) -> bool: ...
 
@@ -152,6 +155,8 @@ class Kubelets:
                 self._numa.over(plan.name, pod.metadata.uid)
                 if runs:
                     await self._settle(self._memory(pod, plan))
+                    if pod.status.phase == "Succeeded" and self._runner.fate(pod.metadata.uid) is Fate.VANISH:
+                        await self._remove(pod)
                 return Done()
             memory = self._memory(pod, plan)
             if not await self._admitted(pod, plan, memory):
@@ -322,6 +327,8 @@ class Kubelets:
         )
         if phase:
             status["phase"] = phase
+        if memory.bound is not None and status["phase"] == "Failed" and self._is_evicted(memory.bound):
+            status = reporting.evicted(status, self._clock.now())
         if memory.bound is not None:
             memory.since = {each["type"]: each for each in status["conditions"]}
         # The uid in the patch is a precondition: never report on another pod of the same name.
@@ -329,6 +336,9 @@ class Kubelets:
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
         self._tell(pod, memory)
         memory.reported = memory.runs
+
+    def _is_evicted(self, bound: BoundPod) -> bool:
+        return self._runner.fate(bound.uid) is Fate.EVICT
 
     async def _conditions(self, pod: Pod) -> dict[str, dict[str, str]]:
         """The conditions of a pod that was reported by an earlier process."""

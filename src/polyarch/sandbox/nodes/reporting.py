@@ -69,6 +69,14 @@ def rejected(pod: Pod, reason: str, message: str, now: dt.datetime) -> dict[str,
     }
 
 
+def evicted(status: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
+    """The status of a pod that its kubelet evicted when the node was short of something."""
+    message = "The node was low on resource: ephemeral-storage."
+    disrupted = _condition("DisruptionTarget", True, "TerminationByKubelet", now) | {"message": message}
+    conditions = [*status["conditions"], disrupted]
+    return {**status, "reason": "Evicted", "message": message, "conditions": conditions}
+
+
 def _condition(type: str, holds: bool, reason: str, now: dt.datetime) -> dict[str, str]:
     condition = {"type": type, "status": "True" if holds else "False", "lastTransitionTime": timestamp(now)}
     return {**condition, "reason": reason} if reason else condition

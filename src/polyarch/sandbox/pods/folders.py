@@ -37,6 +37,11 @@ class PodFolder:
     def termination(self, container: str) -> Path:
         return self.root / "termination" / container
 
+    @property
+    def fate(self) -> Path:
+        """Where a process of the pod says what shall become of it."""
+        return self.root / "fate"
+
     def mounts(self, pod: PodDocument, container: Container, host: Path) -> dict[str, str]:
         """mountPath → folder on this machine; also the container's termination log."""
         volumes = {volume.name: volume for volume in pod.spec.volumes or ()}

@@ -1,4 +1,4 @@
-"""Runs the pods of polyarch's own image and of the stock kube-scheduler, of all nodes of a sandbox (SB-011).
+"""Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes (SB-011).
 
 The nodes' controller says what is to be started and ended; this says what has become of it
 (:meth:`PodRunner.observed`) and adds the pod's key to the controller's queue when something has changed.
@@ -30,13 +30,15 @@ from polyarch.sandbox.pods import containers, environment, probing
 from polyarch.sandbox.pods.containers import Container, Containers
 from polyarch.sandbox.pods.contents import Cluster, Contents
 from polyarch.sandbox.pods.environment import Facts, Missing
+from polyarch.sandbox.pods.fate import Fate, fate_of
 from polyarch.sandbox.pods.folders import PodFolder
 from polyarch.sandbox.pods.loglines import tail_of
 from polyarch.sandbox.pods.outcome import CannotStart, Exit, Observed, Started
 from polyarch.sandbox.pods.probing import Target
-from polyarch.sandbox.pods.programs import installed, kube_scheduler
+from polyarch.sandbox.pods.programs import buildah, installed, kube_scheduler
 from polyarch.sandbox.pods.programs.arguments import rewritten
-from polyarch.sandbox.pods.programs.images import is_scheduler
+from polyarch.sandbox.pods.programs.buildah import Workplace
+from polyarch.sandbox.pods.programs.images import is_builder, is_scheduler
 from polyarch.sandbox.pods.programs.installed import NotInTheImage
 from polyarch.sandbox.pods.programs.kube_scheduler import Surroundings
 from polyarch.sandbox.pods.spec import ConfigMap, Exec, PodDocument
@@ -47,6 +49,8 @@ from polyarch.sandbox.processes import Command
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+JOB_LABEL: Final = "batch.kubernetes.io/controller-uid"
+"""The UID of the Job that a pod is of."""
 MESSAGE_BYTES: Final = 4096
 FALLBACK_BYTES: Final = 2048
 FALLBACK_LINES: Final = 80
@@ -218,6 +222,10 @@ class PodRunner:
             return {}
         return {name: self._observe(pod, name, each) for name, each in pod.containers.items()}
 
+    def fate(self, uid: str) -> Fate:
+        """What a process of the pod asked its node for."""
+        return fate_of(self.folder(uid).fate)
+
     def end(self, uid: str, seconds: float) -> bool:
         """End a pod's containers, with this grace; True if none runs any more, else its key comes when they ended."""
         pod = self._pods.get(uid)
@@ -279,6 +287,10 @@ class PodRunner:
     def _arguments(
         self, pod: RunningPod, container: ContainerSpec, variables: Mapping[str, str], mounts: Mapping[str, str]
     ) -> tuple[str, ...]:
+        if is_builder(container.image):
+            job = (pod.document.metadata.labels or {}).get(JOB_LABEL, pod.bound.uid)
+            attempts = self._root / "builds" / job
+            return buildah.command_line(container, mounts, Workplace(fate=str(pod.folder.fate), attempts=str(attempts)))
         if not is_scheduler(container.image):
             return installed.command_line(container, variables, mounts, address=pod.bound.loopback)
         target = pod.folder.configuration(container.name)

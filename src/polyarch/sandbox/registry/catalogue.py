@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from polyarch.oci.reference import InvalidReference, Reference, parse
+from polyarch.operating.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE
 from polyarch.platforms import InvalidPlatform, Platform
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.registry import images
@@ -169,5 +170,8 @@ FAMILIAR: Mapping[str, Any] = {
     "quay.io/acme/edge-agent:1.0": ["linux/arm64"],
     "quay.io/acme/mainframe-bridge:4.1": ["linux/s390x"],
     "quay.io/acme/operator-bundle:0.9": {"kind": "bundle"},
+    DEFAULT_BUILDER_IMAGE: _FOUR,
+    DEFAULT_IMAGE: _FOUR,
 }
-"""The images that ``polyarch up`` seeds: well-known names with their usual platforms, and some invented ones."""
+"""The images that ``polyarch up`` seeds: well-known names with their usual platforms, some invented ones, and those of
+build pods, whose platforms the builder looks up."""

@@ -119,6 +119,7 @@ def image(
     format: Format = "oci",
     labels: Mapping[str, str] | None = None,
     unknown: bool = False,
+    created: str = CREATED,
 ) -> Manifest:
     """A single-platform image; ``unknown`` leaves the architecture out of its configuration (RG-045)."""
     compressed, diff_id = layer(name, platform)
@@ -126,7 +127,7 @@ def image(
     if labels:
         settings["Labels"] = dict(labels)
     configuration = {
-        "created": CREATED,
+        "created": created,
         **({"architecture": "", "os": platform.os} if unknown else platform_document(platform)),
         "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [diff_id]},

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from polyarch.sandbox.pods.programs import installed, kube_scheduler
+from polyarch.sandbox.pods.programs import buildah, installed, kube_scheduler
 
 
 @lru_cache(maxsize=1024)
@@ -23,6 +23,11 @@ def is_scheduler(image: str) -> bool:
     return repository_of(image) == kube_scheduler.REPOSITORY
 
 
+def is_builder(image: str) -> bool:
+    """Whether the image is buildah's, which build pods use."""
+    return repository_of(image) == buildah.REPOSITORY
+
+
 def is_run(image: str) -> bool:
     """Whether containers of the image are run."""
-    return is_ours(image) or is_scheduler(image)
+    return is_ours(image) or is_scheduler(image) or is_builder(image)
