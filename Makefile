@@ -56,8 +56,8 @@ peers: $(READY) ## programs that tests compare with: Helm, kubectl, the NUMA sch
 cluster: $(READY) peers ## tests against a real control plane, a real registry and the peers, and the faults
 	@echo "== binaries of the sandbox (built once, about 10 minutes on two cores, then cached)"; $(RUN)/polyarch sandbox fetch
 	@# Faults by themselves, as they say how long pods wait; whatever comes of them, the cluster tests follow.
-	@echo "== faults"; faults=0; $(RUN)/pytest tests/faults -v || faults=$$?; \
-	echo "== cluster tests"; $(RUN)/pytest tests/cluster -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder && exit $$faults
+	@echo "== faults"; faults=0; $(RUN)/python -m tools.alone tests/faults -v || faults=$$?; \
+	echo "== cluster tests"; $(RUN)/python -m tools.alone tests/cluster -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder && exit $$faults
 
 bench: $(READY) ## what it costs: CPU time, requests, memory; compared with recorded values (SCENARIOS="rules warm" for some)
 	@$(RUN)/python -m tools.peers skopeo

@@ -8,6 +8,7 @@ from typing import Any
 from polyarch.kube.rights import Access, Rule, missing, unused
 from polyarch.sandbox.cluster import Sandbox
 
+DECISION = "authorization.k8s.io/decision"
 DELAY = 1.5
 """Seconds after which a request stands in the log."""
 
@@ -29,9 +30,9 @@ class Audited:
         ]
 
     async def refused(self) -> list[str]:
-        """What was answered with 403."""
+        """What the right was missing for. A 403 has other reasons as well: a namespace that is being deleted."""
         events = await self._events()
-        return [str(_access(event)) for event in events if event.get("responseStatus", {}).get("code") == 403]
+        return [str(_access(event)) for event in events if event.get("annotations", {}).get(DECISION) == "forbid"]
 
     async def never_used(self, rules: Iterable[Rule]) -> list[str]:
         """A cache that streams its list only watches; older servers make it list, so that counts as used, too."""

@@ -169,6 +169,17 @@ def scheduled_sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return _run(Sandbox.start(settings, owner=owner, repair=False))
 
 
+@pytest.fixture(scope="session")
+def building_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """An eleventh one, with component builds: a node of each of four architectures."""
+    if named := os.environ.get("POLYARCH_TEST_BUILDING"):
+        return Sandbox.attach(named)
+    owner = _session_process(request)
+    nodes = {"amd64": 1, "arm64": 1, "ppc64le": 1, "s390x": 1}
+    settings = Settings(name=f"building-{owner}", nodes=nodes, builds=True)
+    return _run(Sandbox.start(settings, owner=owner, repair=False))
+
+
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
     """The administrator's client."""

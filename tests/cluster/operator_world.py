@@ -49,7 +49,7 @@ from polyarch.taints import names as taint_names
 from polyarch.taints.api.resources import ARCHITECTURE_TAINTS
 
 Json = dict[str, Any]
-SECONDS = 60.0
+SECONDS = 150.0
 CPPCS_V1ALPHA1 = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
 OPERANDS = (*AT_HOME, *GRANTED, *IN_CLUSTER)
 KINDS = (CPPCS, CPPCS_V1ALPHA1, PPCS, ENOEXECEVENTS, POLICIES, ARCHITECTURE_TAINTS)
@@ -184,9 +184,10 @@ class World:
             print(log.read_text())  # noqa: T201 - for whoever reads why a test failed
 
     @asynccontextmanager
-    async def deployed(self, **operator: Any) -> AsyncIterator[None]:
-        """The operator as it is installed: a Deployment, whose pods the sandbox runs. ``operator``: its values."""
-        values = {"operator": {"replicas": 1, **operator}}
+    async def deployed(self, *components: str, **operator: Any) -> AsyncIterator[None]:
+        """The operator as it is installed: a Deployment, whose pods the sandbox runs. ``operator``: its values; without
+        ``components`` the usual ones."""
+        values: Json = {"operator": {"replicas": 1, **operator}} | ({"components": components} if components else {})
         settings = msgspec.convert(values, InstallationSettings)
         for document in operator_objects(settings, namespace=self.namespace):
             where = document["metadata"].get("namespace", "")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from placement_cluster import pod
@@ -11,7 +11,7 @@ from polyarch.installation import removing, waiting
 from polyarch.installation.inventory.survey import Found, survey
 from polyarch.kube.client.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
+from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS, Resource
 from polyarch.model.meta import PartialObjectMetadata
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.locks import file_lock
@@ -91,3 +91,7 @@ async def packaged(sandbox: Sandbox) -> AsyncIterator[Packaged]:
             yield cluster
         finally:
             await removing.remove(client, NAMESPACE, force=True, tell=lambda _: None)
+            # `helm install --create-namespace` made it, and nobody removes it with the release.
+            with suppress(NotFound):
+                await client.delete(NAMESPACES, NAMESPACE)
+            await cluster.gone(NAMESPACES, NAMESPACE)

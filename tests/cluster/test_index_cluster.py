@@ -18,19 +18,12 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 import pytest
+from registry_reader import Reader
 
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import LOOPBACK
 
-ACCEPT = ", ".join(
-    (
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    )
-)
 PLATFORMS = ("linux/amd64", "linux/arm64", "linux/s390x")
 COMMAND_SECONDS = 60
 
@@ -94,39 +87,6 @@ async def parts(registry: Registry, unique: Callable[[str], str]) -> list[str]:
         }
     )
     return [each.location for each in seeded]
-
-
-class Reader:
-    """Reads an image back without any of our code, and checks every digest on the way."""
-
-    def __init__(self, session: aiohttp.ClientSession, address: str) -> None:
-        self._session = session
-        self._address = address
-
-    async def document(self, repository: str, selector: str) -> tuple[str, dict[str, Any]]:
-        """Digest and content of a manifest."""
-        body = await self._get(f"{repository}/manifests/{selector}")
-        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-        assert selector in (digest, selector if ":" not in selector else digest)
-        return digest, json.loads(body)
-
-    async def whole(self, repository: str, tag: str) -> tuple[str, list[str]]:
-        """The digest of an index of which every child and every blob is there, and its platforms."""
-        digest, index = await self.document(repository, tag)
-        platforms = []
-        for entry in index["manifests"]:
-            child, manifest = await self.document(repository, entry["digest"])
-            assert child == entry["digest"]
-            for blob in (manifest["config"], *manifest["layers"]):
-                body = await self._get(f"{repository}/blobs/{blob['digest']}")
-                assert (f"sha256:{hashlib.sha256(body).hexdigest()}", len(body)) == (blob["digest"], blob["size"])
-            platforms.append("/".join((entry["platform"]["os"], entry["platform"]["architecture"])))
-        return digest, platforms
-
-    async def _get(self, path: str) -> bytes:
-        async with self._session.get(f"http://{self._address}/v2/{path}", headers={"Accept": ACCEPT}) as answer:
-            assert answer.status == 200, f"{path}: {await answer.text()}"
-            return await answer.read()
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ import pytest
 import yaml
 from installing import NAMESPACE, Cluster, Json
 
+from build_refusals import spec
+from polyarch.builds import names as builds
+from polyarch.builds.operator.operands import operands
 from polyarch.installation import removing, waiting
 from polyarch.kube.client import jsonpatch
 from polyarch.kube.client.patches import JsonPatch, MergePatch
@@ -27,6 +30,7 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
+    by_kind,
 )
 from polyarch.model.meta import Key
 from polyarch.numa import names as numa
@@ -35,6 +39,8 @@ from polyarch.numa.api import topology_crd
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operating.labels import PART_OF
+from polyarch.operating.settings import Cluster as Kubernetes
+from polyarch.operating.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api.resources import CPPCS, PPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -321,6 +327,46 @@ async def test_in_002_the_namespace_of_somebody_else_survives(cluster: Cluster) 
     assert namespace["metadata"].get("deletionTimestamp") is None
     await cluster.client.delete(NAMESPACES, name)
     await _gone(cluster, NAMESPACES, name)
+
+
+# Component builds -----------------------------------------------------------------------------------------------------
+
+
+async def test_in_003_bd_002_builds_leave_nothing_where_no_operator_runs(cluster: Cluster) -> None:
+    """BD-002: builds and their runs go although the builder's finalizer holds them; and so does what the operator and
+    the builder made."""
+    done = await cluster.polyarch("install", "--component", "builds", "-q")
+    assert done.code == 0, done.err
+    client = cluster.client
+    for each in operands(OperatorSettings(namespace=NAMESPACE), Kubernetes()):
+        where = each["metadata"].get("namespace", "")
+        await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
+    for resource, name in ((SECRETS, builds.HMAC_SECRET), (CONFIGMAPS, builds.ARCHITECTURES_CONFIGMAP)):
+        made = {"apiVersion": "v1", "kind": resource.kind, "metadata": {"name": name}}
+        await client.create(resource, made, namespace=NAMESPACE)
+    build = await client.create(builds.IMAGE_BUILDS, _build(builds.IMAGE_BUILDS, "web", spec()), namespace="default")
+    run = {
+        "imageBuild": {"name": "web", "uid": build.metadata.uid},
+        "buildKey": "0" * 64,
+        "architectures": [{"architecture": "amd64", "key": "0" * 64}],
+        "repository": "registry.example.com/team/web",
+    }
+    held = {"finalizers": [builds.IMAGES_FINALIZER]}
+    await client.create(
+        builds.IMAGE_BUILD_RUNS, _build(builds.IMAGE_BUILD_RUNS, "web-1", run, **held), namespace="default"
+    )
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert "nothing is left of it" in removed.out
+
+
+def _build(resource: Resource, name: str, content: Json, **metadata: Any) -> Json:
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, **metadata},
+        "spec": content,
+    }
 
 
 # Component numa -------------------------------------------------------------------------------------------------------

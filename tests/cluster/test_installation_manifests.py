@@ -89,6 +89,12 @@ async def test_in_011_the_base_is_what_install_applies(cluster: Cluster, peer: P
         pytest.param(
             ["openshift", "service-ca"], InstallationSettings(openshift=True, certificates="service-ca"), id="two"
         ),
+        pytest.param(["builds"], InstallationSettings(components=("builds",)), id="builds, BD-002"),
+        pytest.param(
+            ["builds", "openshift"],
+            InstallationSettings(components=("builds",), openshift=True),
+            id="builds on OpenShift, BD-002",
+        ),
         pytest.param(["numa"], InstallationSettings(components=("numa",)), id="numa, NO-120"),
         pytest.param(
             ["numa", "openshift", "numa-openshift"],

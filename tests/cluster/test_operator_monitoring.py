@@ -11,6 +11,9 @@ import numa_operated
 import pytest
 from operator_world import World, eventually
 
+from polyarch.builds.api import crds as build_crds
+from polyarch.builds.names import IMAGE_BUILD_RUNS
+from polyarch.builds.names import ROLE as BUILDER
 from polyarch.kube.resources import CRDS, DEPLOYMENTS, Resource
 from polyarch.numa.api import topology_crd
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -90,7 +93,7 @@ def commands() -> list[tuple[str, str]]:
         (page.stem, line.strip())
         for page in sorted(RUNBOOKS.glob("*.md"))
         for line in page.read_text().splitlines()
-        if line.startswith("    kubectl ")
+        if line.startswith("    kubectl ") and not re.search(r"\bNAME\b", line)
     ]
 
 
@@ -100,6 +103,9 @@ async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
     async with numa_operated.opened(operated_sandbox, tmp_path) as world:
         await world.client.apply(CRDS, topology_crd.definition())
         await eventually(lambda: numa_operated.served(world, TOPOLOGIES))
+        for definition in build_crds.crds():
+            await world.client.apply(CRDS, definition)
+        await eventually(lambda: numa_operated.served(world, IMAGE_BUILD_RUNS))
         yield world
 
 
@@ -111,17 +117,18 @@ async def test_in_041_the_commands_of_the_runbooks_can_be_typed_as_they_stand(wh
     (tools / "kubectl").symlink_to(peer("kubectl"))
     environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "KUBECONFIG": str(world.sandbox.kubeconfig)}
 
-    async def handled() -> bool:
-        handler = await world.client.get(DEPLOYMENTS, names.ENOEXEC_HANDLER, namespace=world.namespace)
-        return bool(handler.get("status", {}).get("availableReplicas"))
+    async def runs(name: str) -> bool:
+        deployment = await world.client.get(DEPLOYMENTS, name, namespace=world.namespace)
+        return bool(deployment.get("status", {}).get("availableReplicas"))
 
-    async with world.deployed():
+    async with world.deployed("placement", "taints", "numa", "builds"):
         await world.create(CPPCS, names.SINGLETON, {"plugins": {"execFormatErrorMonitor": {"enabled": True}}})
         await world.condition("Available", "True")
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"state": "paused"})
         await numa_operated.create(world, [{"poolName": numa_operated.GROUP}])
-        await eventually(handled)
+        await eventually(lambda: runs(names.ENOEXEC_HANDLER))
         await eventually(lambda: world.is_there(DEPLOYMENTS, taint_names.ROLE))
+        await eventually(lambda: runs(BUILDER))
         typed = commands()
         assert len(typed) > 15
         for page, command in typed:

@@ -81,6 +81,7 @@ def test_in_012_it_can_be_upgraded_and_shown(bundle: Path) -> None:
     assert {each["kind"] for each in examples} == {
         "ArchitectureTaints",
         "ClusterPodPlacementConfig",
+        "ImageBuild",
         "NUMAResourcesOperator",
         "NUMAResourcesScheduler",
         "PlacementPolicy",

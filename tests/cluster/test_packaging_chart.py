@@ -14,7 +14,7 @@ from polyarch import __version__
 from polyarch.cli.maintenance.chart_values import ChartValues
 from polyarch.cli.maintenance.generate import DASHBOARDS
 from polyarch.installation.documents import documents
-from polyarch.installation.settings import ComponentName
+from polyarch.installation.settings import Builds, ComponentName
 from polyarch.operating.labels import finished
 from polyarch.sandbox.binaries import versions
 
@@ -192,6 +192,18 @@ def test_in_010_component_taints_is_its_object_and_nothing_else(helm: Helm) -> N
     assert [(each["kind"], each["metadata"]["name"], each["spec"]) for each in made] == [
         ("ArchitectureTaints", "cluster", {"mode": "both"})
     ]
+
+
+def test_bd_002_component_builds_brings_its_definitions_rights_and_the_flags(helm: Helm) -> None:
+    """BD-002, BD-331: as `polyarch install --component builds`; the builder itself is the operator's to make."""
+    chosen = ("--set", "components={builds}", "--set", "builds.maxActiveJobs=7")
+    rendered = helm.rendered(*chosen)
+    settings = ChartValues(components=("builds",), builds=Builds(max_active_jobs=7))
+    assert comparable(rendered) == comparable(wanted(settings))
+    templated = ("--set", "crds.enabled=true", "--skip-crds")
+    defined = [each["metadata"]["name"] for each in helm.rendered(*templated, *chosen) if is_definition(each)]
+    assert {"imagebuilds.polyarch.dev", "imagebuildruns.polyarch.dev"} <= {*defined}
+    assert "imagebuild" not in str(helm.rendered(*templated))
 
 
 def test_in_010_no_120_component_numa_brings_its_definitions_rights_and_objects(helm: Helm) -> None:

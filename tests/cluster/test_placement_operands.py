@@ -1,8 +1,12 @@
 """The operator's objects and rights against a real API server (PL-500, PL-502, PL-550, PL-552)."""
 
+import asyncio
+import contextlib
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -72,6 +76,16 @@ async def operator(sandbox: Sandbox, client: Client, settings: OperatorSettings,
             await client.delete(by_kind(CLUSTER_ROLES.api_version, kind), name)
 
 
+async def patiently(apply: Callable[[], Awaitable[Any]]) -> None:
+    """The API server's authorizer knows new roles a moment after they are stored."""
+    for _ in range(50):
+        with contextlib.suppress(Forbidden):
+            await apply()
+            return
+        await asyncio.sleep(0.2)
+    await apply()
+
+
 @pytest.fixture
 async def homes(client: Client) -> None:
     await client.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-config"}})
@@ -91,7 +105,7 @@ async def test_pl_550_with_its_own_rights_the_operator_can_make_everything(
             home = document["metadata"].get("namespace", "")
             # A binding is judged by the role that exists, so both are really made.
             is_right = resource.group == CLUSTER_ROLES.group
-            await its.apply(resource, document, namespace=home, dry_run=not is_right)
+            await patiently(lambda: its.apply(resource, document, namespace=home, dry_run=not is_right))  # noqa: B023 - called at once
             made += [(resource, document["metadata"]["name"], home)] if is_right else []
         for resource, name, home in reversed(made):
             await its.delete(resource, name, namespace=home)
