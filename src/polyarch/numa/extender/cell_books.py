@@ -31,6 +31,8 @@ UNCERTAIN: Final = "cells are not certain until pods on their way have started"
 """What is said of a node that fits, while others may take its cells in another order than they were promised."""
 UNSETTLED: Final = "unsettled"
 """The kind of that reason."""
+MOST_SCORES: Final = 100
+"""Pods whose scores are kept: the scheduler asks for them right after the filter, if at all."""
 MOST_CANDIDATES: Final = 256
 """Nodes that are looked at for certain ones."""
 
@@ -129,6 +131,7 @@ class Reserving:
         self._zones_ignored -= before.zones_ignored if before is not None else 0
         self.fleet.remove(name)
         self._received.pop(name, None)
+        self._metrics.node_gone(name)
         self._apply(self.ledger.node_gone(name))
 
     def pod_seen(self, pod: PodFacts, now: float) -> None:
@@ -180,6 +183,8 @@ class Reserving:
             if is_ours:
                 self._apply(self.ledger.hold(pod, best, now))
                 self._scores[pod.uid] = {each.node: each.score for each in best}
+                if len(self._scores) > MOST_SCORES:
+                    del self._scores[next(iter(self._scores))]
             winners = {each.node for each in best}
             chosen = [name for name in fitting if name in winners]
             if not chosen:

@@ -48,6 +48,8 @@ class ExtenderMetrics:
             "polyarch_numa_unsettled_seconds", "For how long an exporter has not shown a pod that runs", ("node",)
         )
         self._silent: frozenset[str] = frozenset()
+        self._mispredicted: set[str] = set()
+        self._refusing: set[str] = set()
         self._kicks = metrics.counter("polyarch_numa_kicks_total", "Times that rejected pods were woken")
         self._preemptions = metrics.counter(
             "polyarch_numa_preemptions_total", "Attempts to make room for a pod by evicting others", ("result",)
@@ -74,10 +76,19 @@ class ExtenderMetrics:
         self._explanations.labels(result).inc()
 
     def mispredicted(self, node: str) -> None:
+        self._mispredicted.add(node)
         self._mispredictions.labels(node).inc()
 
     def refused_by_kubelet(self, node: str) -> None:
+        self._refusing.add(node)
         self._kubelet.labels(node).inc()
+
+    def node_gone(self, node: str) -> None:
+        """Its series end, or the machines of an autoscaler would add up for as long as the process lives."""
+        for nodes, counter in ((self._mispredicted, self._mispredictions), (self._refusing, self._kubelet)):
+            if node in nodes:
+                nodes.discard(node)
+                counter.remove(node)
 
     def unsettled(self, seconds: Mapping[str, float]) -> None:
         """Nodes whose exporters are silent; others have no series."""

@@ -42,6 +42,8 @@ CANDIDATES: Final = 100
 """Nodes with victims that are enough to choose from, as for kube-scheduler."""
 MOST_WAITING: Final = 1000
 """Pods whose attempt is due; more are left to their next question."""
+MOST_GONE: Final = 1000
+"""Pods that are remembered as gone: a question about one may come a moment after."""
 _AT_A_TIME: Final = 8
 """Nodes that are looked at before others get a turn."""
 ACTION: Final = "Preempting"
@@ -113,12 +115,18 @@ class Preempting:
         self._waiting: OrderedDict[str, Question] = OrderedDict()
         self._tried: OrderedDict[str, float] = OrderedDict()
         self._kept: dict[str, Kept] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self._arrived = asyncio.Event()
 
     def rejected(self, asked: Question, now: float) -> None:
         """No node will do for the pod. Returns at once."""
         pod = asked.pod
-        if not pod.preempts or pod.scheduler_name != self._rules.scheduler_name or self.kept(pod.uid, now) is not None:
+        if (
+            pod.uid in self._gone
+            or not pod.preempts
+            or pod.scheduler_name != self._rules.scheduler_name
+            or self.kept(pod.uid, now) is not None
+        ):
             return
         if now - self._tried.get(pod.uid, -BETWEEN) < BETWEEN or len(self._waiting) >= MOST_WAITING:
             return
@@ -132,6 +140,14 @@ class Preempting:
         """What is kept for a pod, and for how many more seconds; None: nothing (any more)."""
         found = self._kept.get(uid)
         return (found.decision, found.until - now) if found is not None and now < found.until else None
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone: nobody is evicted for it any more."""
+        self._waiting.pop(uid, None)
+        self._kept.pop(uid, None)
+        self._gone[uid] = None
+        if len(self._gone) > MOST_GONE:
+            self._gone.popitem(last=False)
 
     async def run(self) -> None:
         """Attempts, one after the other, until cancelled."""
@@ -150,8 +166,7 @@ class Preempting:
         pod = asked.pod
         now = self._clock.monotonic()
         self._forget(now)
-        known = self._books.pod(pod.uid)
-        if known is not None and (known.node_name or known.terminating):
+        if self._is_over(pod):
             return
         self._tried.pop(pod.uid, None)
         self._tried[pod.uid] = now
@@ -162,6 +177,10 @@ class Preempting:
             log.info("nobody is evicted", pod=pod.full_name, reason=choice.reason, message=choice.message)
             return
         # Others had turns meanwhile: decided anew about this one node, in one step with the reservation.
+        if self._is_over(pod):
+            self._metrics.preempted("none")
+            log.info("nobody is evicted", pod=pod.full_name, reason="PodGone")
+            return
         candidate = self._on(choice.candidate.node, pod, budgets)
         if not isinstance(candidate, Candidate):
             self._metrics.preempted("none")
@@ -173,8 +192,14 @@ class Preempting:
         result = await self._make_room(pod, candidate)
         self._metrics.preempted(result)
         if result != "evicted":
-            del self._kept[pod.uid]
+            self._kept.pop(pod.uid, None)
             self._books.drop(pod.uid, self._clock.monotonic())
+
+    def _is_over(self, pod: PodFacts) -> bool:
+        """The pod of this attempt is gone, on its way out, or has a node. One that no watch has shown yet may be
+        new."""
+        known = self._books.pod(pod.uid)
+        return pod.uid in self._gone or (known is not None and bool(known.node_name or known.terminating))
 
     async def _found(self, asked: Question, budgets: Sequence[Budget]) -> list[Candidate | Waits]:
         """Enough to choose from; each pod begins with other nodes."""
@@ -226,6 +251,8 @@ class Preempting:
     async def _make_room(self, pod: PodFacts, candidate: Candidate) -> Result:
         where = f"node {candidate.node}, where pod {pod.full_name} of higher priority fits {_cells(candidate.decision)}"
         for victim in candidate.victims:
+            if self._is_over(pod):
+                return "none"
             try:
                 await self._client.evict(victim.namespace, victim.name, uid=victim.uid)
             except (NotFound, Conflict):

@@ -184,3 +184,18 @@ def test_ns_163_a_place_in_yaml_has_its_line(numa) -> None:
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.yaml", files={**FILES, "nodes.yaml": text})
     assert ran.code == 2
     assert "nodes.yaml, document 1, line 9: NodeResourceTopology 'a': zones[0].resources[1].capacity: '8X'" in ran.err
+
+
+@pytest.mark.parametrize("command", [("simulate", "--explain", "--fill"), ("explain",)])
+def test_ns_163_names_in_files_do_not_reach_the_terminal_as_they_are(numa, command: tuple[str, ...]) -> None:
+    """NS-163: an escape sequence in a file somebody sent could rewrite what the terminal shows."""
+    device = "\x1b[2J.example/nic"
+    cell = zone(0)
+    cell["resources"].append({"name": device, "capacity": "1", "allocatable": "1", "available": "1"})
+    wanted = pod("\x1b[2Jweb", cpu="3")
+    wanted["spec"]["containers"][0]["resources"]["limits"][device] = "9"
+    files = {"pod.json": wanted, "nodes.json": listed(topology("a", cell))}
+    ran = numa(*command, "-f", "pod.json", "--nrt", "nodes.json", files=files)
+    assert ran.code == 1
+    assert "cannot align container" in ran.out
+    assert "\x1b" not in ran.out + ran.err

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from numa_files import machine, pod, topology, zone
 from scripted_api import Answer, ScriptedApi, document, serving, status
 
@@ -13,7 +14,7 @@ from polyarch.cli.numa.sources.cluster import SeenCluster, read_cluster
 from polyarch.cli.numa.sources.extender import HEADER
 from polyarch.kube.access.settings import User
 from polyarch.numa.extender import state_document
-from polyarch.numa.extender.state_document import NodeState, Options, ReservationDocument, State
+from polyarch.numa.extender.state_document import NodeState, Options, ReservationDocument, State, Verdict
 from polyarch.numa.scheduling.facts.nodes import CellFacts, NodeFacts
 
 STATE = State(
@@ -40,6 +41,8 @@ class Cluster:
         self.api = api
         self.schedulers: list[Any] = [EXTENDER]
         self.state: Answer = document(state_document.document(STATE))
+        self.states: dict[str, Answer] = {}
+        """Of other extenders than the first, by path."""
         self.objects: dict[str, Any] = {
             "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies": [
                 topology("a", zone(0)),
@@ -53,6 +56,8 @@ class Cluster:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == PROXY:
             return await self.state(request)
+        if request.path in self.states:
+            return await self.states[request.path](request)
         if request.query.get("labelSelector") == "app=secondary-scheduler":
             return await document({"metadata": {}, "items": self.schedulers})(request)
         if request.path not in self.objects:
@@ -119,6 +124,37 @@ async def test_ns_161_an_extender_that_does_not_answer_is_named_with_the_reason(
     assert found.snapshot.source == "reconstructed"
     assert said in found.notes[0]
     assert "s-1" in found.details[0]
+
+
+async def test_ns_152_of_several_replicas_the_one_that_was_asked_last_is_believed(cluster: Cluster) -> None:
+    """NS-152: a standby knows nothing of what is held for pods that are not bound yet."""
+    cluster.schedulers += [_another(EXTENDER, "s-2"), _another(EXTENDER, "s-3")]
+    verdict = Verdict(namespace="shop", name="web", uid="u", seconds_ago=3.0, asked=1)
+    leads = replace(STATE, options=Options(scheduler_name="the leader's"), verdicts=(verdict,))
+    led = replace(STATE, reservations=(), verdicts=(replace(verdict, seconds_ago=500.0),))
+    cluster.state = document(state_document.document(replace(STATE, reservations=())))
+    cluster.states = {
+        PROXY.replace("s-1", "s-2"): document(state_document.document(leads)),
+        PROXY.replace("s-1", "s-3"): document(state_document.document(led)),
+    }
+    found = await cluster.read(sums=False)
+    assert found.options == leads.options
+    whole = [each.path for each in cluster.api.requests if each.path.endswith("/numa/state") and not each.query]
+    assert whole == [PROXY.replace("s-1", "s-2")]
+
+
+async def test_ns_085_an_extender_that_does_not_know_the_cluster_yet_is_not_believed(cluster: Cluster) -> None:
+    """NS-085: it has just started, and its document has no nodes."""
+    problem = "the cache of noderesourcetopologies is not complete yet"
+    cluster.state = document(state_document.document(State(options=Options(), problem=problem)))
+    found = await cluster.read(sums=False)
+    assert [each.name for each in found.snapshot.nodes] == ["a", "b"]
+    assert found.snapshot.source == "reconstructed"
+    assert problem in found.details[0]
+
+
+def _another(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    return pod | {"metadata": pod["metadata"] | {"name": name}}
 
 
 async def test_ns_160_pods_that_may_not_be_read_are_missed_and_that_is_said(cluster: Cluster) -> None:

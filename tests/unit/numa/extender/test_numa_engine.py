@@ -8,6 +8,7 @@ import pytest
 from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
+from polyarch.numa.extender.cell_books import MOST_SCORES
 from polyarch.numa.scheduling.facts.nodes import NodeFacts
 
 
@@ -127,6 +128,18 @@ def test_ns_080_scores_of_candidates_are_those_by_which_they_were_chosen():
     fresh = Extender(two_cells("a", (2,)), two_cells("b", (4,)), mode="advise")
     assert scores == dict(fresh.engine.prioritize(guaranteed(), ["a", "b"]))
     assert scores["b"] > scores["a"]
+
+
+def test_ns_171_scores_of_pods_that_nobody_asks_for_again_are_forgotten():
+    """NS-171: the scheduler asks right after the filter; of a pod deleted meanwhile no watch tells once more."""
+    extender = Extender(two_cells("a"))
+    pods = [guaranteed(f"web-{number}") for number in range(MOST_SCORES + 1)]
+    for number, each in enumerate(pods):
+        assert extender.engine.filter(each, ["a"], 100.0 * number).names == ["a"]
+        extender.books.tick(100.0 * number + 99.0)
+    known = [extender.books.scores(each, []) for each in pods]
+    assert known[0] == {}
+    assert all(known[1:])
 
 
 def test_ns_080_a_node_that_does_not_fit_scores_nothing():
@@ -249,6 +262,8 @@ def test_ns_166_a_kubelet_that_refuses_a_pod_is_counted_and_its_node_is_mistrust
     extender.books.refused_by_kubelet("a", 1.0)
     assert 'polyarch_numa_kubelet_rejections_total{node="a"} 1.0' in extender.page()
     assert extender.books.node_state("a", 2.0).mispredicted
+    extender.books.node_gone("a", 3.0)
+    assert "polyarch_numa_kubelet_rejections_total{" not in extender.page()
 
 
 def test_ns_087_the_last_answer_to_each_pod_is_kept_for_people():

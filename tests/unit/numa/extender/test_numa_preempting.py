@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from numa_ledgers import admitted, choose, exclusive, started_ledger, version
+from numa_nodes import container, pod
 
 from manual_clock import ManualClock
 from polyarch.kube.client.patches import JsonPatch
@@ -109,8 +110,11 @@ class World:
     async def rejects(self, pod: PodFacts, names: tuple[str, ...] = ("worker",)) -> None:
         """A filter that found no node, and time for what follows."""
         self.preempting.rejected(Question(pod=pod, names=names), self.clock.monotonic())
+        await self.attempts(20 + 2 * len(names))
+
+    async def attempts(self, steps: int = 20) -> None:
         task = asyncio.create_task(self.preempting.run())
-        for _ in range(20 + 2 * len(names)):
+        for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -261,6 +265,51 @@ async def test_ns_120_a_pod_that_was_bound_meanwhile_evicts_nobody(world: World)
     world.pods["wanting"] = replace(wanting(), node_name="elsewhere")
     await world.rejects(wanting())
     assert not world.api.calls
+
+
+async def test_ns_122_nobody_is_evicted_for_a_pod_that_is_gone(world: World) -> None:
+    """NS-122: it was deleted while its turn had not come."""
+    world.preempting.rejected(Question(wanting(), ("worker",)), world.clock.monotonic())
+    world.preempting.forget("wanting")
+    await world.attempts()
+    await world.rejects(wanting())
+    assert not world.api.calls, "nor when the scheduler asks once more, as its watch is late"
+
+
+@pytest.mark.parametrize("ends", ["deleted", "bound"])
+async def test_ns_122_nobody_is_evicted_for_a_pod_that_found_its_end_during_the_attempt(
+    world: World, ends: str
+) -> None:
+    """NS-122: the pod is deleted, or bound elsewhere, while disruption budgets are read."""
+
+    async def known() -> list[Budget]:
+        if ends == "deleted":
+            world.preempting.forget("wanting")
+        else:
+            world.pods["wanting"] = replace(wanting(), node_name="elsewhere")
+        return []
+
+    world.known = known  # type: ignore[method-assign]
+    await world.rejects(wanting())
+    assert not world.api.calls
+    assert not world.ledger.held("wanting")
+    assert world.count("none") == 1
+
+
+async def test_ns_122_no_more_pods_are_evicted_once_the_preemptor_is_gone() -> None:
+    """NS-122: two victims would have to go, and the first one's eviction outlasts the preemptor."""
+    world = World(low("first", 5), low("second", 1), used=FULL)
+    evict = world.api.evict
+
+    async def evicting(namespace: str, pod: str, *, uid: str | None = None) -> None:
+        await evict(namespace, pod, uid=uid)
+        world.preempting.forget("wanting")
+
+    world.api.evict = evicting  # type: ignore[method-assign]
+    of_both = pod(container("a", cpu=6), container("b", cpu=6), name="wanting", priority=100, scheduler_name=OURS)
+    await world.rejects(of_both)
+    assert [call for call, _ in world.api.calls] == ["evict"]
+    assert not world.ledger.held("wanting")
 
 
 async def test_ns_120_nodes_that_are_not_known_are_passed_over(world: World) -> None:

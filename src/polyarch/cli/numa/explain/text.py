@@ -92,7 +92,7 @@ def _node(found: NodeAccount, colour: bool, *, has_numbers: bool) -> str:
         head = f"{styled(name, 'green', colour=colour)}{policy}: fits, {where}, score {decision.score}\n"
     else:
         who = f" {printable(decision.container)!r}" if decision.container not in ("", "pod") else ""
-        head = f"{styled(name, 'red', colour=colour)}{policy}: {decision.message} ({decision.kind}){who}\n"
+        head = f"{styled(name, 'red', colour=colour)}{policy}: {printable(decision.message)} ({decision.kind}){who}\n"
         if decision.kind in HINTS:
             head += f"  {HINTS[decision.kind]}\n"
     if not has_numbers or not found.numbers:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from polyarch.cli.output.tables import Row, table
+from polyarch.cli.output.terminal import printable
 from polyarch.numa.scheduling.facts.decision import Decision
 from polyarch.numa.scheduling.simulation.placing import INSUFFICIENT, Outcome, Refusal
 from polyarch.numa.scheduling.simulation.snapshot import Source
@@ -79,7 +80,7 @@ def _explained(outcome: Outcome, *, colour: bool) -> str:
         else Row((name, cells_text(each.cells), str(each.score), ""))
         for name, each in outcome.asked.items()
     )
-    return f"{outcome.pod.full_name}:\n" + table(("NODE", "CELLS", "SCORE", "REASON"), lines, colour=colour)
+    return f"{printable(outcome.pod.full_name)}:\n" + table(("NODE", "CELLS", "SCORE", "REASON"), lines, colour=colour)
 
 
 def _reasons(refusals: Mapping[Refusal, int], nodes: int) -> str:
@@ -100,7 +101,7 @@ def _fill(filled: Filled, nodes: int) -> Iterator[str]:
     if not filled.is_limited:
         yield f"More than {filled.copies} more copies fit: nothing runs out"
         return
-    by_node = ", ".join(f"{name} {count}" for name, count in filled.by_node.items())
+    by_node = ", ".join(f"{printable(name)} {count}" for name, count in filled.by_node.items())
     yield f"{filled.copies} more {'copy fits' if filled.copies == 1 else 'copies fit'}" + (
         f": {by_node}" if 0 < len(filled.by_node) <= nodes <= MOST_NODES_IN_A_LINE else ""
     )
@@ -108,7 +109,8 @@ def _fill(filled: Filled, nodes: int) -> Iterator[str]:
         yield "What runs out first:"
         for each, count in filled.stopped_by.refusals.items():
             what = ", ".join(each.resources) or each.message
-            yield f"  {what}: {count} of {nodes} {_nodes(nodes)}, {WORDS.get(each.kind, each.message)}"
+            why = WORDS.get(each.kind, each.message)
+            yield printable(f"  {what}: {count} of {nodes} {_nodes(nodes)}, {why}")
 
 
 def _pod(outcome: Outcome) -> dict[str, Any]:

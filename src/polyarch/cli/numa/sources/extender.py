@@ -2,10 +2,14 @@
 
 The API server reaches the extender's pod for us, and takes the ``Authorization`` header away on its way; so the token
 also goes in a header of our own. Whoever has a certificate and no token asks for one of the scheduler's ServiceAccount.
+
+Of several replicas only the one beside the leading scheduler knows what is held for pods that are not bound yet: it is
+the one that was asked last.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 import msgspec
@@ -16,7 +20,7 @@ from polyarch.kube.client.client import Client
 from polyarch.kube.clock import SystemClock
 from polyarch.kube.errors import ApiError, Forbidden, KubernetesError, Unauthorized
 from polyarch.kube.resources import PODS
-from polyarch.model.meta import ObjectMeta
+from polyarch.model.meta import Key, ObjectMeta
 from polyarch.numa.extender.state_document import ReservationDocument, State, UnreadableState, read
 from polyarch.numa.names import SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.numa.scheduling.simulation.snapshot import Held, NodeSnapshot, Snapshot
@@ -24,6 +28,8 @@ from polyarch.numa.scheduling.simulation.snapshot import Held, NodeSnapshot, Sna
 HEADER: Final = "Polyarch-Authorization"
 PODS_OF_SCHEDULER: Final = f"app={SCHEDULER}"
 TOKEN_SECONDS: Final = 600
+_NO_NODE: Final = "node=-"
+"""A query for all but nodes: no node has this name."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -59,7 +65,8 @@ class _Forwarding:
 
 
 async def read_state(client: Client, configuration: Configuration, namespace: str | None) -> State:
-    """Of the first extender that answers. Raises :class:`NoExtender`."""
+    """Of the extender that a scheduler asked last; of another one if that does not answer. Raises
+    :class:`NoExtender`."""
     try:
         pods = (await client.list(PODS, type=_Pod, namespace=namespace or "", label_selector=PODS_OF_SCHEDULER)).items
     except KubernetesError as error:
@@ -69,24 +76,41 @@ async def read_state(client: Client, configuration: Configuration, namespace: st
         where = f"namespace {namespace}" if namespace else "any namespace"
         raise NoExtender(f"no pod with label {PODS_OF_SCHEDULER} runs in {where}")
     problems, is_refused = [], False
-    for place, name in running:
+    for key in await _last_asked_first(client, configuration, running):
         try:
-            return await _state(client, configuration, place, name)
+            state = await _state(client, configuration, key)
         except (KubernetesError, UnreadableState) as error:
-            problems.append(f"{place}/{name}: {error}")
+            problems.append(f"{key}: {error}")
             is_refused = is_refused or isinstance(error, Forbidden | Unauthorized)
+        else:
+            if not state.problem:
+                return state
+            problems.append(f"{key}: {state.problem}")
     if is_refused:
         raise NoExtender(f"it refuses this user, who needs get on {STATE_PATH}, and a token", "; ".join(problems))
     raise NoExtender("its pods do not answer", "; ".join(problems))
 
 
-async def _state(client: Client, configuration: Configuration, namespace: str, pod: str) -> State:
+async def _last_asked_first(client: Client, configuration: Configuration, pods: Sequence[Key]) -> Sequence[Key]:
+    if len(pods) < 2:
+        return pods
+    seconds_ago: dict[Key, float] = {}
+    for key in pods:
+        try:
+            verdicts = (await _state(client, configuration, key, _NO_NODE)).verdicts
+        except (KubernetesError, UnreadableState):
+            verdicts = ()  # why is told when the whole of it is asked for
+        seconds_ago[key] = min((each.seconds_ago for each in verdicts), default=inf)
+    return sorted(pods, key=seconds_ago.__getitem__)
+
+
+async def _state(client: Client, configuration: Configuration, pod: Key, query: str = "") -> State:
     own = credentials_of(configuration.user, SystemClock())
     has_token = any(name.lower() == "authorization" for name, _ in (await own.current()).headers)
-    token = "" if has_token else await _token(client, namespace)
+    token = "" if has_token else await _token(client, pod.namespace)
     async with Client(configuration, role="cli", credentials=_Forwarding(own, token)) as through:
-        path = f"{PODS.path(namespace, f'https:{pod}:{STATUS_PORT}')}/proxy{STATE_PATH}"
-        return read(await through.raw("GET", path))
+        path = f"{PODS.path(pod.namespace, f'https:{pod.name}:{STATUS_PORT}')}/proxy{STATE_PATH}"
+        return read(await through.raw("GET", path, query=query))
 
 
 async def _token(client: Client, namespace: str) -> str:

@@ -64,7 +64,10 @@ class NodeBell:
 
     async def ring(self, node: str, count: int) -> None:
         change = MergePatch({"metadata": {"annotations": {KICKS: str(count)}}})
-        await self._client.patch(NODES, node, change, retry=False)
+        try:
+            await self._client.patch(NODES, node, change, retry=False)
+        except NotFound:
+            log.debug("the node with room is gone", node=node)
 
 
 class Kicks:

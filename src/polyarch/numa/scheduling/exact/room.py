@@ -88,6 +88,22 @@ class Room:
             free.get(name, 0) >= amount for name, amount in cell.allocatable.items() if is_memory(name)
         )
 
+    @property
+    def unused(self) -> Cells:
+        """Cells with no memory in use: blocks may lie on any of them together."""
+        return tuple(each.id for each in self.cells if self._is_unused(each))
+
+    @property
+    def blocks(self) -> set[Cells]:
+        """Sets of cells that memory lies on already, or was left on by init containers of the pod."""
+        known = set(self.ids)
+        found = {*self._groups.values(), *(cells for _, cells in self._memory)}
+        return {each for each in found if known.issuperset(each)}
+
+    def pinned(self, resource: str) -> Cells:
+        """Cells that a set has to contain, since what is left of the resource is there."""
+        return tuple(self._pieces.get(resource, ()))
+
     def place_plainly(self, unit: Unit, cells: Cells) -> bool:
         """Take what the unit needs, where that is on one cell and nothing was left or will be. False: nothing is
         taken, and :meth:`place` has to look closer."""

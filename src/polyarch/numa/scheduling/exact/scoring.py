@@ -1,6 +1,7 @@
 """How good a node is that fits, from 0 to 100 (NS-070 – NS-072). Pure, and exact: no floats."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
 
 from polyarch.numa.scheduling.exact.demand import Unit
@@ -49,12 +50,14 @@ def fewest_cells(chosen: Sequence[Cells], node: NodeFacts) -> int:
     step = 100 // node.settings.most_cells
     score = 100 - max(len(each) for each in chosen) * step
     costs = {each.id: each.costs for each in node.cells}
-    ids = tuple(costs)
-    nearest: dict[int, int] = {}
-    for each in chosen:
-        size = len(each)
-        if size not in nearest:
-            nearest[size] = min(distance(other, costs) for other in sets(ids, size))
-    if all(distance(each, costs) <= nearest[len(each)] for each in chosen):
+    known = tuple((each, tuple(there.items())) for each, there in costs.items())
+    if all(distance(each, costs) <= _nearest(known, len(each)) for each in chosen):
         score += step // 2
     return max(0, score)
+
+
+@lru_cache(maxsize=256)  # machines of a fleet are alike, and large ones have thousands of sets
+def _nearest(known: tuple[tuple[int, tuple[tuple[int, int], ...]], ...], size: int) -> int:
+    """The least distance of so many cells."""
+    costs = {each: dict(there) for each, there in known}
+    return min(distance(each, costs) for each in sets(tuple(costs), size))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 from polyarch.numa.scheduling.exact.checks import rejected_unit
-from polyarch.numa.scheduling.exact.demand import Demand, Demands
+from polyarch.numa.scheduling.exact.demand import Demand, Demands, Unit
 from polyarch.numa.scheduling.exact.evaluate import evaluate
 from polyarch.numa.scheduling.exact.options import ExactOptions
 from polyarch.numa.scheduling.exact.room import Cells
@@ -157,7 +157,8 @@ class Fleet:
 
     def _by_itself(self, pod: PodFacts, name: str, number: int, demand: Demand) -> tuple[int, Refusal | None]:
         """Nodes in the same state are evaluated once for all pods with the same demand."""
-        key = tuple((each.kind, tuple(each.needs.items())) for each in demand.units)
+        # A pod that is aligned as a whole is still given its cells container by container.
+        key = _shape(demand.units), _shape(demand.containers)
         state = self._state(name, number)
         known = self._known.pop(key, None)
         if known is None:
@@ -301,6 +302,10 @@ def _answered(members: _Members, verdict: Verdict, rows: list[int] | None) -> _A
     sample, units = members.kind.sample, verdict.demand.units
     decisions = [rejected_unit(sample, units[each.unit], each.failure) for each in outcome.reasons]
     return _Answer(scores, codes, [Refusal(each.kind, each.message) for each in decisions])
+
+
+def _shape(units: Iterable[Unit]) -> Hashable:
+    return tuple((each.kind, tuple(each.needs.items())) for each in units)
 
 
 def _without(available: Amounts, reserved: Amounts | None) -> Amounts:

@@ -81,6 +81,14 @@ class Account:
     def is_distrusted(self, now: float) -> bool:
         return self._distrusted_until is not None and now < self._distrusted_until
 
+    def is_over(self, now: float) -> bool:
+        """The node is not there, and nothing that may matter again is remembered of it."""
+        if self.facts is not None or self.entries or self.residents or self._ended:
+            return False
+        self.forget_old(now)
+        is_idle = self.exporter_ready_since is None and not self.is_distrusted(now)
+        return is_idle and not (self._departed or self._names_left)
+
     def next_review(self, now: float) -> float | None:
         """When time alone may settle something."""
         if self.facts is None or self.version is None:

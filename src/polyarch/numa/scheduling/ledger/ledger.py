@@ -41,6 +41,8 @@ class Ledger:
         self._rules: Final = rules
         self._options: Final = options
         self._accounts: Final[dict[str, Account]] = {}
+        self._lost: Final[set[str]] = set()
+        """Nodes that are not there, or not yet, with an account."""
         self._home: Final[dict[str, str]] = {}
         """The node of each bound pod by uid."""
         self._held: Final[dict[str, tuple[str, ...]]] = {}
@@ -200,6 +202,7 @@ class Ledger:
         """The node's object, settings or allocatable amounts; also without an object. A version counts once."""
         self._events += 1
         account = self._account(node.name)
+        self._lost.discard(node.name)
         changes = account.show(node, now, self._events)
         return changes + self._review(account, now)
 
@@ -213,6 +216,7 @@ class Ledger:
         for change in changes:
             self._let_go(change.reservation)
         self._waiting.discard(name)
+        self._lost.add(name)
         return changes
 
     def exporter_seen(self, node: str, *, is_ready: bool, now: float) -> None:
@@ -252,6 +256,9 @@ class Ledger:
             elif (entry := account.entries.get(uid)) is not None and _has_expired(entry, now):
                 changes += account.release(uid, "ttl")
                 self._let_go(entry)
+        for name in [name for name in self._lost if self._accounts[name].is_over(now)]:
+            self._lost.discard(name)
+            del self._accounts[name]
         return changes
 
     def _review(self, account: Account, now: float) -> list[Change]:
@@ -274,6 +281,7 @@ class Ledger:
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = Account(name, self._rules, self._options)
+            self._lost.add(name)
         return account
 
     def _let_go(self, entry: Reservation) -> None:

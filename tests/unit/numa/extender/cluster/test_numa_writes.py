@@ -147,6 +147,17 @@ async def test_ns_141_a_node_may_be_annotated_instead():
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_ns_141_a_node_that_is_gone_is_not_annotated_for_ever():
+    """NS-141: the node with room was deleted before it could be annotated."""
+    world = World(NodeBell)
+    task = asyncio.create_task(world.kicks.run())
+    world.kicks.wake("gone")
+    await world.clock.run(10)
+    assert world.kicked() == ["patch"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 class Binder:
     """The client's bind."""
 

@@ -1,5 +1,7 @@
 """Policies restricted and best-effort: which sets of cells will do, and which of them the kubelet takes."""
 
+from time import process_time
+
 import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
@@ -152,6 +154,38 @@ def test_ns_064_best_effort_fits_whatever_is_left() -> None:
     """NS-064: there is not enough on all cells together; the sums of the node are not its matter."""
     found = decide(pod(container("a", cpu=30, memory=20)), *THREE, policy="best-effort")
     assert (found.fits, found.cells, found.score) == (True, {"a": (0, 1, 2)}, 0)
+
+
+@pytest.mark.parametrize("cells", [12, 32])
+@pytest.mark.parametrize(("policy", "expected"), [("best-effort", 6), ("restricted", 0)])
+def test_ns_086_a_machine_of_many_cells_is_decided_in_time(cells: int, policy: str, expected: int) -> None:
+    """NS-086: with two CPUs left in each cell, twelve come from six cells: there are thousands of such sets."""
+    many = [cell(each, cpu=8, memory=32, nic=2, used={"cpu": 6}) for each in range(cells)]
+    since = process_time()
+    found = decide(pod(container("a", cpu=12, memory=40, nic=3)), *many, policy=policy)
+    assert process_time() - since < 2
+    assert len(found.cells.get("a", ())) == expected
+
+
+def test_ns_086_nearly_all_of_many_cells_is_decided_in_time() -> None:
+    """NS-086: memory with huge pages of 31 of 32 cells, CPUs of 30."""
+    many = [cell(each, cpu=8, memory=32, pages=4) for each in range(32)]
+    since = process_time()
+    found = decide(pod(container("a", cpu=240, memory=40, pages=124)), *many)
+    assert process_time() - since < 2
+    assert (found.kind, found.resources) == ("no-common-cell", ("cpu", "hugepages-2Mi", "memory"))
+
+
+def test_ns_086_the_nearest_of_many_sets_are_looked_for_once_for_machines_that_are_alike() -> None:
+    """NS-086: half of 16 cells: there are 12 870 such sets, too many to count for each of a thousand nodes."""
+    costs = [{other: 10 + abs(each - other) for other in range(16)} for each in range(16)]
+    many = node(*(cell(each, cpu=8, memory=32, costs=costs[each]) for each in range(16)), policy="restricted")
+    since = process_time()
+    for free in range(30):
+        left = {each: amounts({"cpu": 8, "memory": 32 - free / 2}) for each in range(16)}
+        found = evaluate(pod(container("a", cpu=64)), many, left, ExactOptions(strategy="LeastNUMANodes"))
+        assert found.cells == {"a": tuple(range(8))}
+    assert process_time() - since < 2
 
 
 def test_ns_064_best_effort_without_any_cell_fits() -> None:

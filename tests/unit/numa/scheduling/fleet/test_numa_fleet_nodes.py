@@ -96,6 +96,23 @@ def test_ns_110_a_node_follows_its_new_policy_with_the_next_question(table: Make
     assert fleet.fit(a_pod(4), ["one"]).best()[0].cells == {}
 
 
+@KINDS
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_ns_043_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table: MakesTable, policy: str) -> None:
+    """NS-043: with whole cores alone, what an init container has left does not count as free for the next one."""
+    settings = {"policy": policy, "scope": "pod", "cpu_manager": "static", "threads_per_core": 2}
+    whole_cores = NodeSettings(**settings, cpu_options={"full-pcpus-only": "true"})  # type: ignore[arg-type]
+    of_16 = {"cpu": 16_000}
+    at_once = PodFacts(uid="one", qos="Guaranteed", containers=(ContainerFacts("app", "app", of_16, of_16),))
+    in_turn = PodFacts(
+        uid="two", qos="Guaranteed", containers=(ContainerFacts("init", "init", of_16, of_16), *at_once.containers)
+    )
+    for first, second in ((at_once, in_turn), (in_turn, at_once)):
+        fleet = a_fleet(table, a_node("one", 12, 12, settings=whole_cores))
+        fitting = {each.uid: fleet.fit(each, ["one"]).fitting for each in (first, second)}
+        assert fitting == {"one": ["one"], "two": []}
+
+
 def test_ns_082_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_order() -> None:
     names = [f"node-{number}" for number in range(40)]
     seed = in_python(b"uid-1", 0)

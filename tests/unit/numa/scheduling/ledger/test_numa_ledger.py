@@ -106,6 +106,41 @@ def test_ns_103_a_node_that_is_deleted_holds_nothing_and_an_object_that_is_delet
     assert ledger.held("held") == []
 
 
+def test_ns_171_nothing_is_kept_of_nodes_that_came_and_went() -> None:
+    """NS-171: an autoscaler gives each node a new name."""
+
+    def kept(nodes: int) -> dict[str, int]:
+        ledger = started_ledger()
+        for number in range(nodes):
+            name, passing = f"node-{number}", exclusive(f"pod-{number}")
+            ledger.topology_seen(version(1, name=name), 0.0)
+            choose(ledger, passing, version(1, name=name), now=1.0)
+            ledger.pod_seen(bound(passing, node=name), 2.0)
+            ledger.exporter_seen(name, is_ready=True, now=2.0)
+            ledger.node_gone(name)
+            ledger.exporter_seen(name, is_ready=False, now=3.0)
+            ledger.pod_gone(passing.uid, 3.0)
+        ledger.tick(1000.0)
+        return {name: len(each) for name, each in vars(ledger).items() if hasattr(each, "__len__")}
+
+    assert kept(20) == kept(1)
+
+
+def test_ns_103_a_node_that_comes_back_soon_knows_the_names_of_its_pods() -> None:
+    """NS-106: an object that names the earlier pod settles no later one of the same name."""
+    ledger, first = started_ledger(), exclusive("pod")
+    ledger.topology_seen(version(1), 0.0)
+    ledger.pod_seen(admitted(first, version=1), 1.0)
+    ledger.node_gone("worker")
+    ledger.pod_gone("pod", 2.0)
+    ledger.tick(60.0)
+    ledger.topology_seen(version(2, [first]), 61.0)
+    again = exclusive("pod", uid="again")
+    choose(ledger, again, version(2, [first]), now=62.0)
+    ledger.pod_seen(bound(again, version=3), 63.0)
+    assert not ledger.is_settled("again")
+
+
 def test_ns_106_the_object_that_shows_the_pod_settles_it() -> None:
     ledger, empty = started_ledger(), version(1)
     ledger.topology_seen(empty, 0.0)
