@@ -52,7 +52,15 @@ def test_sb_012_pods_of_another_sandbox_are_not_ours() -> None:
 
 def test_sb_012_the_table_of_the_kernel_is_read() -> None:
     table = (Path(__file__).parent / "proc-net-tcp.txt").read_text(encoding="ascii")
-    assert list(listeners(table)) == [("127.244.0.7", 8081), ("0.0.0.0", 22)]
+    assert list(listeners(table.splitlines())) == [("127.244.0.7", 8081), ("0.0.0.0", 22)]
+
+
+def test_sb_012_connections_which_come_after_the_listeners_are_not_read() -> None:
+    """Of thousands of connections the kernel would have to write each, for every call of a webhook."""
+    lines = (Path(__file__).parent / "proc-net-tcp.txt").read_text(encoding="ascii").splitlines()
+    table = iter([*lines, *["a line that is not like the others"] * 3])
+    assert len(list(listeners(table))) == 2
+    assert len(list(table)) == 3
 
 
 def test_sb_012_a_server_on_all_addresses_is_not_taken_for_a_pod() -> None:
